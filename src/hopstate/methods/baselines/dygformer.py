@@ -57,7 +57,7 @@ class DyGFormer(HistoryModel):
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
             padding: "attended" as published, or "masked".
-            pair_history: the head also reads what the pair's own history tells.
+            pair_history: the head also reads features of the pair's history.
         """
 
         max_length: int = 32
@@ -192,7 +192,7 @@ class DyGFormer(HistoryModel):
 
 
 def _scatter_rows(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
-    """Return values spread over `size` rows, zero where no token stands; values themselves where rows is None."""
+    """Scatter values to `size` zero rows. Return values unchanged if rows is None."""
     if rows is None:
         return values
     return values.new_zeros(size, values.shape[1]).index_copy(0, rows, values)

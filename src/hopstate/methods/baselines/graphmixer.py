@@ -187,7 +187,7 @@ class GraphMixer(HistoryModel):
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
-            pair_history: the head also reads what the pair's own history tells.
+            pair_history: the head also reads features of the pair's history.
         """
 
         num_links: int = 20
@@ -275,8 +275,8 @@ class GraphMixerRun(HistoryLinkRun):
 
     Args:
         model: the MLP-Mixer over recent links; its num_links is also how many are looked up.
-        num_neighbors: most recent neighbours whose features are averaged.
-        window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
+        num_neighbors: most recent neighbors, whose features are averaged.
+        window: maximum age of these neighbors' events, in the stream's time unit; null for no limit.
     """
 
     model: GraphMixer.Config = field(default_factory=GraphMixer.Config)

@@ -46,9 +46,9 @@ from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.memory import ClassQuestions
 
-BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
-NODES = 500_000  # of nodes
-LOOKED_AT = 100_000  # latest training events whose gaps are looked at
+BUDGET = 1_040_000  # training events times epochs for links: some minutes on one core; 30 epochs of UCI, 14 of Enron
+NODES = 500_000  # the same for nodes
+LOOKED_AT = 100_000  # latest training events that set the frequencies
 MEMORY = (
     "batch_size",
     "model.dim",
@@ -61,13 +61,13 @@ MEMORY = (
     *SCHEDULE_SETTINGS,
 )
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
-NO_NEIGHBOR = "model.order=0 looks at no neighbour"
+NO_NEIGHBOR = "model.order=0 does not use neighbors"
 
 
 def auto_config_memory(
     stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, metrics: tuple[str, ...]
 ) -> Mapping[str, Any]:
-    """Return settings of CTDG-SSM that suit a stream.
+    """Return automatic settings of CTDG-SSM for a stream.
 
     The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound. Static
     vectors are random, one of the paper's four kinds. The norm before the decoder is left open by the paper.
@@ -94,10 +94,15 @@ def auto_config_memory(
 
 
 def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTDGSSMNodeRun) -> tuple[float, float]:
-    """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
+    """Return the lowest and highest frequency of time encodings that resolve a stream's time differences.
 
-    Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
-    gaps between two meetings of a pair. train (P,) are positions of the training events.
+    The lowest covers all values of ln(1 + time difference), `never` included, with half a period. The highest covers
+    the middle 80% of the differences between repeat events of a pair with two periods.
+
+    Args:
+        stream: the events.
+        train: (P,) positions of the training events.
+        config: the run configuration.
     """
     clock = Clock.fit(stream.t[train], stream.time_unit, config.gap_unit)
     recent = stream.additions(train)[-LOOKED_AT:]

@@ -294,7 +294,7 @@ class DyGMambaConfig:
         encoders: "shared" by both ends of a pair, or "independent".
         time_encoding, cooccurrence: leave out an encoding with false.
         cross_attention: heads of one attention layer between the two ends, after the blocks; 0 for none.
-        pair_history: the head also reads what the pair's own history tells.
+        pair_history: the head also reads features of the pair's history.
     """
 
     channel_dim: int = 50

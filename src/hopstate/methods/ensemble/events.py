@@ -1,4 +1,4 @@
-"""An ensemble of runs on the links of an event stream."""
+"""Ensembles of runs on the links of an event stream."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from hopstate.training.tasks.link import LinkTask
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleRun(LinkRun):
-    """Configuration of an ensemble of runs on links in time.
+    """Configuration of an ensemble of temporal link predictors.
 
     Args:
         runs: folders of the finished runs.
-        loop: of it only the seed, the device and the progress matter.
+        loop: only its seed, device and progress are used.
     """
 
     runs: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class EnsembleRun(LinkRun):
 
 
 class EnsembleScorer:
-    """Scores pairs by the weighted log-odds of members' scorers over the same events (`StreamingModel`)."""
+    """Score pairs by the weighted log-odds of the members (`StreamingModel`)."""
 
     def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any]) -> None:
         self.stack, self.names, self.scorers = stack, names, scorers
@@ -51,12 +51,12 @@ class EnsembleScorer:
                 scorer.activation = to_values
 
     def reset(self) -> None:
-        """Forget every event observed."""
+        """Forget all observed events."""
         for scorer in self.scorers:
             scorer.reset()
 
     def observe(self, batch: EventBatch) -> None:
-        """Let every member take in a batch."""
+        """Let every member observe a batch."""
         for scorer in self.scorers:
             scorer.observe(batch)
 
@@ -64,12 +64,12 @@ class EnsembleScorer:
         return [scorer.state() for scorer in self.scorers]
 
     def restore(self, state: list[Any]) -> None:
-        """Go on from what `state` returned."""
+        """Restore the state that `state` returned."""
         for scorer, own in zip(self.scorers, state, strict=True):
             scorer.restore(own)
 
     def members(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, M) log-odds of pairs by each member; its scores if these are no probabilities."""
+        """Return (Q, M) log-odds of pairs by each member, or its scores if they are not probabilities."""
         found = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
         return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in found], 1)
 
@@ -80,13 +80,13 @@ class EnsembleScorer:
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """Return the members, their log-odds and what these add; see `ExplainsPairs`."""
+        """Return the members' names, log-odds and contributions; see `ExplainsPairs`."""
         x = self.members(src, dst, t)
         return self.names, x, self.stack.contributions(x)
 
 
 class MemberScorer(EnsembleScorer):
-    """Scores pairs by the log-odds of a single member."""
+    """Score pairs by the log-odds of a single member."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) log-odds of pairs."""
@@ -94,10 +94,10 @@ class MemberScorer(EnsembleScorer):
 
 
 class MovingEnsemble(EnsembleScorer):
-    """An ensemble with node memories over a past (`MovesMemory`).
+    """An ensemble with node memories over a stream state (`MovesMemory`).
 
-    Memories are kept side by side in one, each with its output as a further row, padded to one width.
-    Output is zero.
+    The memories of all members are concatenated, each with its output as an additional row, and padded to one width.
+    The output of the ensemble is zero.
     """
 
     def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any], past: StreamState) -> None:
@@ -112,12 +112,12 @@ class MovingEnsemble(EnsembleScorer):
 
     @property
     def memory(self) -> NodeState:
-        """Memory of the first of them; all have one clock. Without a tag, others need the features of all events."""
+        """Memory of the first member, without a tag if other members need the features of all events."""
         state = self.moving[0].memory
         return state if len(self.moving) == len(self.scorers) else replace(state, tag="")
 
     def observing(self, batch: EventBatch) -> Steps[None]:
-        """Do what `observe` does, in slices."""
+        """Run `observe` in slices."""
         for member in self.moving:
             yield from member.observing(batch)
 
@@ -129,7 +129,7 @@ class MovingEnsemble(EnsembleScorer):
         return replace(found, memory=own[:, :-1], output=own[:, -1])
 
     def moved(self) -> Memories | None:
-        """Return what is remembered now of the nodes of which any memory moved; None where none did."""
+        """Return the memories of all updated nodes, or None if there are none."""
         nodes = np.unique(np.concatenate([member.moved_nodes() for member in self.moving]))
         if not len(nodes):
             return None
@@ -142,7 +142,7 @@ class MovingEnsemble(EnsembleScorer):
 
 
 class EnsembleSource(EventSource[EnsembleScorer]):
-    """The members as scorers; nothing is learned from batches."""
+    """The members as scorers. There is nothing to train in batches."""
 
     def __init__(self, members: list[Member]) -> None:
         first, self.tasks, self.stack = members[0].task, [member.task for member in members], StackedModel(members)
@@ -164,7 +164,7 @@ class EnsembleSource(EventSource[EnsembleScorer]):
 
 
 class EnsembleTask(LinkTask):
-    """Links in time from the scores of several runs."""
+    """Temporal link prediction by an ensemble of runs."""
 
     source: EnsembleSource
 
@@ -176,7 +176,7 @@ class EnsembleTask(LinkTask):
         """Fit the weights on validation; return its metrics as a first epoch."""
         drawn = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
         if not drawn:
-            raise ConfigError("split: validation has no events, on which the weights of an ensemble are fitted")
+            raise ConfigError("split: the weights of an ensemble need validation events, but there are none")
         found = [
             [own.without_own_event().pooled() for own in self._scored(scorer, "val", drawn, "pooled").values()]
             for scorer in self._each()
@@ -191,7 +191,7 @@ def build(stream: EventStream, config: EnsembleRun, context: Context) -> Ensembl
     for member, scorer in zip(members, [task.scorer("val") for task in source.tasks]):
         own = member.config.evaluation.batch_size
         if isinstance(scorer, MemoryScorer) and own != size:
-            raise ConfigError(f"evaluation.batch_size={size}, but the memory of {member.name} moves by {own} events")
+            raise ConfigError(f"evaluation.batch_size={size}, but {member.name} updates its memory every {own} events")
     negatives = evaluation_negatives(stream, source.split, config, context)
     return EnsembleTask(source, evaluation=config.evaluation, negatives=negatives)
 

@@ -1,4 +1,4 @@
-"""An ensemble of runs on the links of a graph."""
+"""Ensembles of runs on the links of a graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LinkEnsembleRun(NodeRun):
 
 
 class LinkEnsembleTask(StaticLinkTask):
-    """Links of a graph from the scores of several runs."""
+    """Static link prediction by an ensemble of runs."""
 
     def __init__(self, members: list[Member]) -> None:
         self.members, self.stack, first = members, StackedModel(members), members[0].task
@@ -64,8 +64,8 @@ class LinkEnsembleTask(StaticLinkTask):
         return lambda u, v: self.stack.logits(np.stack([score(u, v) for score in scorers], 1))
 
     def encoded(self, split: str) -> Any:
-        """Raise ConfigError: only members have vectors of nodes."""
-        raise ConfigError("an ensemble has no vectors of nodes; take those of a member")
+        """Raise ConfigError, because only members have node embeddings."""
+        raise ConfigError("an ensemble has no node embeddings; use those of a member")
 
 
 def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsembleTask:

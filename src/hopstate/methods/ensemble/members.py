@@ -1,4 +1,4 @@
-"""The runs that an ensemble combines, built again from what its folder keeps, and logit p = b + sum_i w_i logit p_i.
+"""Members of an ensemble, loaded from their saved settings, combined as logit p = b + sum_i w_i logit p_i.
 
 Source: Wolpert, Stacked generalization, Neural Networks 5 (1992).
 """
@@ -23,7 +23,7 @@ from hopstate.training.run_folder import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A run of an ensemble: its method and folder, its settings, and its task with its weights."""
+    """A member run: its name, settings, and task with loaded weights."""
 
     name: str
     config: Any
@@ -31,7 +31,7 @@ class Member:
 
 
 class StackedModel(nn.Module):
-    """The members' networks, frozen, and the weights (M,) and bias (1,) of their log-odds."""
+    """Logistic stacking: frozen member networks, and weights (M,) and bias (1,) of their log-odds."""
 
     def __init__(self, members: list[Member]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class StackedModel(nn.Module):
         self.bias = nn.Buffer(torch.zeros(1, dtype=torch.float64))
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Fit the weights to log-odds x (Q, M) of pairs and whether they are links y (Q,)."""
+        """Fit the weights to log-odds x (Q, M) and labels y (Q,) of pairs."""
         from sklearn.linear_model import LogisticRegression
 
         center, scale = x.mean(0), x.std(0) + 1e-12
@@ -50,7 +50,7 @@ class StackedModel(nn.Module):
         self.bias.fill_(float(found.intercept_[0] - center @ weight))
 
     def contributions(self, x: np.ndarray) -> np.ndarray:
-        """Return (Q, M) what log-odds x (Q, M) add to the logits."""
+        """Return (Q, M) contributions of log-odds x (Q, M) to the logits."""
         return x * self.weight.double().cpu().numpy()
 
     def logits(self, x: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ class StackedModel(nn.Module):
 
 
 def members_of(record: Any, config: Any, context: Context) -> list[Member]:
-    """Return the members of an ensemble over its data; what they are built from is noted for its data.json."""
+    """Load the members of an ensemble. Their settings are saved in its data.json."""
     begun = context.begun()
     summary = [_describe_run(run) for run in config.runs] if begun is None else begun.get("members")
     if not isinstance(summary, list) or not all(isinstance(one, dict) and len(one) == 3 for one in summary):

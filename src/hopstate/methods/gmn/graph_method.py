@@ -1,6 +1,6 @@
-"""Graph Mamba Networks over a set of graphs: batches of whole graphs, packed; GIN in the same loop to compare with.
+"""Graph Mamba Networks and GIN on sets of graphs, with packed batches of graphs.
 
-Encodings and orders are those of each graph alone, whatever else is in the set.
+Encodings and orders of a graph do not depend on the other graphs in the set.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678; Xu et al. 2019, arXiv:1810.00826 (GIN).
 """
@@ -238,19 +238,20 @@ class Collator:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSetRun(SetRun):
-    """What the configurations of methods for sets of graphs share.
+    """Base configuration of methods for sets of graphs.
 
     Args:
-        data: a TU text file or folder, or the name of a data set of graphs.
-        read: how a file is read.
-        fold: which of the stored splits, from 0.
-        split: if no splits are stored: which graphs are for training, validation and test.
-        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
-            u from v.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
-            "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP), or by hand: '[0=1, 1=5]'.
-        loop: training.
+        data: a TU text file or folder, or the name of a dataset of graphs.
+        read: how files are read.
+        fold: index of the stored split.
+        split: random split, if no split is stored.
+        flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
+            torch-geometric, and "target_to_source" from v to u.
+        metric: metric for model selection: "auto" (the dataset's own, otherwise accuracy, average_precision or mae), or
+            a metric's name.
+        class_weights: class weights in the cross-entropy: "none", "balanced" (inverse class frequency), "complement" (1
+            - class frequency, as published for PATTERN, PascalVOC-SP and COCO-SP), or a list such as '[0=1, 1=5]'.
+        loop: training loop settings.
     """
 
     read: ReadOptions = field(default_factory=ReadOptions)
@@ -265,11 +266,11 @@ class GraphSetRun(SetRun):
 
     @property
     def labelled(self) -> Level:
-        """What is labelled."""
+        """Whether graphs, nodes or edges have labels."""
         return "graph"
 
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
-        """Return the numbers of the training graphs; none if the build will raise an error; see `SetRun`."""
+        """Return the indices of the training graphs, or an empty array if the split is invalid."""
         y = _labels(graphs, self.labelled)
         try:
             return np.zeros(0, np.int64) if y is None else graph_split(graphs, y, self)["train"]
@@ -352,7 +353,7 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
 
 
 def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
-    """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
+    """Return the preprocessed union of all graphs, with encodings and orders per graph, and its settings."""
     nodes, edges = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
 
     names = names_in_set(graphs) if config.encoding.kind == "anonymous" else None
@@ -361,7 +362,7 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
 
 
 def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[str, Any]:
-    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn."""
+    """Return y, target and split for `GraphTask`. A new run saves a random split."""
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:
@@ -412,12 +413,12 @@ def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[st
 def _auto_config(
     graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, method_settings: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
+    """Return automatic settings for a set of graphs. They were chosen on validation of MUTAG and PROTEINS."""
     steps = max(1, -(-graphs.num_graphs // 32))
     epochs = int(np.clip(2000 / steps, 30, 100))
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
     bare = isinstance(config, GMNGraphsRun) and config.model.variant == "gmn-"
-    if bare:  # it passes no message, in tokens neither
+    if bare:  # no message passing, not even in tokens
         method_settings = {name: value for name, value in method_settings.items() if name != "model.local"}
     return {**shared, **method_settings, **_metric(graphs, config, metrics)}
 

@@ -1,4 +1,4 @@
-"""Graph Mamba Networks on a user's graph: encodings, walks and order to suit it, then whole-graph or batch training.
+"""Graph Mamba Networks on one graph: encodings, walk settings, node order, and full-graph or batch training.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of its Table 6.
 """
@@ -75,7 +75,7 @@ AUTOMATIC = (
 
 
 def auto_config_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
-    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
+    """Return automatic settings for a graph. Walks and batches are later adapted to the memory budget."""
     if config.task == "link":
         small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
         layers = {} if gps else {"model.mpnn_layers": 2}
@@ -110,24 +110,24 @@ def auto_config_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, 
 
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
-_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
+_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop ignores them"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WalksConfig:
-    """Random-walk tokens; what is null is chosen to suit the graph and the memory budget.
+    """Settings of random-walk tokens. Values of null are chosen from the graph and the memory budget.
 
     Args:
-        max_length: m; 0 makes each node its only token.
-        repeats: s, tokens of each length; 0 does the same.
-        walks: M, walks of a token.
-        lengths: "every" length from 1 to m has tokens, as published, or the "doubling" ones and m.
+        max_length: m, longest walk. 0: the node is its only token.
+        repeats: s, tokens of each length. 0: the node is its only token.
+        walks: M, walks per token.
+        lengths: walk lengths: "every" one from 1 to m, as published, or "doubling" ones up to m.
         p, q: node2vec's return and in-out parameters.
-        weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
-        window: steps back that the bits of walk features look.
-        resample_every: epochs that share their walks; 0 draws them once.
-        draws: times that evaluation and prediction draw walks, whose outputs are averaged.
-        memory_budget: what a training step, or a pass over all nodes, may take ("2GiB", "500MB", or bytes).
+        weights: index of the edge feature that weights the steps, null for uniform walks.
+        window: steps back that walk features cover.
+        resample_every: epochs that share their walks. 0: sample once.
+        draws: samples of walks in evaluation and prediction, over which outputs are averaged.
+        memory_budget: memory limit of a training step or a pass over all nodes ("2GiB", "500MB", or bytes).
     """
 
     max_length: int | None = None
@@ -156,9 +156,9 @@ class EncodingConfig:
 
     Args:
         kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
-        size: eigenvectors, or steps of the walks.
-        relative: also give every edge the difference of its ends' encodings.
-        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues of all.
+        size: number of eigenvectors, or steps of the walks.
+        relative: also add the difference of both endpoints' encodings to each edge.
+        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
     """
 
     kind: EncodingKind = "laplacian"
@@ -177,15 +177,14 @@ class GMNRun(NodeRun):
     Args:
         walks: random-walk tokens.
         encoding: positional and structural encodings.
-        order: of the node sequence.
-        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric) in
-            Psi and in tokens, and walks lead from a node to those that it hears from; or all of it the other way.
-        edges: "auto" takes edge features, and edge weights as one more, and refuses them where neither Psi nor tokens
-            read them; "features" takes the features alone, where they are read, and "drop" nothing.
+        order: order of the node sequence.
+        flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
+            torch-geometric. Walks follow edges backwards. "target_to_source" reverses both.
+        edges: "auto": use edge features, with edge weights as an extra column, and raise an error if the model reads
+            neither. "features": only edge features. "drop": ignore both.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
-        batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
-        messages: in a step of batch_size nodes, Psi passes messages among the nodes that their walks "visited", or over
-            the "whole" graph.
+        batch_size: nodes per step; null uses the full graph if it fits walks.memory_budget.
+        messages: in batches, the message-passing part runs on the nodes that walks "visited", or on the "whole" graph.
     """
 
     walks: WalksConfig = field(default_factory=WalksConfig)
@@ -257,7 +256,7 @@ def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
 
 
 def has_walks(config: WalksConfig) -> bool:
-    """Return whether nodes may have tokens beside themselves."""
+    """Return whether nodes can have walk tokens."""
     return config.max_length != 0 and config.repeats != 0
 
 
@@ -392,7 +391,7 @@ SPACE: Space = {
 
 
 def transductive(config: GMNRun) -> str:
-    """Return what depends on all nodes at once."""
+    """Return the inputs that depend on all nodes."""
     own = " and its Laplacian eigenvectors (encoding.kind) are" if config.encoding.kind == "laplacian" else " is"
     return f"Its sequence of nodes{own} of the whole graph"
 

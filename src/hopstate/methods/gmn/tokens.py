@@ -1,6 +1,6 @@
 """What a node is read from: its random-walk tokens as packed tensors, and structural encodings of nodes and edges.
 
-Tokens are drawn anew every few epochs in a background thread. Encodings are computed once and cached by content.
+Tokens are resampled every few epochs in a background thread. Encodings are computed once and cached by content.
 
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 1, section 4.1 and figure 1 (sums of non-diagonal
 elements, anonymous walks, pairwise differences as edge features); Dwivedi et al. 2022, arXiv:2110.07875 (diagonal of
@@ -90,7 +90,7 @@ def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.nd
 
 
 def anonymize_walks(rows: np.ndarray) -> np.ndarray:
-    """Return (W, L) walks with every node replaced by the number of different nodes met before it first was."""
+    """Return (W, L) walks with each node replaced by the number of distinct nodes before its first visit."""
     length = rows.shape[1]
     names, found = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
     for t in range(1, length):
@@ -102,7 +102,7 @@ def anonymize_walks(rows: np.ndarray) -> np.ndarray:
 
 
 def _cached(graph: Graph, name: str, columns: int, cache: Path | None, compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return compute() as (N, columns) float32, from the cache folder where it is there."""
+    """Return compute() as (N, columns) float32, read from the cache folder if possible."""
     if columns < 1:
         raise ConfigError("an encoding needs at least one step")
     path = None if cache is None else Path(cache) / f"{name}_v{VERSION}_{graph.structure_hash}.npy"
@@ -244,7 +244,7 @@ def drawing_seed(seed: int, number: int) -> int:
 
 
 class Resampler:
-    """Tokens of fixed nodes, drawn anew every few epochs; the next ones are drawn while the present ones are used.
+    """Tokens of fixed nodes, resampled every few epochs. The next sample is drawn in the background.
 
     Args:
         draw: number of a round → its tokens.

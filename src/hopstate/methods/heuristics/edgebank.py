@@ -1,4 +1,4 @@
-"""EdgeBank: a pair is predicted where it stands in a memory of observed events.
+"""EdgeBank: predict pairs that are in a memory of observed events.
 
 Source: Poursafaei et al. 2022, arXiv:2207.10128; variants as in DyGLib (Yu et al. 2023, arXiv:2303.13047).
 """
@@ -18,11 +18,11 @@ from hopstate.errors import ConfigError
 
 
 class ObservedPrefix:
-    """The first num_events events of a stream without deletions.
+    """The first num_events events of a stream without deletions, without a copy.
 
     Args:
-        stream: whose ids begin at 0.
-        whole: its histories.
+        stream: a stream whose event ids start at 0.
+        index: neighbor index of the full stream.
     """
 
     def __init__(self, stream: EventStream, index: NeighborStore) -> None:
@@ -30,13 +30,13 @@ class ObservedPrefix:
         self.num_events = 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ObservedPrefix:
-        """Return one that goes on by itself; the events never change."""
+        """Return an independent copy that shares the events."""
         made = ObservedPrefix(self._stream, self._index)
         made.num_events = self.num_events
         return made
 
     def extend(self, batch: EventBatch) -> bool:
-        """Take in a batch; return whether it holds the very events that follow in the stream, and could be."""
+        """Advance over a batch. Return False if it is not the next part of the stream."""
         ids, first = batch.event_ids, self.num_events
         if not len(ids) or ids[0] != first or ids[-1] != first + len(ids) - 1 or (np.diff(ids) != 1).any():
             return not len(ids)
@@ -44,14 +44,14 @@ class ObservedPrefix:
         return True
 
     def to_store(self) -> tuple[NeighborStore, np.ndarray]:
-        """Return a store of its own that goes on with any events, and their times."""
+        """Return a store with a copy of the events, and their times."""
         store, count = NeighborStore(self._index.num_nodes, time_dtype=np.int64), self.num_events
         src, dst, t = (np.array(column[:count]) for column in (self._stream.src, self._stream.dst, self._stream.t))
         store.append(src, dst, np.arange(count))
         return store, t
 
     def contains(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        """Return (Q,) whether each source sent to its target among the events observed."""
+        """Return (Q,) whether each source has an observed event with its target."""
         from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
         known, count = self._index.arrays(), len(src)
@@ -63,13 +63,13 @@ class ObservedPrefix:
 
 
 class EdgeBank:
-    """Score 1 for a directed pair in the memory, else 0; a deletion takes the pair out of it.
+    """Score 1 for a directed pair in the memory, else 0. A deletion removes the pair.
 
     Args:
         num_nodes: N.
         config: which events are remembered.
-        stream: a mapped one that is observed from its start on; see `hopstate.methods.heuristics.edgebank`.
-        whole: its histories, where there are any already.
+        stream: memory-mapped stream that is observed from its start, to avoid a copy.
+        index: its neighbor index, if one exists.
     """
 
     by_time = False
@@ -79,11 +79,11 @@ class EdgeBank:
         """Settings of `EdgeBank`.
 
         Args:
-            memory: "unlimited"; "window", the pairs of the latest events; "threshold", the pairs that met at least
-                as often as the mean pair.
-            window: "proportion": the window begins at a quantile of the observed times; "repeat": it is as long as
-                the mean time between meetings of a pair, averaged over all pairs (0 for one that met once).
-            proportion: share of the observed events that the window "proportion" holds.
+            memory: "unlimited"; "window" for pairs of the latest events; "threshold" for pairs with at least the mean
+                number of events per pair.
+            window: start of the window: "proportion", a quantile of the observed times; "repeat", the mean time between
+                events of a pair, averaged over pairs (0 for pairs with one event).
+            proportion: share of the observed events in the window "proportion".
         """
 
         memory: Literal["unlimited", "window", "threshold"] = "unlimited"
@@ -100,15 +100,15 @@ class EdgeBank:
 
     @dataclass
     class Memory:
-        """What was observed.
+        """Observed events.
 
         Args:
-            store: additions; its "times" are their numbers.
-            times: of the additions, with spare room.
+            store: additions, with their index as time.
+            times: times of the additions, with spare capacity.
             deleted, deleted_at: deleted pairs, ascending, and the number of additions before each deletion.
-            meetings: of a pair: first time, last time, count.
-            sum_of_means: of the mean times between meetings.
-            remembered: additions of the pairs in meetings.
+            meetings: first time, last time and number of events of each pair.
+            sum_of_means: sum over pairs of the mean time between events.
+            remembered: number of additions of the pairs in meetings.
         """
 
         store: NeighborStore | ObservedPrefix
@@ -134,7 +134,7 @@ class EdgeBank:
         self.reset()
 
     def over(self, past: StreamState) -> EdgeBank:
-        """Return the same with the settled events of a past in the memory."""
+        """Return an EdgeBank with the settled events of a stream state in its memory."""
         made = EdgeBank(past.num_nodes, self.config)
         if past.settled:
             made.observe(past.events(0, past.settled).take(np.arange(past.settled)))
@@ -153,11 +153,11 @@ class EdgeBank:
         return deepcopy(self.memory)
 
     def restore(self, state: EdgeBank.Memory) -> None:
-        """Go on from what `state` returned."""
+        """Restore the memory that `state` returned."""
         self.memory = deepcopy(state)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,); the times t (Q,) do not matter, only what was observed."""
+        """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,). The times t (Q,) are ignored."""
         store, since = self.memory.store, self._forgotten(src, dst)
         if isinstance(store, ObservedPrefix):
             return store.contains(src, dst).astype(np.float64)
@@ -175,7 +175,7 @@ class EdgeBank:
         return met.astype(np.float64)
 
     def observe(self, batch: EventBatch) -> None:
-        """Put events into the memory."""
+        """Add events to the memory."""
         c = self.config
         if isinstance(self.memory.store, ObservedPrefix):
             if self.memory.store.extend(batch):
@@ -191,7 +191,7 @@ class EdgeBank:
         self.memory.store.append(added.src, added.dst, np.arange(count, count + len(added)))
 
     def _forget(self, batch: EventBatch, count: int) -> None:
-        """Note after how many additions pairs were deleted last."""
+        """Record the last deletion of pairs."""
         deleted = batch.kind != ADD
         pairs = np.concatenate([self.memory.deleted, (batch.src * self._num_nodes + batch.dst)[deleted]])
         at = np.concatenate([self.memory.deleted_at, count + np.cumsum(~deleted)[deleted]])
@@ -199,7 +199,7 @@ class EdgeBank:
         self.memory.deleted_at = at[::-1][last]
 
     def _forgotten(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        """Return (Q,) how many additions came before the last deletion of each pair; 0 where there was none."""
+        """Return (Q,) the number of additions before the last deletion of each pair, 0 without deletion."""
         if not len(self.memory.deleted):
             return np.zeros(len(src), np.int64)
         pairs = src * self._num_nodes + dst
@@ -215,13 +215,13 @@ class EdgeBank:
         self.memory.times[count : count + len(t)] = t
 
     def _count(self, batch: EventBatch) -> None:
-        """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
+        """Update each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
         deleted = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
-        for pair, t, deleted in zip(pairs, batch.t.tolist(), deleted.tolist(), strict=True):
+        for pair, t, removed in zip(pairs, batch.t.tolist(), deleted.tolist(), strict=True):
             first, last, count = self.memory.meetings.pop(pair, (t, t, 0))
             before = (last - first) / (count - 1) if count > 1 else 0.0
-            if deleted:
+            if removed:
                 self.memory.sum_of_means -= before
                 self.memory.remembered -= count
                 continue

@@ -1,4 +1,4 @@
-"""Link predictors without parameters, the floor that every model must stand above: recency and EdgeBank.
+"""Recency and EdgeBank: link predictors without parameters that serve as baselines.
 
 Source: Poursafaei et al., NeurIPS 2022, arXiv:2207.10128 (EdgeBank).
 """
@@ -29,16 +29,16 @@ from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
-NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
+NEVER = -100.0  # score of a new pair; other scores are clipped above it
 
 
 class Recency(OnlyLooksUp):
-    """Score a pair by how lately it met.
+    """Score a pair by the time since its last event.
 
     Args:
-        store: the events; it may hold the whole stream, since look-ups are strictly before the query time.
+        store: events. It may hold the full stream, because queries only see events strictly before the query time.
         directed: count only events from u to v.
-        clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
+        clock: time normalization, in the unit of the store's times. None: none.
     """
 
     def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
@@ -60,11 +60,11 @@ class Recency(OnlyLooksUp):
 
 @dataclass(frozen=True, kw_only=True)
 class RecencyRun(LinkRun):
-    """Configuration of the recency score: minus the logarithm of the time since the pair last met.
+    """Configuration of the recency score: minus the logarithm of the time since the pair's last event.
 
     Args:
-        directed: count only meetings in the direction asked for.
-        loop: only its seed and device matter, nothing is trained.
+        directed: count only events from source to destination.
+        loop: only its seed and device are used.
     """
 
     directed: bool = False
@@ -80,15 +80,15 @@ class EdgeBankRun(LinkRun):
     """Configuration of EdgeBank: 1 for a pair in the memory, else 0.
 
     Args:
-        model: what the memory holds.
-        loop: only its seed and device matter, nothing is trained.
+        model: content of the memory.
+        loop: only its seed and device are used.
     """
 
     model: EdgeBank.Config = field(default_factory=EdgeBank.Config)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        refuse_idle(self, gap_unit="EdgeBank compares times, and measures no gap")
+        refuse_idle(self, gap_unit="EdgeBank does not use time differences")
 
     def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
         """Return the scorer over a stream; it needs no clock."""
@@ -112,23 +112,23 @@ METHODS = {
         RecencyRun,
         build,
         "events",
-        "how lately the pair met; nothing to train",
+        "time since the pair's last event; nothing to train",
         "baseline",
         auto_config=auto_selection,
         automatic=("evaluation.choose",),
-        export="it has no weights: a score is the time since the pair met, which is read from the past",
+        export="it has no weights: the score is the time since the pair's last event",
     ),
     "edgebank": Method(
         "edgebank",
         EdgeBankRun,
         build,
         "events",
-        "whether the pair has met; nothing to train",
+        "whether the pair has interacted; nothing to train",
         "arXiv:2207.10128",
         auto_config=auto_selection,
         automatic=("evaluation.choose",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
-        export="it has no weights: a score is whether the pair has met, which is read from the past",
+        export="it has no weights: the score is whether the pair has interacted",
     ),
 }
 
@@ -136,7 +136,8 @@ METHODS = {
 def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
     """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `graph_baselines`.
 
-    Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
+    Both share one history index, which is the run's own if it has one. An index of 100 million events takes almost 1
+    GB.
     """
     if isinstance(task, LinkTask):
         split, negatives, store = task.split, task.negatives, task.source.index()
@@ -151,11 +152,11 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
     }
     found: Baselines = {}
     for name, scorer in scorers.items():
-        let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
+        let_go(stream.src, stream.dst, stream.t)  # release pages of a mapped stream
         store.let_go()
         found[name] = _evaluate(scorer, stream, split, config, negatives)
     metric = next((name for name in found["recency"] if name.startswith("val_")), "")
-    if metric.endswith(("average_precision", "roc_auc")):  # a negative an event
+    if metric.endswith(("average_precision", "roc_auc")):  # one negative per event
         found["chance"] = {metric: 0.5}
     return found
 

@@ -44,7 +44,7 @@ class LayerSpec:
 
 
 class Convolution:
-    """What tells one backbone from another; subclasses set the attributes that differ and make the layer.
+    """Base class of backbones. Subclasses set attributes and build the layer.
 
     Attributes:
         name: of the method.

@@ -1,4 +1,4 @@
-"""Message-passing backbones on the whole graph at once, or on batches of it: GCN, GraphSAGE, GIN, GAT, PNA, GCNII, MLP.
+"""Message-passing backbones, with full-graph training or batches: GCN, GraphSAGE, GIN, GAT, PNA, GCNII, MLP.
 
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (5 layers, residual, LayerNorm); see `model`.
 """
@@ -44,8 +44,8 @@ from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
 
-MULTIPLY_ADDS_PER_SECOND = 2e10  # multiply-adds a second of one core, for what an epoch takes
-MAX_EPOCH_SECONDS = 1.0  # seconds that an epoch of the whole graph may take
+MULTIPLY_ADDS_PER_SECOND = 2e10  # of one core, for the estimate of epoch time
+MAX_EPOCH_SECONDS = 1.0  # of full-graph training
 AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINK_SETTINGS)
 
 

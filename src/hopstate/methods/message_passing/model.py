@@ -266,18 +266,18 @@ class Backbone(nn.Module):
         return self.logits(self._head_inputs(self.embeddings(x, adjacency)))
 
     def _head_inputs(self, states: list[Tensor]) -> list[Tensor]:
-        """Return what the head sees of the representations before the first block and after each."""
+        """Return the embeddings that the head reads, given those before the first block and after each."""
         return states if self.config.jump == "mean" else states[1:] or states
 
     def embeddings(self, x: Tensor, adjacency: Propagator) -> list[Tensor]:
-        """Return the representations before the first block and after each, (R_l, dim)."""
+        """Return the embeddings before the first block and after each, (R_l, dim)."""
         states = [self.embed(x)]
         for block in self.blocks:
             states.append(block(states[-1], adjacency, states[0]))
         return states
 
     def layerwise(self, x: Tensor, cuts: Cuts, store: Scratch | None = None) -> Tensor:
-        """Return (N, C) logits exactly, layer after layer, with one block of nodes in work at a time.
+        """Return exact (N, C) logits, computed layer by layer in blocks of nodes.
 
         Args:
             x: (N, F) features.

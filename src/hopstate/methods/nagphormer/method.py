@@ -124,7 +124,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
 
 
 def transductive(config: NAGphormerRun) -> str:
-    """Return what depends on all nodes at once."""
+    """Return the inputs that depend on all nodes."""
     count = config.tokens.eigenvectors
     return f"Its {count} Laplacian eigenvectors (tokens.eigenvectors) are those of the whole graph" if count else ""
 

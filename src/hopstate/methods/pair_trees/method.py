@@ -1,7 +1,7 @@
-"""`pair-trees` on a user's event stream: boosted trees over what the histories of a pair and of its ends tell.
+"""`pair-trees` on an event stream: gradient-boosted trees over features of a pair's history and of both endpoints.
 
 Source: features after the recency and EdgeBank baselines (Poursafaei et al. 2022, arXiv:2207.10128) and the common
-neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
+neighbors of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
-MIN_TRAIN_EVENTS = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
+MIN_TRAIN_EVENTS = 1_000  # below this, the baseline is skipped
 
 
 def link_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
-    """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees."""
+    """Return test metrics of recency, EdgeBank and, if there are enough events, pair-trees."""
     found = heuristic_baselines(stream, config, context, task)
     if len(stream.additions(config.split.of(stream).train)) >= MIN_TRAIN_EVENTS:
         found["pair-trees"] = tree_baseline(stream, config, context)
@@ -71,11 +71,11 @@ def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dic
 
 
 class PairTreesScorer(OnlyLooksUp):
-    """Scores pairs by trees over their features; holds no memory but the features' store.
+    """Score pairs by trees over their features. It has no memory except the feature store.
 
     Args:
-        model: the trees; they are read once.
-        features: over the events that are known.
+        model: the trees.
+        features: pair features over the observed events.
     """
 
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
@@ -99,13 +99,13 @@ class PairTreesScorer(OnlyLooksUp):
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
-        """Return the features' names, and what they are and add to the logits of pairs; see `ExplainsPairs`."""
+        """Return feature names, values and contributions to the logits of pairs; see `ExplainsPairs`."""
         x = self.features.pairs(src, dst, t)
         return self.features.names, x, self.forest.contributions(x)[0]
 
 
-MIN_LEAVES = 20  # a leaf holds at most one of so many rows, however few there are
-MIN_KNOWN = 1e-3  # share of rows in which a feature is known; scikit-learn finds no bins of one that is always missing
+MIN_LEAVES = 20  # max. share of rows in min_leaf is 1 / MIN_LEAVES
+MIN_KNOWN = 1e-3  # min. share of rows with a value; scikit-learn cannot bin a feature that is always missing
 
 
 def training_table(
@@ -118,14 +118,14 @@ def training_table(
     random: int,
     historical: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (R, F) and outcomes (R,) of the latest training events and their negatives.
+    """Return features (R, F) and labels (R,) of the latest training events and their negatives.
 
-    random and historical are the numbers of negatives of an event; a random one is never its own event. Historical
-    ones are missing if so few pairs met that none can be drawn.
+    random and historical are numbers of negatives per event. A random negative is never its own event. Historical
+    negatives are skipped if there are too few repeat pairs.
     """
     rows = stream.additions(split.train)
     if not len(rows):
-        raise ConfigError("there is nothing to train trees on: the training split is empty")
+        raise ConfigError("the training split is empty")
     last = slice(max(0, len(rows) - max_events), len(rows))
     rows = rows[last]
     pairs = [(stream.src[rows], stream.dst[rows])]
@@ -135,7 +135,7 @@ def training_table(
             with suppress(DataError):
                 found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)
                 pairs.append((found.src, found.dst))
-    # all are drawn before any is looked up: of a large stream, either takes gigabytes
+    # sample first, then query: on a large stream, each takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
     let_go(stream.src, stream.dst, stream.t)
     if isinstance(features.store, NeighborStore):
@@ -144,7 +144,7 @@ def training_table(
 
 
 def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excluded: tuple[int, ...] = ()) -> None:
-    """Fit trees to features x (R, F) and outcomes y (R,) and put them in the model; none splits on columns without."""
+    """Fit trees to features x (R, F) and labels y (R,) without the columns excluded, and store them in the model."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     c = model.config
@@ -160,7 +160,7 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excl
         early_stopping=False,
         random_state=seed,
     )
-    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
+    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would depend on the number of threads
         classifier.fit(x[:, columns] if known.any() else np.zeros((len(x), 1)), y)
     # an event has several negatives: scores are log-odds of one event against one negative
     prior = float(np.log((y == 0).sum() / (y == 1).sum()))
@@ -169,13 +169,13 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excl
 
 @dataclass(frozen=True, kw_only=True)
 class PairTreesRun(LinkRun):
-    """Configuration of boosted trees over the histories of pairs.
+    """Configuration of pair-trees.
 
     Args:
         model: the trees.
-        max_events: latest training events that trees are trained on; all are looked up.
+        max_events: number of latest training events for training. All events are queried.
         random, historical: negatives of each kind per event.
-        loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
+        loop: only its seed and progress are used.
     """
 
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
@@ -190,12 +190,12 @@ class PairTreesRun(LinkRun):
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):
-    """Trees over the features of pairs, as scorers; nothing is learned from batches.
+    """Pair features and trees as scorers. There is nothing to train in batches.
 
     Args:
         model: the trees, empty or trained.
         stream, split: the data.
-        clock: what a gap of 1 is.
+        clock: time normalization.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
 
     def features_for(self, split: str) -> PairFeatures:
-        """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
+        """Return pair features over the training events for "train", otherwise over the full stream."""
         rows = self.split.train if split == "train" else None
         return self.features_over(self._known.histories(self.stream, rows), self.stream)
 
@@ -234,13 +234,13 @@ class TreeFeatures(EventSource[PairTreesScorer]):
 
 
 class PairTreesTask(LinkTask):
-    """Links from trees over pairs, which are trained at once.
+    """Link prediction by trees, trained in one step.
 
     Args:
-        source: of the features.
-        config: of the run.
+        source: features and trees.
+        config: run configuration.
         negatives: see `LinkTask`.
-        folder: of the run, for the table of importances; None writes none.
+        folder: run folder for the table of feature importances, None to skip it.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class PairTreesTask(LinkTask):
         self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
-        """Train the trees; return one row, the trees as its epoch, and that epoch."""
+        """Train the trees. Return one row of metrics and the number of trees as its epoch."""
         begin, c, reader = time.perf_counter(), self.config, self.features.features_for("train")
         sampling: dict[str, int] = {"max_events": c.max_events, "random": c.random, "historical": c.historical}
         x, y = training_table(self.stream, self.split, reader, seed=c.loop.seed, **sampling)
@@ -300,7 +300,7 @@ METHODS = {
         PairTreesRun,
         build,
         "events",
-        "boosted trees over the histories of a pair and of its ends",
+        "gradient-boosted trees over features of the event history",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         baselines=heuristic_baselines,
         auto_config=auto_selection,
@@ -311,6 +311,6 @@ METHODS = {
             "model.min_leaf": [20, 100, 500],
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
-        export="trees are no network, and the histories that they read have no program",
+        export="trees are not a network, and their history features cannot be exported",
     )
 }

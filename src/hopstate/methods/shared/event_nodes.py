@@ -113,7 +113,7 @@ def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any
 def event_baselines(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
-    """Return test metrics of the baselines, and as "val_<metric>" the validation metric; see `EventTargets.baselines`."""
+    """Return test metrics of the baselines, and the validation metric as "val_<metric>"."""
     test, val = (task.targets.baselines(stream, task.split, part) for part in ("test", "val"))
     return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
 

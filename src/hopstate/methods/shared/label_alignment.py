@@ -121,8 +121,8 @@ def _match_columns(
 
 def _no_common_label(what: str, names: Sequence[str], target: Target) -> DataError:
     return DataError(
-        f"{what} has the labels {_list_names(names)}, the run has {_list_names(target.names)}: no name is in both; write "
-        "them as the run's own file did (names, letters, the sign between several in a cell), or give no labels"
+        f"{what} has the labels {_list_names(names)}, the run has {_list_names(target.names)}: no name is in both; "
+        "write them as the run's own file did (names, letters, the sign between several in a cell), or give no labels"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the methods for links in time share: configurations, the negatives of a run, histories, the task of a model."""
+"""Shared code of temporal link prediction: configurations, negatives, history indexes and the training task."""
 
 from __future__ import annotations
 
@@ -107,17 +107,17 @@ class EventReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSplitConfig:
-    """Which events are for training, validation and test.
+    """Split of an event stream into training, validation and test events.
 
     Args:
-        kind: "chronological" by shares of the events, "dyglib" the same with new nodes taken out of training, "time" at
-            two times, or "window": the last window before the stream's end for test, the one before it for validation.
-        val_ratio, test_ratio: shares of validation and test.
-        val_time, test_time: of "time": training ends at the first, validation at the second; numbers in the stream's
-            unit, or dates such as 2024-03-01.
-        window: of "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
-        new_ratio: of "dyglib": share of all nodes that training must not see.
-        seed: of "dyglib": who they are.
+        kind: "chronological" by shares of the events, "dyglib" the same with new nodes removed from training, "time" at
+            two times, or "window" with the last window for test and the one before it for validation.
+        val_ratio, test_ratio: shares of validation and test events.
+        val_time, test_time: for "time": end of training and end of validation, as numbers in the stream's unit or dates
+            such as 2024-03-01.
+        window: for "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
+        new_ratio: for "dyglib": share of all nodes that are removed from training.
+        seed: for "dyglib": seed of their selection.
     """
 
     kind: Literal["chronological", "dyglib", "time", "window"] = "chronological"
@@ -144,7 +144,7 @@ class LinkSplitConfig:
         check_range("split.", least=0, below=1, new_ratio=self.new_ratio)
 
     def of(self, stream: EventStream) -> EventSplit:
-        """Return the split of a stream; empty splits of one without events, which only stands for its facts.
+        """Return the split of a stream. A stream without events has empty splits.
 
         Raises:
             DataError: a split has no events.
@@ -162,19 +162,19 @@ class LinkSplitConfig:
 
 
 def event_loop() -> LoopConfig:
-    """Return how models of event streams are trained in the papers: Adam, 1e-4, 100 epochs, patience 20."""
+    """Return the training settings of the papers: Adam, learning rate 1e-4, 100 epochs, patience 20."""
     return LoopConfig(epochs=100, patience=20, optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventRun(RunConfig):
-    """What the configurations of methods for event streams share.
+    """Base configuration of methods for event streams.
 
     Args:
-        read: how a file is read.
-        split: which events are for training, validation and test.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
+        read: how files are read.
+        split: training, validation and test events.
+        gap_unit: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
+            of the file.
     """
 
     read: EventReadOptions = field(default_factory=EventReadOptions)
@@ -185,7 +185,7 @@ class EventRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRun(EventRun):
-    """What the configurations of methods for links in time share.
+    """Base configuration of temporal link prediction.
 
     Args:
         evaluation: protocol and negatives.
@@ -196,11 +196,11 @@ class LinkRun(EventRun):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedLinkRun(LinkRun):
-    """What the configurations of methods that learn from links share.
+    """Base configuration of trained link predictors.
 
     Args:
-        negatives: negative pairs of training.
-        batch_size: events a step.
+        negatives: negative pairs in training.
+        batch_size: events per step.
     """
 
     negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
@@ -209,13 +209,13 @@ class LearnedLinkRun(LinkRun):
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLinkRun(LearnedLinkRun):
-    """What the configurations of models fed from histories share.
+    """Base configuration of models that read event histories.
 
     Args:
-        max_events: training events that an epoch takes at most; of more, whole batches spread over all of them, drawn
-            anew for each epoch. "all" takes every event. Histories hold all of them either way.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
+        max_events: maximum number of training events per epoch. Longer streams are subsampled: each epoch draws whole
+            batches spread over the stream. "all" uses every event. Histories always hold all of them.
+        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
+            "unmarked" as ordinary tokens.
     """
 
     max_events: int | Literal["all"] = 1_000_000
@@ -227,17 +227,17 @@ class HistoryLinkRun(LearnedLinkRun):
 
     @property
     def event_limit(self) -> int | None:
-        """Training events of an epoch at most, None for all."""
+        """Maximum number of training events per epoch, None for all."""
         return number_or_all("max_events", self.max_events)
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return how many features a node and an event have: those of the data that a model was trained on."""
+    """Return the numbers of node and event features, those of the training data if a model is applied."""
     return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
 
 
 def used_features(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return the same without features that are zero throughout."""
+    """Return `feature_dims` without features that are always zero."""
     return dict((context.trained or {}).get("used_features") or stream.used_features)
 
 
@@ -251,11 +251,13 @@ def history_task(
     microbatch_size: int | None = None,
     microbatch_tokens: int | None = None,
 ) -> LinkTask:
-    """Return the task of training a model fed from histories; training looks training events up, evaluation all.
+    """Return the task of training a model on event histories. Training sees training events only.
 
     Args:
-        tokenizer: (store, stream, clock, deletions, type of gaps) → the model's tokenizer.
-        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
+        stream, config, context: as in `Method.build`.
+        model: the model.
+        tokenizer: (store, stream, clock, deletions, dtype of time differences) → the model's tokenizer.
+        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step, None for all.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
@@ -296,10 +298,10 @@ def history_task(
 
 
 class HistoryIndex:
-    """Histories of a stream, or of some of its events.
+    """Neighbor indexes over the histories of a stream.
 
-    Look-ups see earlier events alone, so that events at a mapped stream's beginning need no index of their own: there
-    the whole stream's serves, and is built once. In memory training's holds nothing else than it may see.
+    Queries see earlier events only, so one index of a memory-mapped stream serves every prefix of it. In-memory
+    training uses an index of training events only.
     """
 
     def __init__(self, stream: EventStream, deletions: bool) -> None:
@@ -307,7 +309,7 @@ class HistoryIndex:
         self._full_index: NeighborStore | None = None
 
     def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return what tokens are of: of events, the stream's or another's, those at rows, None for all."""
+        """Return the index over the events at rows, None for all."""
         rows = _rows_to_index(events, rows)
         if rows is not None or events is not self._stream or folder_of(events) is None:
             return NeighborStore.from_stream(events, rows, deletions=self._deletions)
@@ -316,11 +318,11 @@ class HistoryIndex:
         return self._full_index
 
     def index(self) -> NeighborStore | None:
-        """Return that of the whole stream where it is built and holds no deletions, as `NeighborStore.from_stream`."""
+        """Return the index of the full stream if it is built and holds no deletions, otherwise None."""
         return None if self._deletions and self._stream.has_deletes else self._full_index
 
     def additions_only(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return the same without deletions."""
+        """Return the index over the events at rows without deletions."""
         return NeighborStore.from_stream(events, _rows_to_index(events, rows))
 
 
@@ -329,13 +331,13 @@ def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray |
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
-    """Return the clock that a model was trained with, else that of the training events."""
+    """Return the time normalization of the trained model, or fit it to the training events."""
     kept = (context.trained or {}).get("clock")
     return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
-    """Return what histories make of deletions: a model that was trained without any has no feature to mark them."""
+    """Return how histories treat deletions. A model trained without deletions has no indicator for them."""
     if deletions != "marked":
         return deletions
     had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
@@ -345,7 +347,7 @@ def deletions_of(stream: EventStream, deletions: Deletions, context: Context) ->
 def history_features(
     widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
 ) -> dict[str, int]:
-    """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
+    """Return the feature dimensions of a history model, with a column for the deletion indicator."""
     marked = deletions_of(stream, deletions, context) == "marked"
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
@@ -353,9 +355,9 @@ def history_features(
 def evaluation_negatives(
     stream: EventStream, splits: EventSplit, config: LinkRun, context: Context
 ) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.
+    """Return the evaluation negatives by (split, strategy). They are sampled once and saved with the run.
 
-    How many events of a split are judged is noted for data.json where it is not all, and told when they are chosen.
+    If a split is subsampled, a note reports the numbers of events, and data.json records them.
     """
     evaluation, folder = config.evaluation, context.run / "negatives"
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
@@ -375,15 +377,15 @@ def evaluation_negatives(
                 raise
             if context.trained is None:
                 which = {"new_val": "validation", "new_test": "test"}[split]
-                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes: left out")
+                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes; skipping")
     return found
 
 
-SCALE_SAMPLE = 20_000  # training events, evenly spread, that features are scaled by
+SCALE_SAMPLE = 20_000  # evenly spaced training events that fit the feature scale
 
 
 class TokenizerWrapper(Generic[TokenizerT]):
-    """A tokenizer with another inside, whose events it has."""
+    """Base class of tokenizers that extend another tokenizer."""
 
     def __init__(self, inner: TokenizerT) -> None:
         self.inner = inner
@@ -398,7 +400,7 @@ class TokenizerWrapper(Generic[TokenizerT]):
 
     @property
     def store(self) -> Histories:
-        """The histories that the inner tokens are looked up in."""
+        """Histories that the inner tokenizer reads."""
         return self.inner.store
 
     @store.setter
@@ -407,20 +409,20 @@ class TokenizerWrapper(Generic[TokenizerT]):
         self.on_store_change(store)
 
     def on_store_change(self, store: Histories) -> None:
-        """Follow the inner tokenizer to another store; there is nothing to do by default."""
+        """React to a new store. Does nothing by default."""
 
 
 def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
-    """Return what a head reads of pairs: the features without those of events, which the model sees."""
+    """Return the pair features that a head reads, without event features."""
     return PairFeatures(store, stream, clock, np.empty(0, np.int64))
 
 
 class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
-    """A model's input, and what the pairs' own histories tell beside it.
+    """A tokenizer that adds features of each pair's history to the model's input.
 
     Args:
-        inner: the model's tokenizer; its input has a field `pair`.
-        features: of pairs, from the same events without deletions.
+        inner: the model's tokenizer. Its input has a field `pair`.
+        features: pair features from the same events without deletions.
     """
 
     def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
@@ -428,7 +430,7 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
         self.features = features
 
     def on_store_change(self, store: Histories) -> None:
-        # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
+        # pair features need a real store, and ignore deletions
         if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
             self.features.store = store
 
@@ -438,7 +440,7 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for scoring pairs u (P,), v (P,) at t (P,); errors as the model's own tokenizer."""
+        """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
         found = self.inner.pairs(u, v, t)
         return found._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
@@ -446,7 +448,7 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
 def fit_feature_scale(
     head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int
 ) -> None:
-    """Give a head the scale of training pairs: events, and for each a random and a past pair at its time."""
+    """Fit the feature scale of a head to training events, each with a random and a past pair at its time."""
     rows = stream.additions(split.train)
     if not len(rows):
         return
@@ -461,52 +463,54 @@ def fit_feature_scale(
     head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
     let_go(src, dst, t)
     if isinstance(features.store, NeighborStore):
-        features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
+        features.store.let_go()  # the queries touched most pages of a mapped index
 
 
 def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -> None:
-    """Tell how many of count training events an epoch takes where it is not all."""
+    """Note how many training events an epoch uses if not all."""
     batches = len(epoch_batches(count, config.event_limit, config.batch_size, config.loop.seed, 0))
     if batches * config.batch_size < count:
         used = batches * config.batch_size
         context.noted["epoch_events"] = [used, count]
         _note_subsample(
-            config.loop, context, f"an epoch takes {used:,} of {count:,} training events, drawn anew for each", ""
+            config.loop,
+            context,
+            f"an epoch uses {used:,} of {count:,} training events, sampled again for each epoch",
+            "",
         )
 
 
 def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
-    """Tell how many events of each split are judged where it is not all."""
+    """Note how many events of each split are evaluated if not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
     subsampled = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
     subsampled = {name: count for name, count in subsampled.items() if count < sizes[name]}
     if subsampled:
         context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}
         sizes_text = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in subsampled.items())
-        _note_subsample(config.loop, context, f"judged are {sizes_text}, spread over each", "evaluation.")
+        _note_subsample(config.loop, context, f"evaluation uses {sizes_text}, spread over each split", "evaluation.")
 
 
 def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) -> None:
-    """Say once a run what it takes, and which setting takes all."""
-    verb = "judges" if group else "takes"
+    """Print a note once per run, with the setting that uses all events."""
     if not (context.run / "negatives").is_dir():
-        note(loop, f"note: {sizes} ({group}max_events=all {verb} every event)")
+        note(loop, f"note: {sizes} ({group}max_events=all uses every event)")
 
 
-# ---- automatic settings: they follow from the training events, and add no input and no layer that the paper lacks.
+# ---- automatic settings: computed from training events; they add no input and no layer that the paper lacks.
 # Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
 # 2026-11-21-dyg-mamba.md and 2026-11-22-pair-history.md; the recipes keep the papers' settings.
-MAX_EPOCHS = 40  # epochs of a small stream
-HISTORICAL_SHARE = 0.25  # share of training pairs that met before
+MAX_EPOCHS = 40  # for small streams
+HISTORICAL_SHARE = 0.25  # share of historical negatives in training
 SCHEDULE_SETTINGS = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
 PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.choose")
-MIN_REPEATED_SHARE = 0.05  # share of repeated pairs among training events below which pairs do not meet again
+MIN_REPEATED_SHARE = 0.05  # share of repeat pairs in training below which historical negatives are off
 
 
 def auto_epochs(events: int, budget: int) -> dict[str, Any]:
-    """Return a schedule that ends when it ends: no patience, the rate falls to 0.
+    """Return a schedule without early stopping whose learning rate decays to 0.
 
-    budget is the number of training events, times epochs, that one core does in some minutes.
+    budget is the number of training events, times epochs, that one core processes in some minutes.
     """
     return {
         "loop.epochs": int(np.clip(budget // max(events, 1), 2, MAX_EPOCHS)),
@@ -517,13 +521,13 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
 
 
 def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return by what validation chooses: the mean over kinds of pairs, where there are several."""
+    """Return the model-selection metric: the mean over negative strategies if there are several."""
     kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
     return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
 
 
 def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
+    """Return the mixture of training negatives, unless the user set one, and the model-selection metric."""
     own = config.negatives != TrainingNegatives()
     again = not own and repeated_share(stream, config.split.of(stream).train) >= MIN_REPEATED_SHARE
     mixed = {"negatives.mixture.historical": HISTORICAL_SHARE} if again else {}
@@ -535,14 +539,14 @@ def repeated_share(stream: EventStream, rows: np.ndarray) -> float:
     part = stretch(stream.additions(rows))
     pairs = stream.src[part] * stream.num_nodes
     pairs += stream.dst[part]
-    pairs.sort()  # in place: of very many events there is room for no second copy
+    pairs.sort()  # in place to save memory
     return float(np.count_nonzero(pairs[1:] == pairs[:-1])) / max(len(pairs), 1)
 
 
 def auto_config_history(
     stream: EventStream, config: HistoryLinkRun, metrics: tuple[str, ...], *, budget: int
 ) -> Mapping[str, Any]:
-    """Return settings of a model fed from histories that suit a stream; budget as of `auto_epochs`."""
+    """Return automatic settings of a history model; budget is as in `auto_epochs`."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
     own = auto_negatives(stream, config, metrics)
@@ -565,9 +569,10 @@ def history_method(
     space: Space | None = None,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
-    """Return a method of links from histories; see `Method`, and `auto_epochs` for budget."""
+    """Return a link-prediction method on event histories; see `Method`, and `auto_epochs` for budget."""
     return Method(
-        name, config, build, "events", summary, source, baselines=baselines, auto_config=partial(auto_config_history, budget=budget),
+        name, config, build, "events", summary, source, baselines=baselines,
+        auto_config=partial(auto_config_history, budget=budget),
         automatic=("batch_size", *SCHEDULE_SETTINGS, *PAIR_SETTINGS), space=space or {},
         export=export,
     )  # fmt: skip
