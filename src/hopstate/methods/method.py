@@ -102,7 +102,7 @@ class ReadOptions:
         features: table of node features keyed by node id, for edge lists.
         labels: table of node labels keyed by node id, optionally with a "split" column (train, val, test).
         scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features of nodes and
-            edges, fitted to the training nodes and the edges at them; "auto" takes none for published data sets,
+            edges, fitted to the training nodes and the edges at them; "auto" takes none for published datasets,
             standard for all else.
         missing: numbers missing in a table of features: "error" names them; "mean" or "median" of the training nodes,
             or of the edges at them, or "zero", with a further column that marks them. "auto" takes the mean for empty

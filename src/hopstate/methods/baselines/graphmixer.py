@@ -83,7 +83,7 @@ class RecentLinks(NamedTuple):
     Args:
         tokens: the ends' most recent links, one sequence each.
         ends: (2, P) int64 which sequences are the pairs' sources and destinations.
-        x: (S, F) float32 features of each end plus the mean over its neighbours', or None where all are zero.
+        x: (S, F) float32 features of each end plus the mean over its neighbors', or None where all are zero.
         pair: see `HistoryTokens`.
     """
 
@@ -100,8 +100,8 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         store: histories to look up.
         stream: where features come from.
         num_links: links of a sequence.
-        num_neighbors: most recent neighbours whose features are averaged.
-        window: only neighbours met at most this long before the query are averaged; None for no limit.
+        num_neighbors: most recent neighbors whose features are averaged.
+        window: only neighbors met at most this long before the query are averaged; None for no limit.
         clock, deletions, dtype: what a gap of 1 is, what becomes of deletions, the type of gaps; see
             `HistoryTokenizer`.
 
@@ -130,7 +130,7 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         self._neighbors = self._averaged if stream.has_node_features else None
 
     def moved(self, store: Histories) -> None:
-        """Find the neighbours there, too."""
+        """Find the neighbors there, too."""
         if self._neighbors is not None:
             self._neighbors.store = store
 

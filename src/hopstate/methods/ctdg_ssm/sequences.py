@@ -42,7 +42,7 @@ class CTDGSSMSequenceRun(RunConfig):
         read: which sequences are made.
         model: the memory model; its order is also how many hops active nodes reach. The longer the path, the lower
             its step_bias must be (the memory decays with every event): -4 for 50 nodes, -5 for 100.
-        num_neighbors: most recent neighbours followed per node.
+        num_neighbors: most recent neighbors followed per node.
         gap_unit: what a gap in time of 1 is, where model.time_dim lets the model see gaps: the "median" gap between
             events of the training sequences, "seconds", or "raw", the numbers as they stand.
         batch_size: sequences a step.

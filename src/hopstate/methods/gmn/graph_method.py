@@ -67,7 +67,7 @@ __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_
 
 
 class GIN(nn.Module):
-    """GIN layers with batch normalisation; graph output is the sum over layers of a linear map of the pooled nodes.
+    """GIN layers with batch normalization; graph output is the sum over layers of a linear map of the pooled nodes.
 
     Args:
         config: what a user chooses.
@@ -283,7 +283,7 @@ class GMNGraphsRun(GraphSetRun):
     """Configuration of a Graph Mamba Network over a set of graphs.
 
     Args:
-        level: what is labelled: "graph", "node" or "edge".
+        level: what is labeled: "graph", "node" or "edge".
         walks, encoding, order, model: see `hopstate.methods.gmn.node_method.GMNRun`.
         edges: "auto" takes edge features, and edge weights as one more, if Psi or tokens read them, and reports if
             they are left out; "features" takes the features alone, and "drop" nothing.
@@ -300,7 +300,7 @@ class GMNGraphsRun(GraphSetRun):
 
     @property
     def labelled(self) -> Level:
-        """What is labelled."""
+        """What is labeled."""
         return self.level
 
 
@@ -399,7 +399,7 @@ def _aligned_targets(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str
 
 
 def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[str, np.ndarray]:
-    """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labelled graphs."""
+    """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labeled graphs."""
     s, level = config.split, config.labelled
     if s.per_class is not None:
         raise ConfigError("split.per_class counts nodes of one graph; graphs of a set are split by split.fractions")

@@ -1,6 +1,6 @@
 """Orders of a graph's nodes as one sequence, by a measure of importance: the least important first.
 
-Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), section 4.3; Andersen, Chung & Lang 2006 (personalised PageRank);
+Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), section 4.3; Andersen, Chung & Lang 2006 (personalized PageRank);
 Batagelj & Zaversnik 2003, arXiv:cs/0310049 (k-core).
 """
 

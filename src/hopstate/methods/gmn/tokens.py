@@ -27,7 +27,7 @@ from hopstate.ops.returns import return_probabilities, walk_sums
 from hopstate.ops.walks import Subgraphs, WalkTable, random_walks, walk_features, walk_subgraphs
 
 VERSION = 1  # part of the file name: raised when the same graph would get other columns
-_CHUNK = 1 << 17  # walks anonymised at a time
+_CHUNK = 1 << 17  # walks anonymized at a time
 
 
 def random_walk_encoding(graph: Graph, steps: int, cache: Path | None = None) -> np.ndarray:

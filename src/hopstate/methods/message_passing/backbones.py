@@ -186,7 +186,7 @@ class PNA(Convolution):
     """Principal neighborhood aggregation."""
 
     name = "pna"
-    summary = "principal neighbourhood aggregation, residual"
+    summary = "principal neighborhood aggregation, residual"
     source = "arXiv:2004.05718"
     normalization = "edges"
     edges = "features"

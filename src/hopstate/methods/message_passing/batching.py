@@ -194,7 +194,7 @@ class Batching:
             )
         if self.nodes == "shadow" and self.train_only and self.kind in NODE_SETS:
             raise ConfigError(
-                "batching.nodes=shadow puts the neighbours of training nodes into the batches, validation and test "
+                "batching.nodes=shadow puts the neighbors of training nodes into the batches, validation and test "
                 "nodes among them, which train_only leaves out; use nodes=clusters or random, or leave train_only out"
             )
         if self.inference == "one-pass" and self.kind != "top":
@@ -282,7 +282,7 @@ def make_source(
     depth = model.config.num_layers
     if config.kind in ("neighbor", "labor"):
         if depth < 1:
-            raise ConfigError("neighbours are sampled for each layer; the model has none")
+            raise ConfigError("neighbors are sampled for each layer; the model has none")
         fanouts = config.fanouts * depth if len(config.fanouts) == 1 else config.fanouts
         if len(fanouts) != depth:
             raise ConfigError(f"batching.fanouts names {len(fanouts)} layers, the model has {depth}")

@@ -134,7 +134,7 @@ def _network_spec(model: nn.Module) -> ExportSpec:
         inputs=tuple(ports),
         outputs=(rows_port("node"),),
         preprocessing="the whole graph, or every node within as many hops as the model has layers of those asked for, "
-        "with all edges among them and their neighbours; edges as edges.flow, read.undirected and read.self_loops left "
+        "with all edges among them and their neighbors; edges as edges.flow, read.undirected and read.self_loops left "
         "them",
     )
 
@@ -187,7 +187,7 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
     if BACKBONES[kind].edges != "unused" and config.loop.precision.endswith("mixed"):
         raise ConfigError(
-            f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
+            f"{kind} sums neighbors in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.matmul_precision=medium multiplies faster on processors and GPUs with matrix units"
         )
     if config.task == "link" and config.batching.train_only:
@@ -203,7 +203,7 @@ def network(
     check_same_edges(graph.name, edge_columns(graph), context.trained)
     model = backbone_for(graph, config.model, kind, width)
     if config.loop.precision == "64":
-        model.double()  # before what stands for missing neighbours is made from it
+        model.double()  # before what stands for missing neighbors is made from it
     if config.batching.kind != "full":
         if config.model.block == "convolutions":
             raise ConfigError(

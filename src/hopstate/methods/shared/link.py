@@ -70,7 +70,7 @@ class EventReadOptions:
         text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
         time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
         scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
-            training events; "auto" takes none for published data sets, standard for all else.
+            training events; "auto" takes none for published datasets, standard for all else.
         missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
             or "zero", with a further column that marks them; "auto" takes the mean, and names infinities.
         missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.

@@ -162,7 +162,7 @@ def check_no_empty_split(rows: Mapping[str, np.ndarray], name: str, what: str) -
         if not len(rows.get(part, ())):
             sizes = ", ".join(f"{key} {len(value)}" for key, value in rows.items())
             raise DataError(
-                f"the {part} split of {name} is empty ({sizes}); mark {what} for it, or give more labelled {what} "
+                f"the {part} split of {name} is empty ({sizes}); mark {what} for it, or give more labeled {what} "
                 f"or other fractions to a random one (--split.kind random, --split.fractions)"
             )
 

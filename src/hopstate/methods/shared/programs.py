@@ -126,7 +126,7 @@ MEANINGS = {
     "edge_attr": "features of each token's event, scaled as in training, zeros for the node itself; where deletions "
     "are marked, the last column is 1 for them",
     "pair": "what the pair's own history tells, NaN where something never happened; columns: ",
-    "nodes": "mean features of the neighbours of each source, then of each target, and their own",
+    "nodes": "mean features of the neighbors of each source, then of each target, and their own",
 }
 
 
