@@ -135,7 +135,7 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
             self._neighbors.store = store
 
     def over(self, past: StreamState) -> RecentLinkTokenizer:
-        """Return the same over all events of a past; its features stand for the stream's."""
+        """Return a tokenizer over all events of a stream state, with its features."""
         made = copy(self)
         made.inner, made._averaged = self.inner.over(past), self._averaged.over(past)
         made.inner.x = None

@@ -1,15 +1,16 @@
-"""CTDG-SSM: a memory per node and layer that every batch of events moves, by its inputs and by the graph's change.
+"""CTDG-SSM: a node memory per layer, updated by each batch of events from its inputs and the change of the graph.
 
-A batch: encode the events' features, mean over a node's events, then layer by layer X <- X + GELU(H) with H the
-layer's memory after the batch (`hippo`); P and G are built once for all layers. Nodes that are not active keep what
-they have. Scoring reads a state, `update` returns the next: score a batch before updating with it.
+A batch is processed in three steps: encode the event features, average over a node's events, then apply the layers X <-
+X + GELU(H), with H the layer's memory after the batch (`hippo`). The matrices P and G are built once for all layers.
+Inactive nodes keep their memory. Scoring reads a state, and `update` returns the next one: score a batch before you
+update with it.
 
 Axes: n active node, N node, B event, K layer, d channel.
 Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 5, algorithms 1-3.
-Deviations: repeated nodes are averaged at the encoder's output, before the layers, so that one row stands for a node
-in every matrix; the row of an event's own end comes first in the input of both ends, as algorithm 3 has it for the
-static embeddings; filters start at their critical coefficients (`hippo`). Nothing is taken from the released code,
- which departs from the paper in its Laplacians, inverse and exponential.
+Deviations: repeated nodes are averaged at the encoder's output, so that each node has one row in every matrix. The
+endpoint's own row comes first in the input of both endpoints, as algorithm 3 does for static embeddings. Filters start
+at their critical coefficients (`hippo`). The released code differs from the paper in its Laplacians, inverse and
+exponential, and was not used.
 """
 
 from __future__ import annotations
@@ -360,7 +361,7 @@ class CTDGSSM(MemoryModel):
 
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
+        """Return (n, w) decoder inputs of nodes (n,) in a state. Unseen nodes have zeros and their static embedding."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
         return torch.cat([self.readout.norm(state.output[state.place(nodes)]), self.static(nodes)], 1)

@@ -54,7 +54,7 @@ class DyGMambaRun(HistoryLinkRun):
 
     Args:
         model: encodings, state-space blocks, head.
-        history: how much of the past a sequence holds, and where the node itself stands in it.
+        history: length of sequences, and position of the node itself in them.
         microbatch_size: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
             is the whole batch's all the same. null: so many that a microbatch has about 20,000 tokens.
     """
@@ -85,7 +85,7 @@ class DyGMambaNodesRun(EventNodeRun):
     Args:
         model: encodings, state-space blocks, head; without co-occurrence, independent encoders and cross-attention,
             which take a pair.
-        history: how much of the past a sequence holds, and where the node itself stands in it.
+        history: length of sequences, and position of the node itself in them.
         batch_size: events a step.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
             tokens like any other.

@@ -4,7 +4,7 @@ Source: DyG-Mamba, arXiv:2408.06966, equations 5-16, algorithms 1-3 (one input, 
 directions, each with its own convolution, A, B, C and step); tables 5, 6, 9 and 13 (ablations).
 Axes: token, channel (the block's width), inner, state.
 Deviation:
-- A sequence holds the node itself as a token ("target first" unless the tokenizer says otherwise): the equations
+- A sequence includes the node itself as a token (first by default): the equations
   leave it out, and then "v stands in u's history" cannot be seen in v's own sequence. Standing
   first, its span is the whole tau - t_1, the largest step of all.
 - encoders="shared" is the default; the text has one encoder for each end ("independent").

@@ -281,8 +281,8 @@ class Backbone(nn.Module):
 
         Args:
             x: (N, F) features.
-            cuts: gives, each time it is called, blocks that cover all nodes (see `Cuts`).
-            store: makes the arrays of a row a node; by default in memory.
+            cuts: returns, on each call, blocks that cover all nodes (see `Cuts`).
+            store: allocates arrays with one row per node, in memory by default.
         """
         store = store or Scratch()
         for _, states in self.stages(x, cuts, store):  # noqa: B007  (the last of them is read below)

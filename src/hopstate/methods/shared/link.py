@@ -45,39 +45,40 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class EventReadOptions:
-    """How a user's file of events is read; see `hopstate.data.readers.read_events.read_events`.
+    """How event files are read; see `hopstate.data.readers.read_events.read_events`.
 
     Args:
-        format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
-        header: whether the first line of a text holds names of columns; null goes by what stands in it.
-        source_column, target_column, time_column: columns of a table; null takes the usual names.
-        kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
-            null takes the usual names.
-        label_column: class or amount of the source at each event, or several of them as "a,b"; null takes the usual
+        format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
+        header: whether the first line has column names; null detects it.
+        source_column, target_column, time_column: columns of the table; null uses the usual names.
+        kind_column: column with "add" or "delete" for each event, or "delete-node" with an empty target; null uses the
+            usual names.
+        label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
-        task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
-        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
-        label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
-        positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
-            or yes, otherwise the rarer class of the training events.
-        edge_columns: columns of event features; null takes the usual names.
-        columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
-            number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
+        task: meaning of labels: "classification" (also "auto") or "regression".
+        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+            ambiguous.
+        label_cells: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
+        positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
+            otherwise the rarer class in training.
+        edge_columns: columns of event features; null uses the usual names.
+        columns: types of event feature columns, if detection is wrong: '[venue=category, when=date]'. Types: number,
+            category, date (ISO, or date:FORMAT as in strptime), drop. Listed columns become features.
         x: .npy file of node features.
-        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
-        bipartite: sources and targets are two sets of nodes, of which 7 and 7 are two: "true" writes u7 and i7, "false"
-            makes them one; "auto" goes by names of columns (user and item are two sets, source and target one).
-        text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
-        time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
-        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
-            training events; "auto" takes none for published datasets, standard for all else.
-        missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
-            or "zero", with a further column that marks them; "auto" takes the mean, and names infinities.
-        missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
-        ties: order of events of one time: "file" as they stand there, or "sorted" by source, then destination, features
-            and label, so that the order of rows of one time changes nothing; with deletions the order stays.
-        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
-            hundred times their size, at least 256 MiB.
+        num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
+        bipartite: sources and targets are two sets of nodes. "true" renames ids to u7 and i7, "false" merges equal ids.
+            "auto" decides by column names (user and item are two sets, source and target one).
+        text_ids: keep ids as text, so that 5746.10 differs from 5746.1 and 7 from 7.0.
+        time_unit: s, ms, us or ns since 1970, for splits by date; null uses the unit of the file.
+        scale: scaling of features, fitted to training events: "standard" (mean and standard deviation), "robust"
+            (median and quartiles) or "none". "auto": none for published datasets, otherwise standard.
+        missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
+            and add an indicator column. "auto": mean; error for infinities.
+        missing_time: events without a valid time: "error" or "drop".
+        ties: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
+            label, which makes results independent of row order. Streams with deletions keep the file order.
+        max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
+            least 256 MiB.
     """
 
     format: str = "auto"
