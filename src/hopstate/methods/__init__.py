@@ -27,13 +27,13 @@ def _packages() -> list[tuple[str, ModuleType]]:
 
 def modules() -> dict[str, str]:
     """Return the module that defines each method, by the method's name, as its package declares."""
-    found: dict[str, str] = {}
+    module_of: dict[str, str] = {}
     for place, package in _packages():
         for name, module in package.METHODS.items():
-            if name in found:
-                raise ConfigError(f"both {found[name]} and {place}.{module} define the method {name!r}")
-            found[name] = f"{place}.{module}"
-    return found
+            if name in module_of:
+                raise ConfigError(f"both {module_of[name]} and {place}.{module} define the method {name!r}")
+            module_of[name] = f"{place}.{module}"
+    return module_of
 
 
 def recipe_files() -> list[Path]:
@@ -61,20 +61,20 @@ def get_method(name: str) -> AnyMethod:
         ConfigError: the method does not exist. The message suggests the closest name.
     """
     if ":" in name:
-        found = _outside(name)
+        method = _outside(name)
         _named.add(name)
-        return found
-    known = MODULES | OF_RUNS
-    if name not in known:
+        return method
+    module_of = MODULES | OF_RUNS
+    if name not in module_of:
         raise ConfigError(
             f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
             "or module:NAME for a custom method"
         )
-    own = vars(import_module(known[name]))
-    found = own.get("METHODS", {}).get(name, own.get("METHOD"))
-    if not isinstance(found, Method):
-        raise ConfigError(f"{known[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
-    return found
+    namespace = vars(import_module(module_of[name]))
+    method = namespace.get("METHODS", {}).get(name, namespace.get("METHOD"))
+    if not isinstance(method, Method):
+        raise ConfigError(f"{module_of[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
+    return method
 
 
 def method_of_run(name: object, where: str, named: str | None = None) -> AnyMethod:
@@ -110,13 +110,13 @@ def _outside(name: str) -> AnyMethod:
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise ConfigError(f"{shown(name)!r} is not a method of the form module:NAME")
     try:
-        found = getattr(import_module(module), attribute, None)
+        method = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:  # the module is there and misses another
             raise
         raise ConfigError(
             f"no module {module!r} for method {name!r}; install it, or name its folder in PYTHONPATH"
         ) from None
-    if not isinstance(found, Method):
-        raise ConfigError(f"{name!r} is not a hopstate.methods.method.Method: got {type(found).__name__}")
-    return replace(found, name=name)
+    if not isinstance(method, Method):
+        raise ConfigError(f"{name!r} is not a hopstate.methods.method.Method: got {type(method).__name__}")
+    return replace(method, name=name)

@@ -42,16 +42,16 @@ def hint(message: str, options: Sequence[str]) -> str:
         options: dotted names of all options.
     """
     unknown = re.search(r"nrecognized arguments: --([\w.-]+)", message)
-    inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
-    if not unknown and not inside:
+    in_group = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
+    if not unknown and not in_group:
         return ""
-    name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
-    same = [key for key in options if key.replace("-", "_") == name.replace("-", "_")]
-    found = same[0] if same else closest(name, options)
-    if found is None:  # of another group
-        last = {key.rsplit(".", 1)[-1]: key for key in reversed(options)}
-        found = last.get(closest(name.rsplit(".", 1)[-1], last) or "")
-    return f"; did you mean '{'--' if unknown else ''}{found}'?" if found else "; --help lists all options"
+    name = unknown[1] if unknown else f"{in_group[1]}.{in_group[2]}" if in_group else ""
+    matches = [key for key in options if key.replace("-", "_") == name.replace("-", "_")]
+    suggestion = matches[0] if matches else closest(name, options)
+    if suggestion is None:  # of another group
+        by_last_name = {key.rsplit(".", 1)[-1]: key for key in reversed(options)}
+        suggestion = by_last_name.get(closest(name.rsplit(".", 1)[-1], by_last_name) or "")
+    return f"; did you mean '{'--' if unknown else ''}{suggestion}'?" if suggestion else "; --help lists all options"
 
 
 def in_words(message: str) -> str:
@@ -69,24 +69,24 @@ def in_words(message: str) -> str:
     required = re.fullmatch(r"the following arguments are required: (.*)", message)
     if required:
         return f"{', '.join(f'--{name}' for name in required[1].split(', '))} must be given"
-    one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value:(?P<value>.*)", message)
+    single = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value:(?P<value>.*)", message)
     several = re.fullmatch(
         rf"(?P<name>[\w.]+): Does not validate against any of the Union subtypes Subtypes: "
         rf"\[(?P<types>(?:(?:{_TYPE})(?:, )?)+)\] Errors: .* Given value:(?P<value>.*)",
         message,
     )
-    found = one or several
-    if not found:
+    match = single or several
+    if not match:
         return message
-    words = []
-    for type_ in re.findall(_TYPE, found["types"]):
+    expected = []
+    for type_ in re.findall(_TYPE, match["types"]):
         if type_.startswith("typing"):
-            words += type_.partition("[")[2].removesuffix("]").split(", ")
+            expected += type_.partition("[")[2].removesuffix("]").split(", ")
         else:
             word = re.sub(r"<class '|'>|\[.*", "", type_)
-            words.append(_WORDS.get(word, word))
-    listed = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    return f"{found['name']} must be {listed}; got {shown(found['value'].strip())!r}"
+            expected.append(_WORDS.get(word, word))
+    listed = " or ".join(filter(None, (", ".join(expected[:-1]), expected[-1])))
+    return f"{match['name']} must be {listed}; got {shown(match['value'].strip())!r}"
 
 
 SETTINGS_BYTES, DEEPEST = 1 << 20, 50  # of a file of settings: bytes, and lists and mappings in each other
@@ -105,12 +105,12 @@ def load_yaml(text: str) -> Any:
         raise yaml.YAMLError(f"{len(text):,} characters are more than settings take")
     try:
         _check_yaml(text)
-        found = get_loader("yaml")(text)
+        tree = get_loader("yaml")(text)
     except (ValueError, OverflowError, TypeError) as error:  # dates and numbers that cannot be, keys that are lists
         raise yaml.YAMLError(str(error)) from None
-    if isinstance(found, dict) and _names_class(found):
+    if isinstance(tree, dict) and _names_class(tree):
         raise yaml.YAMLError("class_path names code to import, which no setting takes")
-    return found
+    return tree
 
 
 def _check_yaml(text: str) -> None:
@@ -195,12 +195,12 @@ def _checked_settings(parser: Parser, path: str) -> str:
     """
     with reading(path, "settings", ConfigError):
         try:
-            found = load_yaml(read_text(path, most=SETTINGS_BYTES))
+            tree = load_yaml(read_text(path, most=SETTINGS_BYTES))
         except (FormatError, OSError) as error:
             raise ConfigError(f"{error}") from None
-        if not isinstance(found, dict):
-            raise ConfigError(f"{path} holds {type(found).__name__}, not settings such as 'model: {{dim: 64}}'")
-        for name, value in flatten(found).items():
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{path} holds {type(tree).__name__}, not settings such as 'model: {{dim: 64}}'")
+        for name, value in flatten(tree).items():
             if isinstance(name, str):
                 _check_group(parser, name, value)
     return path

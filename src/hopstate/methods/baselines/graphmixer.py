@@ -136,11 +136,11 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
 
     def over(self, past: StreamState) -> RecentLinkTokenizer:
         """Return a tokenizer over all events of a stream state, with its features."""
-        made = copy(self)
-        made.inner, made._averaged = self.inner.over(past), self._averaged.over(past)
-        made.inner.x = None
-        made._neighbors = made._averaged if past.x is not None else None
-        return made
+        tokenizer = copy(self)
+        tokenizer.inner, tokenizer._averaged = self.inner.over(past), self._averaged.over(past)
+        tokenizer.inner.x = None
+        tokenizer._neighbors = tokenizer._averaged if past.x is not None else None
+        return tokenizer
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
         """Return what is needed to score pairs u (P,), v (P,) at t (P,)."""

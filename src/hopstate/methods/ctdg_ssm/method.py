@@ -196,8 +196,8 @@ def _network(
 
 
 def _auto_config_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    own = {} if config.init is not None else auto_config_memory(stream, config, metrics)
-    return {**own, **settings_from_init(stream, config, metrics, links="ctdg-ssm")}
+    memory_settings = {} if config.init is not None else auto_config_memory(stream, config, metrics)
+    return {**memory_settings, **settings_from_init(stream, config, metrics, links="ctdg-ssm")}
 
 
 def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:

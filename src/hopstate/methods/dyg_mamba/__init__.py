@@ -1,4 +1,4 @@
-"""DyG-Mamba (arXiv:2408.06966): a selective state-space model of a node's past events, with step sizes from the time between events.
+"""DyG-Mamba (arXiv:2408.06966): a state-space model of a node's past events, with step sizes from time differences.
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|

@@ -170,11 +170,11 @@ class BoundedLinear(nn.Linear):
 
 def frozen_bounds(model: nn.Module) -> nn.Module:
     """Return a copy of a model whose bounded maps are plain ones; see `BoundedLinear.frozen`."""
-    made = deepcopy(model)
-    for module in made.modules():
+    copy = deepcopy(model)
+    for module in copy.modules():
         if isinstance(module, _Direction) and isinstance(module.to_maps, BoundedLinear):
             module.to_maps = module.to_maps.frozen()
-    return made
+    return copy
 
 
 class _Direction(StateSpace):

@@ -65,13 +65,13 @@ class EnsembleScorer:
 
     def restore(self, state: list[Any]) -> None:
         """Restore the state that `state` returned."""
-        for scorer, own in zip(self.scorers, state, strict=True):
-            scorer.restore(own)
+        for scorer, scorer_state in zip(self.scorers, state, strict=True):
+            scorer.restore(scorer_state)
 
     def members(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q, M) log-odds of pairs by each member, or its scores if they are not probabilities."""
-        found = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
-        return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in found], 1)
+        scores = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
+        return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in scores], 1)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -122,20 +122,20 @@ class MovingEnsemble(EnsembleScorer):
             yield from member.observing(batch)
 
     def _memories(self, nodes: np.ndarray, rows: slice, d: int) -> Memories | None:
-        found = self.past.memories(nodes)
-        if found is None:
+        memories = self.past.memories(nodes)
+        if memories is None:
             return None
-        own = found.memory[:, rows, :d]
-        return replace(found, memory=own[:, :-1], output=own[:, -1])
+        memory = memories.memory[:, rows, :d]
+        return replace(memories, memory=memory[:, :-1], output=memory[:, -1])
 
     def moved(self) -> Memories | None:
         """Return the memories of all updated nodes, or None if there are none."""
         nodes = np.unique(np.concatenate([member.moved_nodes() for member in self.moving]))
         if not len(nodes):
             return None
-        found = [member.remembered(nodes) for member in self.moving]
-        width, last_time = max(own.output.shape[1] for own in found), np.max([own.last_time for own in found], 0)
-        rows = [np.concatenate([own.memory, own.output[:, None]], 1) for own in found]
+        memories = [member.remembered(nodes) for member in self.moving]
+        width, last_time = max(own.output.shape[1] for own in memories), np.max([own.last_time for own in memories], 0)
+        rows = [np.concatenate([own.memory, own.output[:, None]], 1) for own in memories]
         memory = np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in rows], 1)
         output = np.zeros((len(nodes), width), memory.dtype)
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
@@ -174,35 +174,39 @@ class EnsembleTask(LinkTask):
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
-        drawn = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
-        if not drawn:
+        negatives = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
+        if not negatives:
             raise ConfigError("split: the weights of an ensemble need validation events, but there are none")
-        found = [
-            [own.without_own_event().pooled() for own in self._scored(scorer, "val", drawn, "pooled").values()]
+        scores = [
+            [own.without_own_event().pooled() for own in self._scored(scorer, "val", negatives, "pooled").values()]
             for scorer in self._each()
         ]
-        x = np.stack([np.concatenate([values for _, values in own]) for own in found], 1)
-        self.source.stack.fit(x, np.concatenate([labels for labels, _ in found[0]]))
+        x = np.stack([np.concatenate([values for _, values in own]) for own in scores], 1)
+        self.source.stack.fit(x, np.concatenate([labels for labels, _ in scores[0]]))
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
 
 
 def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:
     source, size = EnsembleSource(members := members_of(stream, config, context)), config.evaluation.batch_size
     for member, scorer in zip(members, [task.scorer("val") for task in source.tasks]):
-        own = member.config.evaluation.batch_size
-        if isinstance(scorer, MemoryScorer) and own != size:
-            raise ConfigError(f"evaluation.batch_size={size}, but {member.name} updates its memory every {own} events")
+        member_size = member.config.evaluation.batch_size
+        if isinstance(scorer, MemoryScorer) and member_size != size:
+            raise ConfigError(
+                f"evaluation.batch_size={size}, but {member.name} updates its memory every {member_size} events"
+            )
     negatives = evaluation_negatives(stream, source.split, config, context)
     return EnsembleTask(source, evaluation=config.evaluation, negatives=negatives)
 
 
 def member_baselines(stream: EventStream, config: EnsembleRun, context: Context, task: EnsembleTask) -> Baselines:
     """Return test metrics of each member, recency and EdgeBank, and the validation metric of each."""
-    found: Baselines = {}
-    for name, own in zip(task.source.names, task.source.tasks):
-        judge = LinkTask(own.source, evaluation=config.evaluation, negatives=task.negatives)
-        found[name] = judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}
-    return found | heuristic_baselines(stream, config, context, task)
+    metrics: Baselines = {}
+    for name, member_task in zip(task.source.names, task.source.tasks):
+        evaluator = LinkTask(member_task.source, evaluation=config.evaluation, negatives=task.negatives)
+        metrics[name] = evaluator.evaluate("test") | {
+            f"val_{evaluator.metric}": evaluator.evaluate("val")[evaluator.metric]
+        }
+    return metrics | heuristic_baselines(stream, config, context, task)
 
 
 METHODS = {

@@ -53,8 +53,8 @@ class LinkEnsembleTask(StaticLinkTask):
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
         question = self.question("val")
-        drawn = question.negatives()
-        pairs = np.concatenate([question.pairs, drawn[drawn[:, 1] >= 0]])
+        negatives = question.negatives()
+        pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
         x = np.stack([member.task.scorer("val")(*pairs.T) for member in self.members], 1)
         self.stack.fit(x, np.arange(len(pairs)) < len(question.pairs))
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
@@ -72,7 +72,7 @@ def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsemb
     members = members_of(graph, config, context)
     pairs = members[0].task.split.pairs
     for member in members[1:]:
-        if not all(np.array_equal(pairs[name], own) for name, own in member.task.split.pairs.items()):
+        if not all(np.array_equal(pairs[name], member_pairs) for name, member_pairs in member.task.split.pairs.items()):
             raise ConfigError(f"{members[0].name} and {member.name} differ in the links of their splits")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(pairs)))
@@ -81,8 +81,11 @@ def build(graph: Graph, config: LinkEnsembleRun, context: Context) -> LinkEnsemb
 
 def member_baselines(graph: Graph, config: LinkEnsembleRun, context: Context, task: LinkEnsembleTask) -> Baselines:
     key = task.metric
-    own = {member.name: member.task for member in task.members}
-    return {name: one.evaluate("test") | {f"val_{key}": one.evaluate("val")[key]} for name, one in own.items()}
+    tasks = {member.name: member.task for member in task.members}
+    return {
+        name: member_task.evaluate("test") | {f"val_{key}": member_task.evaluate("val")[key]}
+        for name, member_task in tasks.items()
+    }
 
 
 METHODS = {

@@ -44,10 +44,10 @@ class StackedModel(nn.Module):
         from sklearn.linear_model import LogisticRegression
 
         center, scale = x.mean(0), x.std(0) + 1e-12
-        found = LogisticRegression(max_iter=1000).fit((x - center) / scale, y)
-        weight = found.coef_[0] / scale
+        regression = LogisticRegression(max_iter=1000).fit((x - center) / scale, y)
+        weight = regression.coef_[0] / scale
         self.weight.copy_(torch.from_numpy(weight))
-        self.bias.fill_(float(found.intercept_[0] - center @ weight))
+        self.bias.fill_(float(regression.intercept_[0] - center @ weight))
 
     def contributions(self, x: np.ndarray) -> np.ndarray:
         """Return (Q, M) contributions of log-odds x (Q, M) to the logits."""
@@ -81,24 +81,30 @@ def _load_member(summary: dict[str, Any], first: dict[str, Any], record: Any, co
     run, settings = Path(summary["run"]), dict(summary["settings"])
     method = method_of_run(settings.pop("method", None), str(run / "config.json"))
     with idle_reset():
-        own = config_from(method, settings)
-    names = [f"read.{name}" for name, value in vars(config.read).items() if getattr(own.read, name, value) != value]
-    names += ["split"] if own.split != config.split else []
-    names += ["data"] if summary["data"]["content_hash"] != first["data"]["content_hash"] else []
-    if names or type(own.split) is not type(config.split) or getattr(own, "task", "link") != "link":
-        raise ConfigError(f"{run} and {first['run']} differ in {', '.join(names) or 'what they predict'}")
-    loop = replace(config.loop, precision=own.loop.precision, seed=own.loop.seed, progress=False)
-    changes, new, place = {"data": config.data, "loop": loop}, context.trained is None, context.run
-    if hasattr(own, "evaluation"):
-        changes["evaluation"] = replace(config.evaluation, batch_size=own.evaluation.batch_size)
-    elif new:
-        place = run  # of a graph, the folder says which links are of which split
+        member_config = config_from(method, settings)
+    differences = [
+        f"read.{name}" for name, value in vars(config.read).items() if getattr(member_config.read, name, value) != value
+    ]
+    differences += ["split"] if member_config.split != config.split else []
+    differences += ["data"] if summary["data"]["content_hash"] != first["data"]["content_hash"] else []
+    if (
+        differences
+        or type(member_config.split) is not type(config.split)
+        or getattr(member_config, "task", "link") != "link"
+    ):
+        raise ConfigError(f"{run} and {first['run']} differ in {', '.join(differences) or 'what they predict'}")
+    loop = replace(config.loop, precision=member_config.loop.precision, seed=member_config.loop.seed, progress=False)
+    changes, is_new, folder = {"data": config.data, "loop": loop}, context.trained is None, context.run
+    if hasattr(member_config, "evaluation"):
+        changes["evaluation"] = replace(config.evaluation, batch_size=member_config.evaluation.batch_size)
+    elif is_new:
+        folder = run  # of a graph, the folder says which links are of which split
     with idle_reset():
-        build = replace(context, run=place, trained=summary["data"], noted={})
-        task = method.build(record, replace(own, **changes), build)
-    if own.loop.precision == "64":
+        build = replace(context, run=folder, trained=summary["data"], noted={})
+        task = method.build(record, replace(member_config, **changes), build)
+    if member_config.loop.precision == "64":
         task.model.double()
-    if new:
+    if is_new:
         weights = RunFolder.open(run).weights
         load_weights(task.model, load_checkpoint(weights).tensors.get("model", {}), str(weights))
-    return Member(f"{method.name} ({run.name})", own, task)
+    return Member(f"{method.name} ({run.name})", member_config, task)

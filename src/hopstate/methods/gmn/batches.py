@@ -98,22 +98,22 @@ class PreparedGraph:
 
 def token_inputs(tokens: Tokens) -> dict[str, Any]:
     """Return the token fields of `GMNInputs`."""
-    made: dict[str, Any] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
+    fields: dict[str, Any] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
     if "indptr" in tokens:
-        made["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
+        fields["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
     else:
-        made |= {"bits": tokens["bits"], "walks": tokens["walks"]}
+        fields |= {"bits": tokens["bits"], "walks": tokens["walks"]}
     if "edges" in tokens:
-        made["token_edges"] = tokens["edges"]
-    return made
+        fields["token_edges"] = tokens["edges"]
+    return fields
 
 
 def to_batch_rows(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
     """Return tokens with nodes replaced by batch rows, and edges by their positions in edges (ascending)."""
     moved = {**tokens, "nodes": torch.from_numpy(nodes)}
     if "edges" in tokens:
-        taken = tokens["edges"].numpy()
-        moved["edges"] = torch.from_numpy(np.where(taken >= 0, np.searchsorted(edges, taken), -1))
+        edge_ids = tokens["edges"].numpy()
+        moved["edges"] = torch.from_numpy(np.where(edge_ids >= 0, np.searchsorted(edges, edge_ids), -1))
     return moved
 
 
@@ -166,12 +166,12 @@ def gmn_inputs(
     """
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
-    over = flow_reversed(graph)
+    message_graph = flow_reversed(graph)
     prepared = PreparedGraph(
-        indptr=over.indptr,
-        indices=over.indices,
+        indptr=message_graph.indptr,
+        indices=message_graph.indices,
         x=np.array(graph.x),
-        edge_attr=None if over.edge_attr is None else np.array(over.edge_attr),
+        edge_attr=None if message_graph.edge_attr is None else np.array(message_graph.edge_attr),
         key=order_key(graph.indptr, graph.indices, order),
         settings=WalkSettings(max_length=max_length, repeats=repeats, walks=walks),
     )
@@ -339,8 +339,8 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         assert inputs.targets is not None
         text = f"training batches: the node sequence holds {len(inputs.order):,} of {len(m.x):,} nodes"
         if self.passes_messages:
-            own, every = inputs.graph.indptr.diff()[inputs.targets].sum(), np.diff(m.indptr)[rows].sum()
-            text += f", message passing {100 * int(own) / max(1, int(every)):.0f}% of the edges at a batch's nodes"
+            used, total = inputs.graph.indptr.diff()[inputs.targets].sum(), np.diff(m.indptr)[rows].sum()
+            text += f", message passing {100 * int(used) / max(1, int(total)):.0f}% of the edges at a batch's nodes"
         return f"{text}; evaluation and prediction use all nodes and edges"
 
     def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
@@ -351,21 +351,25 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
             tokens = m.tokens(rows, self.kind, drawing_seed(self.seed, number))
         visited = self._context_nodes(rows, epoch) if tokens is None else tokens["nodes"].numpy()
         if self.messages_everywhere:
-            near, place, edges = np.arange(len(m.x)), np.concatenate([rows, visited]), np.arange(len(m.indices))
+            nodes_used, batch_rows, edges = (
+                np.arange(len(m.x)),
+                np.concatenate([rows, visited]),
+                np.arange(len(m.indices)),
+            )
             graph = m.adjacency
         else:
-            near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
-            indptr, indices, edges = induced_subgraph(m.indptr, m.indices, near)
+            nodes_used, batch_rows = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+            indptr, indices, edges = induced_subgraph(m.indptr, m.indices, nodes_used)
             graph = Adjacency.of(indptr, indices)
         extra: dict[str, Any] = {}
         if tokens is not None:
-            extra = token_inputs(to_batch_rows(tokens, place[len(rows) :], edges))
+            extra = token_inputs(to_batch_rows(tokens, batch_rows[len(rows) :], edges))
             extra["token_order"] = token_order(len(rows), m.settings, rng)
-        order = node_order(m.key[near if self.gps else rows], rng)
+        order = node_order(m.key[nodes_used if self.gps else rows], rng)
         return GMNInputs(
-            x=m.features(rng, near), graph=graph,
+            x=m.features(rng, nodes_used), graph=graph,
             edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
-            targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(order),
+            targets=torch.from_numpy(batch_rows[: len(rows)]), order=torch.from_numpy(order),
             sequences=torch.tensor([0, len(order)]), **extra,
         )  # fmt: skip
 
@@ -387,8 +391,8 @@ def induced_subgraph(
     at = np.searchsorted(nodes, indices[ids])
     inside = nodes[np.minimum(at, len(nodes) - 1)] == indices[ids]
     rows = np.repeat(np.arange(len(nodes)), counts)[inside]
-    own = bounds_of(np.bincount(rows, minlength=len(nodes)))
-    return own, at[inside].astype(np.int64), ids[inside]
+    bounds = bounds_of(np.bincount(rows, minlength=len(nodes)))
+    return bounds, at[inside].astype(np.int64), ids[inside]
 
 
 @dataclass(frozen=True)
@@ -505,11 +509,11 @@ def step_bytes(
         visited = 1 + walks.repeats * sum(h * walks.walks + 1 for h in walks.ladder)
         row = message * model.local_layers + 2 * d + 12
     tokens = walks.tokens * (block * model.token_layers + 2 * d)
-    own = tokens + visited * row + block * model.node_layers + 4 * d
-    whole = rows * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
+    per_node = tokens + visited * row + block * model.node_layers + 4 * d
+    shared = rows * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
     if model.uses_mpnn and model.mpnn == "pna":
-        whole += model.mpnn_layers * edges * edge_floats(model, edge_dim)
-    return int(4 * (nodes * own + whole))
+        shared += model.mpnn_layers * edges * edge_floats(model, edge_dim)
+    return int(4 * (nodes * per_node + shared))
 
 
 def block_floats(model: GMN.Config) -> float:

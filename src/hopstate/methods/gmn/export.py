@@ -27,19 +27,19 @@ SENDERS = "int64 rows of x, those that send above those that receive"
 SIZES = "int64 nodes of each graph, in the order of x"
 
 
-def call(model: nn.Module, given: Tensors) -> Tensor:
+def call(model: nn.Module, tensors: Tensors) -> Tensor:
     """Return what a network over `GMNInputs` says of them, made of tensors by the names of `ports_of`."""
-    x, nodes, none = given["x"], given.get("token_nodes"), torch.zeros(2, 0, dtype=torch.int64)
-    order = given.get("order", torch.arange(x.shape[0]))
-    sizes = {"sizes": order.new_full((1,), order.shape[0])} | given
+    x, nodes, none = tensors["x"], tensors.get("token_nodes"), torch.zeros(2, 0, dtype=torch.int64)
+    order = tensors.get("order", torch.arange(x.shape[0]))
+    sizes = {"sizes": order.new_full((1,), order.shape[0])} | tensors
     bounds = {k: F.pad(v.flatten().cumsum(0), (1, 0)) for k, v in sizes.items() if k.endswith("sizes")}
-    own: dict[str, Any] = {k: given.get(k) for k in ("edge_attr", "token_nodes", "token_edges", "bits", "pairs")}
+    optional: dict[str, Any] = {k: tensors.get(k) for k in ("edge_attr", "token_nodes", "token_edges", "bits", "pairs")}
     if nodes is not None:
-        own["token_graph"] = EdgeList(given.get("token_edge_index", none), nodes.shape[0])
+        optional["token_graph"] = EdgeList(tensors.get("token_edge_index", none), nodes.shape[0])
     return model(
         GMNInputs(
-            x=x, graph=EdgeList(given.get("edge_index", none), x.shape[0]), order=order, sequences=bounds["sizes"],
-            token_offsets=bounds.get("token_sizes"), walks=bounds.get("walk_sizes"), **own,
+            x=x, graph=EdgeList(tensors.get("edge_index", none), x.shape[0]), order=order, sequences=bounds["sizes"],
+            token_offsets=bounds.get("token_sizes"), walks=bounds.get("walk_sizes"), **optional,
         )
     )  # fmt: skip
 

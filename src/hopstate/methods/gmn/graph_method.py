@@ -390,11 +390,11 @@ def _aligned_targets(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str
             f"{graphs.name} has {graphs.num_features} features a node, the model was trained with "
             f"{trained['num_features']}"
         )
-    own = _labels(graphs, level)
+    labels = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
-    y, target = align_labels(own, graphs.class_names, trained, config.metric, count, graphs.name)
-    known = bool(target.known(y).any())
-    split = graph_split(graphs, y, config) if graphs.num_splits or known else {}
+    y, target = align_labels(labels, graphs.class_names, trained, config.metric, count, graphs.name)
+    has_labels = bool(target.known(y).any())
+    split = graph_split(graphs, y, config) if graphs.num_splits or has_labels else {}
     return {"y": y, "target": target, "split": split}
 
 
@@ -429,10 +429,10 @@ def _metric(graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...]) -> 
     train = config.training_graphs(graphs)
     if metrics or config.metric != "auto" or y is None or y.ndim != 1 or goal_of(y) != "classes" or not len(train):
         return {}
-    own = y[_rows(graphs, level, train)]
-    counts = np.bincount(own[own >= 0], minlength=1)
-    found = imbalance_metric(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
-    return {} if found is None else {"metric": found}
+    train_labels = y[_rows(graphs, level, train)]
+    counts = np.bincount(train_labels[train_labels >= 0], minlength=1)
+    metric = imbalance_metric(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
+    return {} if metric is None else {"metric": metric}
 
 
 def _labels(graphs: GraphSet, level: Level) -> np.ndarray | None:

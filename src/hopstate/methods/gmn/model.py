@@ -240,10 +240,12 @@ class CenterMark(nn.Module):
         """Return (2N, dim) plain and marked rows, and inputs whose token_nodes point to the marked rows."""
         assert inputs.token_offsets is not None
         assert inputs.token_nodes is not None
-        rows = inputs.token_nodes
+        token_rows = inputs.token_nodes
         owner = token_owners(inputs, self.tokens)
-        own = rows == torch.repeat_interleave(owner, inputs.token_offsets.diff(), output_size=rows.shape[0])
-        marked = torch.where(own, rows + h.shape[0], rows)
+        is_center = token_rows == torch.repeat_interleave(
+            owner, inputs.token_offsets.diff(), output_size=token_rows.shape[0]
+        )
+        marked = torch.where(is_center, token_rows + h.shape[0], token_rows)
         return torch.cat([h, h + self.vector]), replace(inputs, token_nodes=marked)
 
 

@@ -92,12 +92,12 @@ def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.nd
 def anonymize_walks(rows: np.ndarray) -> np.ndarray:
     """Return (W, L) walks with each node replaced by the number of distinct nodes before its first visit."""
     length = rows.shape[1]
-    names, found = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
+    names, distinct = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
     for t in range(1, length):
-        names[:, t] = found + 1
+        names[:, t] = distinct + 1
         for j in range(t - 1, -1, -1):
             names[:, t] = np.where(rows[:, j] == rows[:, t], names[:, j], names[:, t])
-        found = np.maximum(found, names[:, t])
+        distinct = np.maximum(distinct, names[:, t])
     return names
 
 

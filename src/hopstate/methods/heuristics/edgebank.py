@@ -31,9 +31,9 @@ class ObservedPrefix:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ObservedPrefix:
         """Return an independent copy that shares the events."""
-        made = ObservedPrefix(self._stream, self._index)
-        made.num_events = self.num_events
-        return made
+        copy = ObservedPrefix(self._stream, self._index)
+        copy.num_events = self.num_events
+        return copy
 
     def extend(self, batch: EventBatch) -> bool:
         """Advance over a batch. Return False if it is not the next part of the stream."""
@@ -54,10 +54,10 @@ class ObservedPrefix:
         """Return (Q,) whether each source has an observed event with its target."""
         from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
-        known, count = self._index.arrays(), len(src)
+        arrays, count = self._index.arrays(), len(src)
         src, dst, _ = self._index.checked(src, dst, np.zeros(count, self._index.time_dtype))
         last, found = np.empty(count, np.int64), np.empty(count, bool)
-        entries = (known["start"], known["length"], known["codes"], known["events"])
+        entries = (arrays["start"], arrays["length"], arrays["codes"], arrays["events"])
         last_meeting_kernel(src, dst, np.full(count, self.num_events), True, *entries, last, found)
         return found
 
@@ -128,17 +128,19 @@ class EdgeBank:
     ) -> None:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
-        plain = stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
-        self._mapped = stream if plain and self.config.memory == "unlimited" else None
+        additions_only = (
+            stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
+        )
+        self._mapped = stream if additions_only and self.config.memory == "unlimited" else None
         self._index = index
         self.reset()
 
     def over(self, past: StreamState) -> EdgeBank:
         """Return an EdgeBank with the settled events of a stream state in its memory."""
-        made = EdgeBank(past.num_nodes, self.config)
+        edgebank = EdgeBank(past.num_nodes, self.config)
         if past.settled:
-            made.observe(past.events(0, past.settled).take(np.arange(past.settled)))
-        return made
+            edgebank.observe(past.events(0, past.settled).take(np.arange(past.settled)))
+        return edgebank
 
     def reset(self) -> None:
         """Forget every event."""
@@ -203,15 +205,15 @@ class EdgeBank:
         if not len(self.memory.deleted):
             return np.zeros(len(src), np.int64)
         pairs = src * self._num_nodes + dst
-        place = np.minimum(np.searchsorted(self.memory.deleted, pairs), len(self.memory.deleted) - 1)
-        return np.where(self.memory.deleted[place] == pairs, self.memory.deleted_at[place], 0)
+        position = np.minimum(np.searchsorted(self.memory.deleted, pairs), len(self.memory.deleted) - 1)
+        return np.where(self.memory.deleted[position] == pairs, self.memory.deleted_at[position], 0)
 
     def _keep_times(self, t: np.ndarray) -> None:
         count = self.memory.store.num_events
         if count + len(t) > len(self.memory.times):
-            grown = np.empty(2 * (count + len(t)), t.dtype)
-            grown[:count] = self.memory.times[:count]
-            self.memory.times = grown
+            larger = np.empty(2 * (count + len(t)), t.dtype)
+            larger[:count] = self.memory.times[:count]
+            self.memory.times = larger
         self.memory.times[count : count + len(t)] = t
 
     def _count(self, batch: EventBatch) -> None:

@@ -46,9 +46,9 @@ class Recency(OnlyLooksUp):
         self.directed, self.clock = directed, clock or Clock()
 
     def over(self, past: StreamState) -> Recency:
-        made = copy(self)
-        made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")
-        return made
+        scorer = copy(self)
+        scorer.store, scorer.clock = past.store(), self.clock.over(past.time_unit or "")
+        return scorer
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
@@ -150,23 +150,23 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
         "recency": Recency(store, clock=clock),
         "edgebank": EdgeBank(stream.num_nodes, stream=stream, index=store),
     }
-    found: Baselines = {}
+    metrics_by_name: Baselines = {}
     for name, scorer in scorers.items():
         let_go(stream.src, stream.dst, stream.t)  # release pages of a mapped stream
         store.let_go()
-        found[name] = _evaluate(scorer, stream, split, config, negatives)
-    metric = next((name for name in found["recency"] if name.startswith("val_")), "")
+        metrics_by_name[name] = _evaluate(scorer, stream, split, config, negatives)
+    metric = next((name for name in metrics_by_name["recency"] if name.startswith("val_")), "")
     if metric.endswith(("average_precision", "roc_auc")):  # one negative per event
-        found["chance"] = {metric: 0.5}
-    return found
+        metrics_by_name["chance"] = {metric: 0.5}
+    return metrics_by_name
 
 
 def _clock(stream: EventStream, split: EventSplit, config: LinkRun, context: Context, task: Task[Any]) -> Clock:
-    usual = RecencyRun(data="").gap_unit
-    known = task.clock if isinstance(task, LinkTask) else None
-    if known is not None and config.gap_unit == usual:
-        return known
-    return clock_of(stream, split, usual, replace(context, trained=None))
+    default_unit = RecencyRun(data="").gap_unit
+    task_clock = task.clock if isinstance(task, LinkTask) else None
+    if task_clock is not None and config.gap_unit == default_unit:
+        return task_clock
+    return clock_of(stream, split, default_unit, replace(context, trained=None))
 
 
 def _evaluate(
@@ -176,6 +176,6 @@ def _evaluate(
     config: LinkRun,
     negatives: dict[tuple[str, str], Negatives],
 ) -> dict[str, float]:
-    judge = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
+    task = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
     with torch.no_grad():
-        return judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}
+        return task.evaluate("test") | {f"val_{task.metric}": task.evaluate("val")[task.metric]}

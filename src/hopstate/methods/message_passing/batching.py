@@ -60,12 +60,12 @@ def row_store(graph: Graph, model: Backbone, vectors: int, budget: int, folder: 
 
 def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = None) -> Embed:
     """Return a function that computes a backbone's embeddings for TOP, in blocks if the graph exceeds block_size."""
-    made = store or Scratch()
+    allocate = store or Scratch()
     if graph.num_nodes > block_size:
 
         def run(model: nn.Module) -> Iterator[Tensor]:
             assert isinstance(model, Backbone)
-            stages = model.stages(all_features(graph), cuts(graph, model, block_size), made)
+            stages = model.stages(all_features(graph), cuts(graph, model, block_size), allocate)
             for _ in range(model.config.num_layers):  # the output of the last layer is not needed
                 sent = next(stages)[0]
                 assert sent is not None
@@ -73,15 +73,15 @@ def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = No
                 del sent
 
         def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
-            every = np.arange(graph.num_nodes) if rows is None else rows
+            all_rows = np.arange(graph.num_nodes) if rows is None else rows
             degree = torch.from_numpy(graph.incoming.degree)
-            out = made(len(every), sent.shape[1], sent.dtype)
-            for start in range(0, len(every), ROWS):
-                block = rows_adjacency(graph, every[start : start + ROWS], degree)
+            out = allocate(len(all_rows), sent.shape[1], sent.dtype)
+            for start in range(0, len(all_rows), ROWS):
+                block = rows_adjacency(graph, all_rows[start : start + ROWS], degree)
                 out[start : start + ROWS] = block.normalized_adjacency(top.normalization, sent.dtype) @ sent
                 if start % (HELD * ROWS) == 0:
-                    made.let_go(out)
-            made.let_go(sent, out)
+                    allocate.let_go(out)
+            allocate.let_go(sent, out)
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)

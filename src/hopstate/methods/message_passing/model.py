@@ -336,13 +336,13 @@ class Backbone(nn.Module):
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
         receivers = adjacency.receiving().cpu()
-        own = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
+        block_rows = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
         device = adjacency.indptr.device
-        read = own if block.normalization is None else rows
-        there = sent[read].to(device)
-        first = states[0][read].to(device) if isinstance(block, InitialResidualBlock) else there
-        z = block.received(there, adjacency, first)
-        out[own] = block.combined(states[-1][own].to(device), z).cpu()
+        read = block_rows if block.normalization is None else rows
+        sent_rows = sent[read].to(device)
+        first_rows = states[0][read].to(device) if isinstance(block, InitialResidualBlock) else sent_rows
+        z = block.received(sent_rows, adjacency, first_rows)
+        out[block_rows] = block.combined(states[-1][block_rows].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:
         """Return the head's output from the representations that it sees; only the last one counts without jump."""

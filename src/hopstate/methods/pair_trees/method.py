@@ -52,22 +52,22 @@ MIN_TRAIN_EVENTS = 1_000  # below this, the baseline is skipped
 
 def link_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
     """Return test metrics of recency, EdgeBank and, if there are enough events, pair-trees."""
-    found = heuristic_baselines(stream, config, context, task)
+    metrics = heuristic_baselines(stream, config, context, task)
     if len(stream.additions(config.split.of(stream).train)) >= MIN_TRAIN_EVENTS:
-        found["pair-trees"] = tree_baseline(stream, config, context)
-    return found
+        metrics["pair-trees"] = tree_baseline(stream, config, context)
+    return metrics
 
 
 def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dict[str, float]:
     """Return test metrics of pair-trees and its validation metric; arguments as in `link_baselines`."""
     shared = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
-    own = PairTreesRun(**shared)
-    own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
-    trees = build(stream, own, replace(context, trained=None))
-    trees.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = trees.fit_whole()
-    key = f"val_{trees.metric}"
-    return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
+    tree_config = PairTreesRun(**shared)
+    tree_config = replace(tree_config, loop=replace(tree_config.loop, seed=config.loop.seed, progress=False))
+    task = build(stream, tree_config, replace(context, trained=None))
+    task.folder = None  # the run's folder has no table of the baseline's importances
+    rows, _ = task.fit_whole()
+    key = f"val_{task.metric}"
+    return task.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
 class PairTreesScorer(OnlyLooksUp):
@@ -83,9 +83,9 @@ class PairTreesScorer(OnlyLooksUp):
         self.forest: Forest = model.forest
 
     def over(self, past: StreamState) -> PairTreesScorer:
-        made = copy(self)
-        made.features = self.features.over(past)
-        return made
+        scorer = copy(self)
+        scorer.features = self.features.over(past)
+        return scorer
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -126,15 +126,15 @@ def training_table(
     rows = stream.additions(split.train)
     if not len(rows):
         raise ConfigError("the training split is empty")
-    last = slice(max(0, len(rows) - max_events), len(rows))
-    rows = rows[last]
+    latest = slice(max(0, len(rows) - max_events), len(rows))
+    rows = rows[latest]
     pairs = [(stream.src[rows], stream.dst[rows])]
     for kind, count in (("random", random), ("historical", historical)):
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)
-                pairs.append((found.src, found.dst))
+                negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_own=True)
+                pairs.append((negatives.src, negatives.dst))
     # sample first, then query: on a large stream, each takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
     let_go(stream.src, stream.dst, stream.t)
@@ -148,9 +148,9 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excl
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     c = model.config
-    known = (~np.isnan(x)).mean(0) >= MIN_KNOWN
-    known[list(excluded)] = False
-    columns = np.flatnonzero(known) if known.any() else np.zeros(1, np.int64)
+    usable = (~np.isnan(x)).mean(0) >= MIN_KNOWN
+    usable[list(excluded)] = False
+    columns = np.flatnonzero(usable) if usable.any() else np.zeros(1, np.int64)
     classifier = HistGradientBoostingClassifier(
         learning_rate=c.learning_rate,
         max_iter=c.num_trees,
@@ -161,7 +161,7 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excl
         random_state=seed,
     )
     with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would depend on the number of threads
-        classifier.fit(x[:, columns] if known.any() else np.zeros((len(x), 1)), y)
+        classifier.fit(x[:, columns] if usable.any() else np.zeros((len(x), 1)), y)
     # an event has several negatives: scores are log-odds of one event against one negative
     prior = float(np.log((y == 0).sum() / (y == 1).sum()))
     model.load_estimator(classifier, columns, prior)
@@ -256,17 +256,23 @@ class PairTreesTask(LinkTask):
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Train the trees. Return one row of metrics and the number of trees as its epoch."""
-        begin, c, reader = time.perf_counter(), self.config, self.features.features_for("train")
-        sampling: dict[str, int] = {"max_events": c.max_events, "random": c.random, "historical": c.historical}
-        x, y = training_table(self.stream, self.split, reader, seed=c.loop.seed, **sampling)
+        begin, config, features = time.perf_counter(), self.config, self.features.features_for("train")
+        sampling: dict[str, int] = {
+            "max_events": config.max_events,
+            "random": config.random,
+            "historical": config.historical,
+        }
+        x, y = training_table(self.stream, self.split, features, seed=config.loop.seed, **sampling)
         if time.perf_counter() - begin > BATCH_SECONDS:
-            note(c.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
-        fit_trees(self.trees, x, y, seed=c.loop.seed, excluded=GROWING)
+            note(config.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
+        fit_trees(self.trees, x, y, seed=config.loop.seed, excluded=GROWING)
         if self.folder is not None:
-            write_text(self.folder / "importances.csv", self._importances(reader.names))
-        spent = round(time.perf_counter() - begin, 4)
-        found = {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
-        return [{"epoch": self.trees.num_fitted, **found, "seconds": spent}], self.trees.num_fitted
+            write_text(self.folder / "importances.csv", self._importances(features.names))
+        seconds = round(time.perf_counter() - begin, 4)
+        val_metrics = (
+            {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
+        )
+        return [{"epoch": self.trees.num_fitted, **val_metrics, "seconds": seconds}], self.trees.num_fitted
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()

@@ -141,11 +141,11 @@ class PairTrees(nn.Module):
         for buffer in (self.child, self.threshold, self.value, self.gain, self.size):
             buffer.zero_()
         self.baseline[0] = float(np.asarray(classifier._baseline_prediction).reshape(-1)[0]) + prior
-        for tree, (one,) in enumerate(classifier._predictors):
-            nodes = one.nodes
-            n, own = len(nodes), np.arange(len(nodes), dtype=np.int32)
+        for tree, (tree_nodes,) in enumerate(classifier._predictors):
+            nodes = tree_nodes.nodes
+            n, index_of = len(nodes), np.arange(len(nodes), dtype=np.int32)
             leaf = nodes["is_leaf"].astype(bool)
-            left, right = (np.where(leaf, own, nodes[side].astype(np.int32)) for side in ("left", "right"))
+            left, right = (np.where(leaf, index_of, nodes[side].astype(np.int32)) for side in ("left", "right"))
             missing = np.where(nodes["missing_go_to_left"].astype(bool), left, right)
             feature = np.where(leaf, 0, columns[np.where(leaf, 0, nodes["feature_idx"])]).astype(np.int32)
             # a split between known and missing has an infinite threshold
@@ -170,28 +170,30 @@ class PairTrees(nn.Module):
 
     def _checked(self) -> Forest:
         size = self.size.numpy()
-        count, most = self.num_fitted, self.child.shape[1]
-        here = np.arange(most) < size[:count, None]
-        child, own = self.child[:count].numpy(), np.arange(most)
-        inner = child[..., 1] != own
-        later = (child[..., 1:] > own[:, None]).all(-1) & (child[..., 1:] < size[:count, None, None]).all(-1)
-        leaf = (child[..., 1:] == own[:, None]).all(-1)
+        count, max_nodes = self.num_fitted, self.child.shape[1]
+        in_tree = np.arange(max_nodes) < size[:count, None]
+        child, positions = self.child[:count].numpy(), np.arange(max_nodes)
+        inner = child[..., 1] != positions
+        children_later = (child[..., 1:] > positions[:, None]).all(-1) & (
+            child[..., 1:] < size[:count, None, None]
+        ).all(-1)
+        leaf = (child[..., 1:] == positions[:, None]).all(-1)
         feature = (child[..., 0] >= 0) & (child[..., 0] < max(self.num_features, 1))
-        ended = (size[:count] > 0).all() and not size[count:].any() and (size <= most).all()
-        if not ended or not (feature & np.where(inner, later, leaf))[here].all():
+        sizes_valid = (size[:count] > 0).all() and not size[count:].any() and (size <= max_nodes).all()
+        if not sizes_valid or not (feature & np.where(inner, children_later, leaf))[in_tree].all():
             raise CheckpointError("corrupt trees: child index out of range; train again")
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[:count])])
-        nodes = child[here].copy()
+        nodes = child[in_tree].copy()
         nodes[:, 1:] += np.repeat(first[:-1], size[:count]).astype(np.int32)[:, None]
-        level, below = np.zeros(len(nodes), np.int64), nodes[inner[here], 1:3]
-        for _ in range(most):  # a level at a time; children come after their parents
-            level[below] = level[inner[here]][:, None] + 1
+        level, below = np.zeros(len(nodes), np.int64), nodes[inner[in_tree], 1:3]
+        for _ in range(max_nodes):  # a level at a time; children come after their parents
+            level[below] = level[inner[in_tree]][:, None] + 1
         deepest = np.array([level[a:b].max() for a, b in pairwise(first)], np.int64)
-        threshold, value = self.threshold[:count].numpy()[here], self.value[:count].numpy()[here]
+        threshold, value = self.threshold[:count].numpy()[in_tree], self.value[:count].numpy()[in_tree]
         return Forest(first, deepest, nodes, threshold, value, float(self.baseline[0]))
 
     def importances(self) -> np.ndarray:
         """Return (F,) each feature's share of the total split gain, zeros without splits."""
-        found = np.zeros(self.num_features)
-        np.add.at(found, self.child[..., 0].numpy().reshape(-1), self.gain.numpy().reshape(-1))
-        return found / max(found.sum(), np.finfo(float).tiny)
+        gains = np.zeros(self.num_features)
+        np.add.at(gains, self.child[..., 0].numpy().reshape(-1), self.gain.numpy().reshape(-1))
+        return gains / max(gains.sum(), np.finfo(float).tiny)

@@ -60,34 +60,38 @@ def baselines_not_beaten(
     value, sign = metrics.get(metric), 1 if mode == "max" else -1
     if value is None or np.isnan(value):
         return []
-    known = {name: own for name, values in baselines.items() if (own := values.get(metric)) is not None and own == own}
-    return [name for name, baseline in known.items() if not sign * value > sign * baseline]
+    values_by_name = {
+        name: number
+        for name, values in baselines.items()
+        if (number := values.get(metric)) is not None and number == number
+    }
+    return [name for name, baseline in values_by_name.items() if not sign * value > sign * baseline]
 
 
 def _link_baselines(task: StaticLinkTask) -> Baselines:
     proximity = Proximity(task.messages.indptr, task.messages.indices)
     test, val, key = task.question("test"), task.question("val"), f"val_{task.metric}"
-    found: Baselines = {}
+    metrics: Baselines = {}
     for kind in KINDS:
         score = partial(proximity.pairs, kind)
-        found[kind] = {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
-    found["chance"] = {key: link_metrics(val, lambda u, v: np.zeros(len(u)))[task.metric]}
-    return found
+        metrics[kind] = {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
+    metrics["chance"] = {key: link_metrics(val, lambda u, v: np.zeros(len(u)))[task.metric]}
+    return metrics
 
 
 def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Baselines:
     if not target.known(y[split["test"]]).any():
         return {}
-    train, nothing = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))
+    train, no_features = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))
     unweighted, values = replace(target, class_weights=None), target.goal == "values"
-    found = {}
+    metrics = {}
     for name in ("mean", "median") if values else ("majority",):
-        found[name] = _evaluate(unweighted, y, split, _fit_baseline(unweighted, name, nothing, y, train))
+        metrics[name] = _evaluate(unweighted, y, split, _fit_baseline(unweighted, name, no_features, y, train))
     if x is None or not len(train) or not x.shape[1]:
-        return found
+        return metrics
     sample = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
     name = "ridge" if values else "logistic"
-    return found | {name: _evaluate(target, y, split, _best_linear_model(target, name, x, y, sample, split["val"]))}
+    return metrics | {name: _evaluate(target, y, split, _best_linear_model(target, name, x, y, sample, split["val"]))}
 
 
 def _best_linear_model(
@@ -103,11 +107,11 @@ def _best_linear_model(
 
 def _evaluate(target: Target, y: np.ndarray, split: Rows, outputs: Predict) -> dict[str, float]:
     """Return test metrics, and the validation metric that chooses a model."""
-    found = target.score(y[split["test"]], torch.from_numpy(outputs(split["test"])))
+    results = target.score(y[split["test"]], torch.from_numpy(outputs(split["test"])))
     metric, val = target.metrics[0], split["val"]
     if target.known(y[val]).any():
-        found[f"val_{metric}"] = target.score(y[val], torch.from_numpy(outputs(val)))[metric]
-    return found
+        results[f"val_{metric}"] = target.score(y[val], torch.from_numpy(outputs(val)))[metric]
+    return results
 
 
 def _fit_baseline(
@@ -118,8 +122,8 @@ def _fit_baseline(
         models = [_classifier(name, x[train], y[train], strength, target.width, target.weights)]
     else:
         fit = _regressor if target.goal == "values" else _log_odds
-        known = [train[~np.isnan(y[train, t])] for t in range(y.shape[1])]
-        models = [fit(name, x[rows], y[rows, t], strength) for t, rows in enumerate(known)]
+        labeled_rows = [train[~np.isnan(y[train, t])] for t in range(y.shape[1])]
+        models = [fit(name, x[rows], y[rows, t], strength) for t, rows in enumerate(labeled_rows)]
     center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
 
     def outputs(rows: np.ndarray) -> np.ndarray:
@@ -146,8 +150,8 @@ def _classifier(
         return lambda rows: np.zeros((len(rows), width))
     model = DummyClassifier()
     if name == "logistic" and len(classes) > 1:
-        own = None if weights is None else {c: weights[c] for c in classes}
-        regression = LogisticRegression(C=1 / (strength * len(y)), max_iter=300, class_weight=own)
+        class_weight = None if weights is None else {c: weights[c] for c in classes}
+        regression = LogisticRegression(C=1 / (strength * len(y)), max_iter=300, class_weight=class_weight)
         model = make_pipeline(StandardScaler(), regression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -65,26 +65,26 @@ def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, 
     """Return the targets of a stream. If a trained model is applied, they are those of that model."""
     if context.trained is not None:
         return _trained_targets(stream, config.metric, context.trained)
-    amounts = config.read.task == "regression"
-    several = stream.labels is not None and stream.labels.ndim > 1
-    if amounts or several:
-        y = np.asarray(stream.labels) if several else event_amounts(stream, required=True)
-        names = (stream.class_names or default_names(y.shape[1])) if several else None
-        target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=amounts)
-        found = EventTargets(y=y, target=target)
+    regression = config.read.task == "regression"
+    multi_column = stream.labels is not None and stream.labels.ndim > 1
+    if regression or multi_column:
+        y = np.asarray(stream.labels) if multi_column else event_amounts(stream, required=True)
+        names = (stream.class_names or default_names(y.shape[1])) if multi_column else None
+        target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=regression)
+        targets = EventTargets(y=y, target=target)
         if config.read.positive_class is not None:
             raise ConfigError(f"read.positive_class={config.read.positive_class} names a class; these targets are not")
     else:
-        found = event_classes(
+        targets = event_classes(
             stream,
             metric=config.metric,
             train=split.train,
             positive=config.read.positive_class,
             weights=config.class_weights,
         )
-    check_known(found, split, stream.name)
-    warn_one_class(found.target, found.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
-    return found
+    check_known(targets, split, stream.name)
+    warn_one_class(targets.target, targets.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
+    return targets
 
 
 def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
@@ -93,8 +93,8 @@ def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any
         return _trained_classes(stream, metric, trained)
     if goal == "values" and len(trained["target"]["names"]) == 1:
         return EventTargets(y=event_amounts(stream), target=trained_target(trained, metric))
-    own = stream.labels if len(stream) else None
-    y, target = align_labels(own, stream.class_names, trained, metric, len(stream), stream.name)
+    labels = stream.labels if len(stream) else None
+    y, target = align_labels(labels, stream.class_names, trained, metric, len(stream), stream.name)
     return EventTargets(y=y, target=target)
 
 
@@ -115,7 +115,7 @@ def event_baselines(
 ) -> dict[str, dict[str, float]]:
     """Return test metrics of the baselines, and the validation metric as "val_<metric>"."""
     test, val = (task.targets.baselines(stream, task.split, part) for part in ("test", "val"))
-    return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
+    return {name: metrics | {f"val_{task.metric}": val[name][task.metric]} for name, metrics in test.items()}
 
 
 # ---- start from a backbone that was trained on link prediction ----------------------------------------------
@@ -130,12 +130,12 @@ def settings_from_init(
     """Return the settings that a classifier shares with the link-prediction run that its `init` names."""
     if config.init is None:
         return {}
-    known = flatten(config)
+    own_settings = flatten(config)
     settings = flatten(_open_init_run(config.init, links).settings())
     shared = {
         k: v
         for k, v in settings.items()
-        if k in known and k.startswith(SHARED_SETTINGS) and k not in PAIR_DECODER_SETTINGS
+        if k in own_settings and k.startswith(SHARED_SETTINGS) and k not in PAIR_DECODER_SETTINGS
     }
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
@@ -157,14 +157,14 @@ def load_backbone(
         folder = _open_init_run(config.init, links)
         weights = load_checkpoint(folder.weights).tensors.get("model", {})
         weights = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in weights.items()}
-        own = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
-        wrong = [name for name, t in own.items() if name not in weights or weights[name].shape != t.shape]
-        if wrong:
+        backbone = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
+        missing = [name for name, t in backbone.items() if name not in weights or weights[name].shape != t.shape]
+        if missing:
             raise CheckpointError(
-                f"{config.init} lacks weights of this shape for {', '.join(wrong[:3])}; remove the settings of the "
+                f"{config.init} lacks weights of this shape for {', '.join(missing[:3])}; remove the settings of the "
                 "model, which come from that run"
             )
-        model.load_state_dict({name: weights[name] for name in own}, strict=False)
+        model.load_state_dict({name: weights[name] for name in backbone}, strict=False)
         if any(name.startswith(("encoder.count.", "encoders.1.")) for name in weights):
             warnings.warn(
                 f"{config.init} uses a co-occurrence encoding of node pairs, which does not exist for single nodes "
@@ -180,7 +180,7 @@ def load_backbone(
 
 def _open_init_run(path: str, links: str) -> RunFolder:
     folder = RunFolder.open(path)
-    found = folder.read_json("config.json").get("method")
-    if found != links:
-        raise CheckpointError(f"{path} is a run of {found}; this method needs the backbone of a {links} run")
+    method = folder.read_json("config.json").get("method")
+    if method != links:
+        raise CheckpointError(f"{path} is a run of {method}; this method needs the backbone of a {links} run")
     return folder

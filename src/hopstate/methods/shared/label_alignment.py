@@ -24,8 +24,8 @@ def align_labels(
 ) -> tuple[np.ndarray, Target]:
     """Return `align_targets` for the target in a run's data.json, and that target with the unknown classes added."""
     target = trained_target(trained, metric)
-    own = align_targets(y, names, target, count, what, absent_is_zero=trained.get("label_cells") == "all")
-    return own, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
+    aligned = align_targets(y, names, target, count, what, absent_is_zero=trained.get("label_cells") == "all")
+    return aligned, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
 
 
 def align_targets(
@@ -57,17 +57,17 @@ def align_targets(
         return align_classes(y, names, target, what, require_known=True)
     if y is None:
         return np.full((count, target.width), np.nan, np.float32)
-    own = target.rows(_to_numbers(y, names, what))
-    named = names is not None and len(names) == own.shape[1] and names != default_names(len(names))
-    if named and names is not None and target.names != default_names(target.width):
-        own = _match_columns(own, names, target, what, absent_is_zero)
-    if own.shape[1] != target.width:
-        raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
+    values = target.rows(_to_numbers(y, names, what))
+    has_names = names is not None and len(names) == values.shape[1] and names != default_names(len(names))
+    if has_names and names is not None and target.names != default_names(target.width):
+        values = _match_columns(values, names, target, what, absent_is_zero)
+    if values.shape[1] != target.width:
+        raise DataError(f"{what} has {values.shape[1]} targets a row, the model was trained on {target.width}")
     if target.goal == "labels":
-        other = own[~np.isnan(own) & (own != 0) & (own != 1)]
-        if len(other):
-            raise DataError(f"{what} holds {other[0]} among its labels, the model was trained on labels of 0 and 1")
-    return own
+        invalid = values[~np.isnan(values) & (values != 0) & (values != 1)]
+        if len(invalid):
+            raise DataError(f"{what} holds {invalid[0]} among its labels, the model was trained on labels of 0 and 1")
+    return values
 
 
 def align_classes(
@@ -75,23 +75,25 @@ def align_classes(
 ) -> np.ndarray:
     """Return (n,) class numbers of a trained model: -1 for no label, from C on for unknown classes."""
     others = unknown_classes(y, names, target)
-    place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
-    own = _class_names(y, names)
-    found = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[y]  # index -1: no label
-    if require_known and (found >= target.width).any() and not ((found >= 0) & (found < target.width)).any():
-        raise _no_common_label(what, [own[c] for c in np.unique(y[y >= 0])], target)
+    number_of = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
+    class_names = _class_names(y, names)
+    aligned = np.array([*(number_of.get(name, -1) for name in class_names), -1], np.int64)[y]  # index -1: no label
+    if require_known and (aligned >= target.width).any() and not ((aligned >= 0) & (aligned < target.width)).any():
+        raise _no_common_label(what, [class_names[c] for c in np.unique(y[y >= 0])], target)
     if others:
-        counts = [(name, int((found == place[name]).sum())) for name in others]
+        counts = [(name, int((aligned == number_of[name]).sum())) for name in others]
         _warn(f"{what} has classes that the run does not know: {_list_counts(counts)}; these rows count as wrong")
-    return found
+    return aligned
 
 
 def unknown_classes(y: np.ndarray | None, names: tuple[str, ...] | None, target: Target) -> tuple[str, ...]:
     """Return the names of the classes in y (n,) that a trained model does not know."""
     if y is None or target.goal != "classes" or y.dtype.kind == "f":
         return ()
-    own = _class_names(y, names)
-    return tuple(own[c] for c in np.unique(y[y >= 0]).tolist() if own[c] not in (*target.names, *target.others))
+    class_names = _class_names(y, names)
+    return tuple(
+        class_names[c] for c in np.unique(y[y >= 0]).tolist() if class_names[c] not in (*target.names, *target.others)
+    )
 
 
 def _class_names(y: np.ndarray, names: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -102,21 +104,21 @@ def _match_columns(
     y: np.ndarray, names: tuple[str, ...], target: Target, what: str, absent_is_zero: bool
 ) -> np.ndarray:
     """Return (n, T) targets in the model's column order. Absent columns are NaN, or 0 if absent_is_zero."""
-    place = {name: at for at, name in enumerate(names)}
-    absent = [name for name in target.names if name not in place]
+    position = {name: at for at, name in enumerate(names)}
+    absent = [name for name in target.names if name not in position]
     kind = "label" if absent_is_zero else "target"
     if len(absent) == target.width:
         raise _no_common_label(what, names, target)
     if absent:
         means = "rows with a label have 0 there" if absent_is_zero else "it is unknown in every row"
         _warn(f"{what} has no {kind} {_list_names(absent)}, which the run has; {means}")
-    known = ~np.isnan(y)
-    had = known & (y != 0) if absent_is_zero else known
-    new = [(name, int(had[:, at].sum())) for name, at in place.items() if name not in target.names]
+    labeled = ~np.isnan(y)
+    present = labeled & (y != 0) if absent_is_zero else labeled
+    new = [(name, int(present[:, at].sum())) for name, at in position.items() if name not in target.names]
     if new:
         _warn(f"{what} has {kind}s that the run does not know, which are ignored: {_list_counts(new)}")
-    filled = np.where(known.any(1) & absent_is_zero, 0, np.nan).astype(y.dtype)[:, None]
-    return np.hstack([y, filled])[:, [place.get(name, -1) for name in target.names]]
+    filled = np.where(labeled.any(1) & absent_is_zero, 0, np.nan).astype(y.dtype)[:, None]
+    return np.hstack([y, filled])[:, [position.get(name, -1) for name in target.names]]
 
 
 def _no_common_label(what: str, names: Sequence[str], target: Target) -> DataError:
@@ -132,9 +134,9 @@ def _list_names(names: Sequence[str]) -> str:
     )
 
 
-def _list_counts(found: Sequence[tuple[str, int]]) -> str:
-    counts = ", ".join(f"{name!r} ({n:,} rows)" for name, n in found[:MAX_NAMES])
-    return counts + (f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else "")
+def _list_counts(items: Sequence[tuple[str, int]]) -> str:
+    counts = ", ".join(f"{name!r} ({n:,} rows)" for name, n in items[:MAX_NAMES])
+    return counts + (f" and {len(items) - MAX_NAMES} more" if len(items) > MAX_NAMES else "")
 
 
 def _warn(text: str) -> None:

@@ -262,30 +262,30 @@ def history_task(
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
-    marks = deletions_of(stream, config.deletions, context)
-    head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
+    deletion_handling = deletions_of(stream, config.deletions, context)
+    pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    known = HistoryIndex(stream, deletions=marks != "left-out")
+    index = HistoryIndex(stream, deletions=deletion_handling != "left-out")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
-        store = known.histories(events, rows)
-        own = tokenizer(store, events, clock, marks, config.loop.float_type)
-        if head is None:
-            return own
-        met = known.additions_only(events, rows) if own.deletions and events.has_deletes else store
-        return PairHistoryTokenizer(own, pair_features(met, events, clock))
+        store = index.histories(events, rows)
+        inner = tokenizer(store, events, clock, deletion_handling, config.loop.float_type)
+        if pair_head is None:
+            return inner
+        additions = index.additions_only(events, rows) if inner.deletions and events.has_deletes else store
+        return PairHistoryTokenizer(inner, pair_features(additions, events, clock))
 
     train_inputs = inputs(stream, split.train)
-    if head is not None and context.trained is None:
+    if pair_head is not None and context.trained is None:
         assert isinstance(train_inputs, PairHistoryTokenizer)
-        fit_feature_scale(head, train_inputs.features, stream, split, config.loop.seed)
+        fit_feature_scale(pair_head, train_inputs.features, stream, split, config.loop.seed)
     source = HistoryPairs(
         model,
         stream,
         split,
         train_inputs=train_inputs,
         inputs=inputs,
-        index=known.index,
+        index=index.index,
         batch_size=config.batch_size,
         max_events=config.event_limit,
         microbatch_size=microbatch_size,
@@ -333,16 +333,18 @@ def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray |
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
     """Return the time normalization of the trained model, or fit it to the training events."""
-    kept = (context.trained or {}).get("clock")
-    return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
+    saved = (context.trained or {}).get("clock")
+    return Clock(**saved) if saved else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
     """Return how histories treat deletions. A model trained without deletions has no indicator for them."""
     if deletions != "marked":
         return deletions
-    had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
-    return "marked" if had else "left-out"
+    has_deletes = (
+        (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
+    )
+    return "marked" if has_deletes else "left-out"
 
 
 def history_features(
@@ -364,22 +366,22 @@ def evaluation_negatives(
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
     note_eval_subsample(stream, splits, config, context)
-    found = {}
+    negatives = {}
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
             continue
         count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        how: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        options: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
         try:
-            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
+            negatives[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **options)
         except NoOtherPairError:
             if not split.startswith("new_"):
                 raise
             if context.trained is None:
                 which = {"new_val": "validation", "new_test": "test"}[split]
                 note(config.loop, f"no {strategy} negatives of the {which} events with new nodes; skipping")
-    return found
+    return negatives
 
 
 SCALE_SAMPLE = 20_000  # evenly spaced training events that fit the feature scale
@@ -436,14 +438,14 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
             self.features.store = store
 
     def over(self, past: StreamState) -> PairHistoryTokenizer:
-        made = copy(self)
-        made.inner, made.features = self.inner.over(past), self.features.over(past)
-        return made
+        tokenizer = copy(self)
+        tokenizer.inner, tokenizer.features = self.inner.over(past), self.features.over(past)
+        return tokenizer
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
         """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
-        found = self.inner.pairs(u, v, t)
-        return found._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
+        inputs = self.inner.pairs(u, v, t)
+        return inputs._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 
 def fit_feature_scale(
@@ -453,15 +455,15 @@ def fit_feature_scale(
     rows = stream.additions(split.train)
     if not len(rows):
         return
-    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).astype(np.int64))
+    sample = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).astype(np.int64))
     src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
     rng = named_rng(seed, "pair-history")
-    before = np.searchsorted(t, t[at])
-    past = (rng.random(len(at)) * before).astype(np.int64)
-    had = at[before > 0], past[before > 0]
-    u = np.concatenate([src[at], src[at], src[had[1]]])
-    v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
-    head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
+    before = np.searchsorted(t, t[sample])
+    past = (rng.random(len(sample)) * before).astype(np.int64)
+    with_past = sample[before > 0], past[before > 0]
+    u = np.concatenate([src[sample], src[sample], src[with_past[1]]])
+    v = np.concatenate([dst[sample], dst[rng.integers(0, len(dst), len(sample))], dst[with_past[1]]])
+    head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[sample], t[sample], t[with_past[0]]]))))
     let_go(src, dst, t)
     if isinstance(features.store, NeighborStore):
         features.store.let_go()  # the queries touched most pages of a mapped index
@@ -529,10 +531,10 @@ def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...
 
 def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the mixture of training negatives, unless the user set one, and the model-selection metric."""
-    own = config.negatives != TrainingNegatives()
-    again = not own and repeated_share(stream, config.split.of(stream).train) >= MIN_REPEATED_SHARE
-    mixed = {"negatives.mixture.historical": HISTORICAL_SHARE} if again else {}
-    return {**mixed, **auto_selection(stream, config, metrics)}
+    user_set = config.negatives != TrainingNegatives()
+    use_historical = not user_set and repeated_share(stream, config.split.of(stream).train) >= MIN_REPEATED_SHARE
+    mixture = {"negatives.mixture.historical": HISTORICAL_SHARE} if use_historical else {}
+    return {**mixture, **auto_selection(stream, config, metrics)}
 
 
 def repeated_share(stream: EventStream, rows: np.ndarray) -> float:
@@ -550,9 +552,9 @@ def auto_config_history(
     """Return automatic settings of a history model; budget is as in `auto_epochs`."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
-    own = auto_negatives(stream, config, metrics)
-    an_epoch = events if config.event_limit is None else min(events, config.event_limit)
-    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **auto_epochs(an_epoch, budget)}
+    pair_settings = auto_negatives(stream, config, metrics)
+    epoch_events = events if config.event_limit is None else min(events, config.event_limit)
+    return {"batch_size": batch, "loop.optim.lr": 3e-4, **pair_settings, **auto_epochs(epoch_events, budget)}
 
 
 HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)

@@ -115,9 +115,9 @@ class MemoryInputs:
             features = None if head is None else pair_features(store, events, clock)
             return ActiveEvents(model, events, store, neighbors=count, clock=clock, pair_features=features)
 
-        known = inputs(stream, NeighborStore.from_stream(stream, split.train))
-        if head is not None and known.pair_features is not None and context.trained is None:
-            fit_feature_scale(head, known.pair_features, stream, split, config.loop.seed)
+        train_inputs = inputs(stream, NeighborStore.from_stream(stream, split.train))
+        if head is not None and train_inputs.pair_features is not None and context.trained is None:
+            fit_feature_scale(head, train_inputs.pair_features, stream, split, config.loop.seed)
         return cls(
             model=model,
             stream=stream,
@@ -125,7 +125,7 @@ class MemoryInputs:
             split=split,
             clock=clock,
             inputs=inputs,
-            train_inputs=known,
+            train_inputs=train_inputs,
         )
 
     def windows(self, questions: Questions[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
@@ -146,15 +146,15 @@ class MemoryInputs:
 
 def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, model: MemoryModel) -> LinkTask:
     """Return the link-prediction task of a memory model. Training sees training events only."""
-    made = MemoryInputs.of(stream, config, context, model)
+    memory = MemoryInputs.of(stream, config, context, model)
     questions = LinkQuestions(
         stream,
-        made.split,
-        made.train_inputs,
+        memory.split,
+        memory.train_inputs,
         batch_size=config.batch_size,
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    source = made.windows(questions, config.evaluation.batch_size)
-    negatives = evaluation_negatives(stream, made.split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
+    source = memory.windows(questions, config.evaluation.batch_size)
+    negatives = evaluation_negatives(stream, memory.split, config, context)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=memory.clock)

@@ -93,8 +93,8 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwo
 
         return link_task(graph, config, context, make)
     labels = node_labels(graph, config, context)
-    made = make(graph, context, labels, len(labels.class_names))
-    return NodeTask(made.model, made.source, walks=made.walks)
+    network = make(graph, context, labels, len(labels.class_names))
+    return NodeTask(network.model, network.source, walks=network.walks)
 
 
 def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
@@ -175,10 +175,10 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
         if np.isnan(graph.y[rows["train"]]).all():
             raise DataError(f"no training node of {graph.name} has a target")
         return
-    unlabelled = rows["train"][graph.y[rows["train"]] < 0]
-    if len(unlabelled):
+    unlabeled = rows["train"][graph.y[rows["train"]] < 0]
+    if len(unlabeled):
         raise DataError(
-            f"{len(unlabelled)} training nodes have no label, the first is row {unlabelled[0]}; "
+            f"{len(unlabeled)} training nodes have no label, the first is row {unlabeled[0]}; "
             f"label them or remove them from the training mask"
         )
     if graph.num_classes == 1:
@@ -437,24 +437,24 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
     """
     sources, targets = graph.edge_index()
     a, b = y[sources], y[targets]
-    known = (a >= 0) & (b >= 0) & (sources != targets)
-    if not known.any():
+    labeled = (a >= 0) & (b >= 0) & (sources != targets)
+    if not labeled.any():
         return float("nan")
-    shares = np.bincount(np.concatenate([a[known], b[known]])) / (2 * known.sum())
+    shares = np.bincount(np.concatenate([a[labeled], b[labeled]])) / (2 * labeled.sum())
     chance = float((shares**2).sum())
-    return (float((a[known] == b[known]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
+    return (float((a[labeled] == b[labeled]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
 
 
 def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
     """Return settings for about `LINK_STEPS` steps of link prediction. hide masks each step's target links."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
-    share = (
+    masking = (
         {"link.hide": True, "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH))}
         if hide
         else {}
     )
-    each = config.link.batch_size or share.get("link.batch_size", FULL_GRAPH_LINK_BATCH)
-    epochs = int(np.clip(LINK_STEPS // max(1, -(-links // each)), 20, LINK_STEPS))
+    batch_size = config.link.batch_size or masking.get("link.batch_size", FULL_GRAPH_LINK_BATCH)
+    epochs = int(np.clip(LINK_STEPS // max(1, -(-links // batch_size)), 20, LINK_STEPS))
     sparse = links < 8 * graph.num_nodes
     return {
         "model.dropout": 0.5 if sparse and graph.num_features >= MANY_FEATURES else 0.2,
@@ -463,7 +463,7 @@ def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> d
         "loop.epochs": epochs,
         "loop.patience": max(5, epochs // 3),
         "loop.eval_every": max(1, epochs // 20),
-        **share,
+        **masking,
     }
 
 

@@ -106,12 +106,12 @@ class ExportSpec:
     def filled(self, queries: Any) -> tuple[Tensor, ...]:
         """Return the input tensors for queries, in order and in the program's precision."""
         assert self.fill is not None
-        given, found = self.fill(queries), []
+        tensors, filled = self.fill(queries), []
         for port, like in zip(self.inputs, self.example, strict=True):
-            value = given[port.name]
+            value = tensors[port.name]
             assert value is not None, port.name
-            found.append(value.to(like.dtype))
-        return tuple(found)
+            filled.append(value.to(like.dtype))
+        return tuple(filled)
 
 
 PAIRS, TOKENS = 3, 9  # sizes of the example inputs
@@ -141,11 +141,11 @@ def logit_port() -> Port:
 
 
 # ---- histories ---------------------------------------------------------------------------------------------
-def packed_tokens(given: Tensors) -> HistoryTokens:
+def packed_tokens(tensors: Tensors) -> HistoryTokens:
     """Return packed tokens from tensors. Ids of nodes and events, which no model reads, are zeros."""
-    bounds, gaps = F.pad(given["lengths"].flatten().cumsum(0), (1, 0)), given["gaps"]
+    bounds, gaps = F.pad(tensors["lengths"].flatten().cumsum(0), (1, 0)), tensors["gaps"]
     none = torch.zeros_like(gaps, dtype=torch.int64)
-    fields: dict[str, Any] = {name: given.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
+    fields: dict[str, Any] = {name: tensors.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
     longest = 0 if torch.compiler.is_exporting() else int(bounds.diff(append=bounds[-1:]).max())
     return HistoryTokens(offsets=bounds, nodes=none, event_ids=none, gaps=gaps, longest=longest, **fields)
 
@@ -167,11 +167,11 @@ def history_spec(
         record: tensors by name → the model's input.
         nodes: one sequence per node instead of two per pair.
     """
-    own: Any = model
-    (node_dim, edge_dim), history = own.feature_dims, None if nodes else own.head.pair
-    known = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
-    known["pair"] = 0 if history is None else history.num_features
-    widths = {name: known[name] for name in names if known[name] or name in ("gaps", "spans")}
+    network: Any = model
+    (node_dim, edge_dim), history = network.feature_dims, None if nodes else network.head.pair
+    columns = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
+    columns["pair"] = 0 if history is None else history.num_features
+    widths = {name: columns[name] for name in names if columns[name] or name in ("gaps", "spans")}
     lengths, like = torch.tensor([4, 2, 3] if nodes else [[3, 0, 2], [1, 1, 2]]), next(model.parameters())
     axes: tuple[str, ...] = ("sequence",) if nodes else ("", "pair")
     ports = [Port(name="lengths", meaning=MEANINGS["lengths"], axes=axes, example=lengths)]
@@ -201,20 +201,22 @@ def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tens
         widths: columns of each input, 0 for none.
         nodes: one sequence per node instead of two per pair.
     """
-    alone = isinstance(found, HistoryTokens)
-    tokens = found if alone else found.tokens
-    ends = torch.arange(tokens.num_sequences) if alone else found.ends.flatten()
-    many = tokens.lengths[ends]
-    rows = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many) + torch.arange(int(many.sum()))
-    given = {"lengths": many if nodes else many.view(2, -1)}
+    single_nodes = isinstance(found, HistoryTokens)
+    tokens = found if single_nodes else found.tokens
+    ends = torch.arange(tokens.num_sequences) if single_nodes else found.ends.flatten()
+    lengths = tokens.lengths[ends]
+    rows = torch.repeat_interleave(tokens.offsets[ends] - (lengths.cumsum(0) - lengths), lengths) + torch.arange(
+        int(lengths.sum())
+    )
+    tensors = {"lengths": lengths if nodes else lengths.view(2, -1)}
     for name, width in widths.items():
         if name == "pair":
-            given[name] = found.pair
+            tensors[name] = found.pair
             continue
         value, places = (found.x, ends) if name == "nodes" else (getattr(tokens, name), rows)
         value = torch.zeros(len(places), width) if value is None else value[places]
-        given[name] = value.view(2, -1, width) if name == "nodes" else value
-    return given
+        tensors[name] = value.view(2, -1, width) if name == "nodes" else value
+    return tensors
 
 
 # ---- networks over one graph -------------------------------------------------------------------------------
@@ -261,14 +263,14 @@ def graph_spec(
 
     def fill(pairs: Any) -> dict[str, Tensor | None]:
         ends, (source, messages) = _ends(links, pairs), links.vectors("test")
-        given = {**full_graph(source), "pairs": torch.from_numpy(ends)}
+        tensors = {**full_graph(source), "pairs": torch.from_numpy(ends)}
         if decoder.near is not None:  # with the links that test evaluation uses
-            given["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
-        return given
+            tensors["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
+        return tensors
 
     def reference(pairs: Any) -> Tensor:
-        given, z = fill(pairs), vectors(model.encoder, links.vectors("test")[0])
-        ends, near = given["pairs"], given.get("near")
+        tensors, z = fill(pairs), vectors(model.encoder, links.vectors("test")[0])
+        ends, near = tensors["pairs"], tensors.get("near")
         assert ends is not None
         return decoder(z[ends[:, 0]], z[ends[:, 1]], None if near is None else near.to(z))
 
@@ -290,9 +292,9 @@ def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
     if pairs is None:
         links = task.split.pairs["test"][:LINKS]
         return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])
-    given = np.asarray(pairs)
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise ShapeError(f"pairs must be (P, 2) ids of sources and targets: got {given.shape}")
+    ids = np.asarray(pairs)
+    if ids.ndim != 2 or ids.shape[1] != 2:
+        raise ShapeError(f"pairs must be (P, 2) ids of sources and targets: got {ids.shape}")
     return np.stack(
-        [node_rows(task.messages, column, "pairs", letter) for column, letter in zip(given.T, "ui", strict=True)], 1
+        [node_rows(task.messages, column, "pairs", letter) for column, letter in zip(ids.T, "ui", strict=True)], 1
     )

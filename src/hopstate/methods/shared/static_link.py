@@ -37,8 +37,10 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
     split = edge_split(graph, link, config.split, context)
     untimed = drop_time_column(graph, link)
     messages = message_edges(untimed, split.pairs["train"])
-    learned, over = _supervision_split(split.pairs["train"], untimed, messages, link, config.split, context)
-    network = make(over, context, placeholder_labels(graph.num_nodes), link.dim)
+    supervision, train_messages = _supervision_split(
+        split.pairs["train"], untimed, messages, link, config.split, context
+    )
+    network = make(train_messages, context, placeholder_labels(graph.num_nodes), link.dim)
     if link.hide and not network.full_graph:
         raise ConfigError("link.hide needs full-graph training (--batching.kind full)")
     if context.trained is None:
@@ -51,20 +53,21 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
     )  # fmt: skip
     encode = Without.encode if link.hide else network.source.encode
     model = LinkModel(network.model, decoder, encode)
-    known = {"num_features": graph.num_features, "walks": network.walks, "edge_columns": model.edge_dim}
-    finished = context if context.trained is not None else replace(context, trained=known)
+    trained_facts = {"num_features": graph.num_features, "walks": network.walks, "edge_columns": model.edge_dim}
+    trained_context = context if context.trained is not None else replace(context, trained=trained_facts)
     sources = _Sources(
-        lambda other: make(other, finished, placeholder_labels(graph.num_nodes), link.dim).source, untimed, split.pairs,
+        lambda other: make(other, trained_context, placeholder_labels(graph.num_nodes), link.dim).source, untimed,
+        split.pairs,
         val_messages=link.val_messages,
     )  # fmt: skip
-    if over is messages:
+    if train_messages is messages:
         sources.known["train"] = network.source, messages
-    sampled = link.batch_size or (FULL_GRAPH_LINK_BATCH if network.full_graph else SAMPLED_LINK_BATCH)
+    batch_size = link.batch_size or (FULL_GRAPH_LINK_BATCH if network.full_graph else SAMPLED_LINK_BATCH)
     return StaticLinkTask(
         model, network.source, sources.vectors, split,
-        learned=learned, messages=messages,
+        learned=supervision, messages=messages,
         without=sources.without if link.hide else None,
-        link=link, batch_size=sampled, seed=config.loop.seed, split_seed=split_seed(config.split),
+        link=link, batch_size=batch_size, seed=config.loop.seed, split_seed=split_seed(config.split),
         node_ids=graph.node_ids, walks=network.walks,
     )  # fmt: skip
 
@@ -109,8 +112,8 @@ def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Cont
     """Return the edge split of a run. A finished run reads it from split.npz."""
     path = None if context is None or context.trained is None else context.run / "split.npz"
     if path is not None and path.is_file():
-        kept = kept_pairs(path, graph.num_nodes)
-        return given_split(graph, {name: kept[name] for name in ("val", "test")})
+        saved = kept_pairs(path, graph.num_nodes)
+        return given_split(graph, {name: saved[name] for name in ("val", "test")})
     if link.file is not None:
         return given_split(graph, read_split(graph, link.file))
     column = time_column(graph, link)
@@ -134,21 +137,21 @@ def time_column(graph: Graph, link: LinkConfig) -> int | None:
                 f"{', '.join(names) or 'none'}"
             )
         return names.index(link.time)
-    usual = [number for number, name in enumerate(names) if name.lower() in TIME_COLUMNS]
-    if link.split == "time" and not usual:
+    candidates = [number for number, name in enumerate(names) if name.lower() in TIME_COLUMNS]
+    if link.split == "time" and not candidates:
         raise DataError(f"{graph.name} has no time column for edges; name one (--link.time COLUMN)")
-    return usual[0] if usual else None
+    return candidates[0] if candidates else None
 
 
 def drop_time_column(graph: Graph, link: LinkConfig) -> Graph:
     column = time_column(graph, link)
     if column is None or graph.edge_attr is None or graph.edge_table is None:
         return graph
-    rest = [number for number in range(graph.edge_attr.shape[1]) if number != column]
+    kept_columns = [number for number in range(graph.edge_attr.shape[1]) if number != column]
     if len(graph.edge_table.columns) == 1:
         return graph.with_(edge_attr=None, edge_table=None)
     table = graph.edge_table.without(column)
-    return graph.with_(edge_attr=graph.edge_attr[:, rest], edge_table=table)
+    return graph.with_(edge_attr=graph.edge_attr[:, kept_columns], edge_table=table)
 
 
 def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
@@ -159,20 +162,22 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
     table = read_table(Path(path).expanduser(), [*SOURCES, *TARGETS, "split"], num_ids=2)
     source = table.column(None, SOURCES, 0, "source_column")
     target = table.column(None, [name for name in TARGETS if name != source], 1, "target_column")
-    named = table.column(None, ("split", "part", "set"), 2, "split_column")
-    if source is None or target is None or named is None:
+    split_column = table.column(None, ("split", "part", "set"), 2, "split_column")
+    if source is None or target is None or split_column is None:
         raise DataError(f"{path} needs columns source, target and split; it has: {', '.join(map(str, table.frame))}")
     ends = np.stack(
         [node_rows(graph, table.ids(end), path, letter) for end, letter in ((source, "u"), (target, "i"))], 1
     )
-    words = table.frame[named].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
-    which = words.to_numpy(str)
-    bad = np.flatnonzero(~np.isin(which, SPLITS))
+    values = (
+        table.frame[split_column].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
+    )
+    splits = values.to_numpy(str)
+    bad = np.flatnonzero(~np.isin(splits, SPLITS))
     if len(bad):
         raise DataError(
-            f"{path}: {table.place(int(bad[0]))} has the split {which[bad[0]]!r}; known: {', '.join(SPLITS)}"
+            f"{path}: {table.place(int(bad[0]))} has the split {splits[bad[0]]!r}; known: {', '.join(SPLITS)}"
         )
-    return {name: ends[which == name] for name in SPLITS if (which == name).any()}
+    return {name: ends[splits == name] for name in SPLITS if (splits == name).any()}
 
 
 def node_rows(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
@@ -187,16 +192,16 @@ def node_rows(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.
             rows = np.where(rows < 0, vocabulary.rows(np.strings.strip(ids)), rows)
             if graph.two_sets and letter:
                 rows = np.where(rows < 0, vocabulary.rows(np.strings.add(letter, np.strings.strip(ids))), rows)
-        known: Any = vocabulary.first()
+        candidates: Any = vocabulary.first()
     else:
         ids = _numbers(ids, what)
-        rows, known = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
+        rows, candidates = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
     bad = np.flatnonzero(rows < 0)
     if len(bad):
         problem = (
             f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[:1]].tolist()[0]!r}"
         )
-        raise DataError(f"{what}: {problem}{nearest(str(ids[bad[0]]), known)}")
+        raise DataError(f"{what}: {problem}{nearest(str(ids[bad[0]]), candidates)}")
     return rows.astype(np.int64)
 
 
