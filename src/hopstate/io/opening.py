@@ -60,7 +60,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 @contextmanager
-def at_most(max_bytes: int | str | None) -> Iterator[None]:
+def byte_limit(max_bytes: int | str | None) -> Iterator[None]:
     """Within it no file is read beyond so many bytes, packed ones unpacked; None leaves the limit as it is."""
     if max_bytes is None:
         yield
@@ -110,7 +110,7 @@ def check_regular(path: str | Path) -> Path:
     return path
 
 
-def shown(text: object) -> str:
+def printable_name(text: object) -> str:
     """Return a name as messages give it: printable, and not without end."""
     plain = str(text).encode("utf-8", "backslashreplace").decode()
     plain = plain if plain.isprintable() else repr(plain)
@@ -156,11 +156,11 @@ def first_bytes(path: str | Path, count: int = 8) -> bytes:
 
 def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
     if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
-        return MissingFileError(f"no file can be called {shown(path)}: {error}")
+        return MissingFileError(f"no file can be called {printable_name(path)}: {error}")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return MissingFileError(f"no file at {path}")
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
-        return MissingFileError(f"no file can be called {shown(path)}: {error.strerror}")
+        return MissingFileError(f"no file can be called {printable_name(path)}: {error.strerror}")
     return UnreadableFileError(f"{path} cannot be read: {error.strerror or error}; check its permissions")
 
 
@@ -284,7 +284,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {shown(next(name for name in names if names.count(name) > 1))!r} stands twice")
+        raise ValueError(
+            f"the key {printable_name(next(name for name in names if names.count(name) > 1))!r} stands twice"
+        )
     return found
 
 

@@ -22,7 +22,7 @@ from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
 from hopstate.io.opening import (
     FLOOR,
-    at_most,
+    byte_limit,
     exists,
     expanded,
     is_file,
@@ -30,7 +30,7 @@ from hopstate.io.opening import (
     names_host,
     parse_bytes,
     reading,
-    shown,
+    printable_name,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
@@ -352,15 +352,15 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
-                f"{place} names {name}={shown(value)}, which is neither a plain file or folder nor a data set whose "
-                f"content is known here; if you trust it, give it yourself: --{name} {shown(value)}"
+                f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
+                f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
             )
     for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", FLOOR)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
-                f"{place} gives {name}={shown(value)}, more than its files stand for (at most {most:,}); if you trust "
-                f"it, give it yourself: --data {shown(every.get('data'))} --{name} {shown(value)}"
+                f"{place} gives {name}={printable_name(value)}, more than its files stand for (at most {most:,}); if you trust "
+                f"it, give it yourself: --data {printable_name(every.get('data'))} --{name} {printable_name(value)}"
             )
 
 
@@ -399,7 +399,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     named = find_dataset(source)
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
-        with at_most(changed.pop("max_bytes", None)):
+        with byte_limit(changed.pop("max_bytes", None)):
             return load_dataset(source, **{key: value for key, value in changed.items() if key not in OF_RUN})
     if kind == "graphs":
         from hopstate.data.readers.read_graph import read_graph_set
@@ -492,7 +492,7 @@ def known_data(run: RunFolder) -> dict[str, Any]:
             raise CheckpointError(f"{place} has no {key}; train again")
     for key, value in known.items():
         if key in _KINDS and not _KINDS[key](value):
-            raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
+            raise CheckpointError(f"{place} gives {key} as {printable_name(value)}; train again")
     if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := most_nodes(run, flatten(run.settings()))):
         raise CheckpointError(
             f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"

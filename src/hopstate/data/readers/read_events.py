@@ -33,7 +33,7 @@ from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraErr
 from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     TGB_EVENTS,
-    at_most,
+    byte_limit,
     bounded,
     exists,
     expanded,
@@ -42,7 +42,7 @@ from hopstate.io.opening import (
     names_in,
     parse_json,
     reading,
-    shown,
+    printable_name,
 )
 from hopstate.io.tensors import load_npy
 
@@ -258,7 +258,7 @@ def read_events(
     if isinstance(source, EventStream):
         stream = _with_fields(source, source.name, options)
     elif isinstance(source, (str, os.PathLike)):
-        with at_most(max_bytes), reading(source, "events"):
+        with byte_limit(max_bytes), reading(source, "events"):
             stream = _from_path(os.fspath(source), format, options)
     else:
         with reading(f"the {type(source).__name__}", "events", others=("",)):  # named errors name it
@@ -277,7 +277,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {shown(text)}")
+        raise MissingFileError(f"no file or folder called {printable_name(text)}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
         known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}

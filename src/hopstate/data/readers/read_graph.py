@@ -24,7 +24,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest, warn
 from hopstate.io.opening import (
     ZIP,
-    at_most,
+    byte_limit,
     bounded,
     check_size,
     exists,
@@ -32,7 +32,7 @@ from hopstate.io.opening import (
     first_bytes,
     member_of,
     reading,
-    shown,
+    printable_name,
 )
 from hopstate.io.tensors import Archive
 
@@ -262,12 +262,12 @@ def read_graph(
         return source
     if not isinstance(source, (str, os.PathLike)):
         with (
-            at_most(max_bytes),
+            byte_limit(max_bytes),
             reading(f"the {type(source).__name__}", "a graph", others=("",)),
         ):  # named errors name it
             return _from_object(source, columns, {**build, **options}, nan)
     files = [table for name in ("features", "labels") if (table := columns.get(name)) is not None]
-    with at_most(max_bytes), reading(source, "a graph", others=files):
+    with byte_limit(max_bytes), reading(source, "a graph", others=files):
         return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
 
 
@@ -281,7 +281,7 @@ def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[st
     path = expanded(text)
     if not exists(path):
         raise MissingFileError(
-            f"no file, folder or data set called {shown(text)}; `hopstate datasets` lists those by name"
+            f"no file, folder or data set called {printable_name(text)}; `hopstate datasets` lists those by name"
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
@@ -407,7 +407,7 @@ def read_graph_set(
     Raises:
         MissingFileError, FormatError, DataError, DownloadError: see the readers.
     """
-    with at_most(max_bytes), reading(source, "a set of graphs"):
+    with byte_limit(max_bytes), reading(source, "a set of graphs"):
         return _read(source, {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops})
 
 
