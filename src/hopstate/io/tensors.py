@@ -98,7 +98,7 @@ def check_zip(path: Path) -> None:
     for info in members:
         if info.compress_size > size or info.file_size > _PACKED * info.compress_size + 64:
             raise FormatError(f"{path}: {printable_name(info.filename)} claims {info.file_size:,} bytes; it is damaged")
-    check_size(path, sum(info.file_size for info in members), stored=size, what="what it unpacks to")
+    check_size(path, sum(info.file_size for info in members), stored_bytes=size, what="what it unpacks to")
 
 
 # ---- safetensors -----------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def _checked_settings(parser: Parser, path: str) -> str:
     """
     with reading(path, "settings", ConfigError):
         try:
-            found = load_yaml(read_text(path, most=SETTINGS_BYTES))
+            found = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
         except (FormatError, OSError) as error:
             raise ConfigError(f"{error}") from None
         if not isinstance(found, dict):

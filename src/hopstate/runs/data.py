@@ -21,10 +21,10 @@ from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
 from hopstate.io.opening import (
-    FLOOR,
+    MIN_UNPACKED_BYTES,
     byte_limit,
     exists,
-    expanded,
+    expand_home,
     is_file,
     is_inside,
     names_host,
@@ -355,7 +355,7 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
                 f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
                 f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
             )
-    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", FLOOR)):
+    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
@@ -656,7 +656,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not tabled and not is_table(expanded(str(data)), read.get("format", "auto")):
+    if not tabled and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: own[key] for key in keys if key in own}
     found = {key: own[key] for key in (*keys, *_TABLE_OPTIONS) if key in own}
     goal = (known_data(folder).get("target") or {}).get("goal")

@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expanded, reading, printable_name
+from hopstate.io.opening import exists, expand_home, reading, printable_name
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -190,7 +190,7 @@ def _is_table(data: Any) -> bool:
     """Return whether other data are a table, whose nodes are called by the user's own ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
-    return find_dataset(str(data)) is None and is_table(expanded(str(data)))
+    return find_dataset(str(data)) is None and is_table(expand_home(str(data)))
 
 
 def _built(

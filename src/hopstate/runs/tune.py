@@ -367,7 +367,7 @@ def _read_space(path: Path) -> Space:
             f"no file {printable_name(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C"
         )
     try:
-        tree = load_yaml(read_text(path, most=SETTINGS_BYTES))
+        tree = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is no YAML: {error}") from error
     if not isinstance(tree, Mapping):

@@ -30,7 +30,7 @@ from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import described, is_dated, times_of, with_clock
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expanded, first_bytes, reading, printable_name
+from hopstate.io.opening import exists, expand_home, first_bytes, reading, printable_name
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")
@@ -91,7 +91,7 @@ class File:
 
 # ---- files and columns ------------------------------------------------------------------------------------------
 def files_of(source: str | Path) -> list[Path]:
-    path = expanded(str(source))
+    path = expand_home(str(source))
     if not exists(path):
         raise MissingFileError(f"no file or folder called {printable_name(str(source))}")
     if not path.is_dir():

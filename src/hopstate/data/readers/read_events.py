@@ -34,12 +34,12 @@ from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     TGB_EVENTS,
     byte_limit,
-    bounded,
+    open_bounded,
     exists,
-    expanded,
+    expand_home,
     first_bytes,
-    member_of,
-    names_in,
+    table_member,
+    zip_members,
     parse_json,
     reading,
     printable_name,
@@ -140,7 +140,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
 
 def _jodie_table(path: Path) -> Table:
     """Return the table of JODIE's CSV, whose line of names has fewer cells than its rows."""
-    with bounded(path, text=True) as file:
+    with open_bounded(path, text=True) as file:
         file.readline()
         width = file.readline().count(b",") + 1
     names = ["user_id", "item_id", "timestamp", "state_label", *(f"f{i}" for i in range(width - 4))]
@@ -151,7 +151,7 @@ def _jodie_table(path: Path) -> Table:
 
 def is_jodie(path: Path) -> bool:
     """Return whether the first line of a text file is JODIE's header."""
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         return file.readline(1000).replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
 
 
@@ -164,7 +164,7 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
-    member = TGB_EVENTS.fullmatch(member_of(path) or "")
+    member = TGB_EVENTS.fullmatch(table_member(path) or "")
     if member is None:
         raise FormatError(
             f"{path} is damaged, or holds no file or several called tgbl-NAME_edgelist.csv or "
@@ -275,7 +275,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
 
     if text.startswith("tgb:"):
         return _from_tgb(text.removeprefix("tgb:"), options)
-    path = expanded(text)
+    path = expand_home(text)
     if not exists(path):
         raise MissingFileError(f"no file or folder called {printable_name(text)}")
     kind = _detect(path) if format == "auto" else format
@@ -327,11 +327,11 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip" and ((one := member_of(path)) is None or TGB_EVENTS.fullmatch(one)):
-        if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
+    elif path.suffix == ".zip" and ((one := table_member(path)) is None or TGB_EVENTS.fullmatch(one)):
+        if one is None and not any(name.endswith(".pkl") for name in zip_members(path)):  # TGB's negatives
             check_archive(path)
         return "tgb-zip"
-    elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or member_of(path) is not None:
+    elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or table_member(path) is not None:
         return "table"
     elif looks_like_text(path):
         return "jodie" if is_jodie(path) else "table"

@@ -25,12 +25,12 @@ from hopstate.errors import ConfigError, DataError, FormatError, MissingFileErro
 from hopstate.io.opening import (
     ZIP,
     byte_limit,
-    bounded,
+    open_bounded,
     check_size,
     exists,
-    expanded,
+    expand_home,
     first_bytes,
-    member_of,
+    table_member,
     reading,
     printable_name,
 )
@@ -65,14 +65,14 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
     """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1."""
     import scipy.io
 
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         rows, columns, entries, layout, kind, _ = scipy.io.mminfo(file)
     if layout != "coordinate" or kind == "complex":
         raise FormatError(f"{path} holds a matrix of kind {layout!r}, {kind!r}; give a sparse matrix of real numbers")
     _check_square(path, (rows, columns))
     check_size(path, 16 * int(entries), what=f"{entries:,} entries")
     check_num_nodes(int(rows), int(entries), str(path), None)
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         matrix = scipy.io.mmread(file)
     _check_weights(path, matrix, first=1)
     own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
@@ -278,7 +278,7 @@ def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[st
     if text.startswith("ogb:"):
         _check_no_table(columns, "a data set of OGB")
         return read_ogb(text[4:], published=True, **options)  # type: ignore[return-value]
-    path = expanded(text)
+    path = expand_home(text)
     if not exists(path):
         raise MissingFileError(
             f"no file, folder or data set called {printable_name(text)}; `hopstate datasets` lists those by name"
@@ -311,7 +311,7 @@ def detect_format(path: Path) -> str:
     if name.endswith((".pt", ".pth")):
         return "pyg"
     if magic.startswith(ZIP):
-        if member_of(path) is not None:
+        if table_member(path) is not None:
             return "edges"
         check_archive(path)
         return "auto"

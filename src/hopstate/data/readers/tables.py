@@ -20,7 +20,7 @@ from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
-from hopstate.io.opening import TABLE_FLOOR, check_size, first_bytes, open_regular, reading
+from hopstate.io.opening import MIN_TABLE_BYTES, check_size, first_bytes, open_regular, reading
 from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> Iterat
         facts, schema = file.metadata, file.schema_arrow
         # facts of a single column are not read: damaged ones end the process inside of pyarrow
         unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
-        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked), floor=TABLE_FLOOR)
+        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked), min_bytes=MIN_TABLE_BYTES)
         check_names(schema.names, str(path))
     texts = [field.name for field in schema if types.is_string(field.type) or types.is_large_string(field.type)]
     with pq.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False) as file:
@@ -296,7 +296,7 @@ def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> Iterat
                 if types.is_dictionary(column.type) and not types.is_primitive(column.type.value_type):
                     lengths = pc.binary_length(column.dictionary).take(column.indices)
                     size += pc.sum(lengths).as_py() or 0
-            check_size(path, size, what="its texts", floor=TABLE_FLOOR)
+            check_size(path, size, what="its texts", min_bytes=MIN_TABLE_BYTES)
             yield pa.Table.from_batches([batch])
 
 

@@ -17,7 +17,7 @@ import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
 from hopstate.errors import DataError, FormatError, HopstateError
-from hopstate.io.opening import ZIP, bounded, names_in, open_regular
+from hopstate.io.opening import ZIP, open_bounded, zip_members, open_regular
 
 SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines from which the layout is found
@@ -91,7 +91,7 @@ class Text:
         texts = dict.fromkeys(names, pa.string())
         convert = csv.ConvertOptions(column_types=texts, include_columns=names if columns is None else list(columns))
         count = 0
-        with bounded(self.path, text=True) as file:
+        with open_bounded(self.path, text=True) as file:
             try:
                 for batch in csv.open_csv(
                     io.BufferedReader(_Spaced(file), 1 << 18) if spaces else file, read, parse, convert
@@ -178,7 +178,7 @@ def looks_like_text(path: Path) -> bool:
     import zlib
 
     try:
-        with bounded(path) as file:
+        with open_bounded(path) as file:
             head = file.read(4096)
     except HopstateError:
         raise
@@ -189,7 +189,7 @@ def looks_like_text(path: Path) -> bool:
 
 def is_matrix_market(path: Path) -> bool:
     """Return whether a file begins as the Matrix Market format does."""
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         return file.read(len(MATRIX_MARKET)).decode("ascii", "replace").lower() == MATRIX_MARKET
 
 
@@ -197,7 +197,7 @@ def read_layout(
     path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
 ) -> tuple[Text, list[str]]:
     """Return the layout of a text file, and its columns of ids."""
-    with bounded(path, text=True) as file:
+    with open_bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
     remark = lines[0] if skip else ""
@@ -347,7 +347,7 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
 
 def check_archive(path: Path) -> None:
     """Raise FormatError for a zip archive that is a workbook, or that holds anything but one table."""
-    names = names_in(path)
+    names = zip_members(path)
     if "xl/workbook.xml" in names or "xl/workbook.bin" in names:
         raise FormatError(
             f"{path} is a workbook (Excel), not a table; save its sheet as CSV, or in Python: "
