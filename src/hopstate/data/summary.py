@@ -17,7 +17,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import CATEGORY, DATE, FAR_APART, OTHER, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import kinds_of
 from hopstate.data.validate import default_names
-from hopstate.io.output import draw_figure, plain_numbers
+from hopstate.io.output import draw_figure, format_number_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -449,8 +449,8 @@ def _plot_activity(axes: Axes, stream: EventStream) -> None:
     if stream.dates:
         axes.tick_params(axis="x", rotation=30)
     else:
-        plain_numbers(axes)
-    plain_numbers(axes, "y")
+        format_number_ticks(axes)
+    format_number_ticks(axes, "y")
     unit = f" ({stream.time_unit})" if stream.time_unit and not stream.dates else ""
     axes.set(xlabel=f"time{unit}", ylabel="events", title="activity")
 
@@ -467,8 +467,8 @@ def _plot_counts(axes: Axes, values: np.ndarray, what: str, of: str, title: str)
         return
     if len(ordered):
         axes.hist(ordered, bins=(np.arange(ordered[0], ordered[-1] + 2) - 0.5).tolist(), color=COLOUR)
-    plain_numbers(axes, whole=True)
-    plain_numbers(axes, "y", whole=True)
+    format_number_ticks(axes, integers=True)
+    format_number_ticks(axes, "y", integers=True)
 
 
 def _plot_labels(axes: Axes, y: np.ndarray | None, names: Sequence[str] | None, of: str) -> None:
@@ -479,12 +479,12 @@ def _plot_labels(axes: Axes, y: np.ndarray | None, names: Sequence[str] | None, 
         labels = [name if len(name) <= 24 else f"{name[:23]}…" for name in shown.index]
         axes.barh(np.arange(len(shown)), shown.to_numpy(), color=COLOUR)
         axes.set_yticks(np.arange(len(shown)), labels, fontsize=10 if len(shown) <= 12 else 6)
-        plain_numbers(axes)
+        format_number_ticks(axes)
         title = "classes" if len(shown) == len(counts) else f"the {len(shown)} largest of {len(counts)} classes"
         axes.set(xlabel=of, ylabel="class", title=title)
     elif y is not None and y.ndim == 1:
         axes.hist(y[~np.isnan(y)], bins=60, color=COLOUR)
-        plain_numbers(axes, "y")
+        format_number_ticks(axes, "y")
         axes.set(xlabel="target", ylabel=of, title="targets")
     else:
         axes.set_axis_off()

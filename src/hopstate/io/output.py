@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 RAW = "write texts as they are, also those that a spreadsheet would run as a formula"
-Tell = Callable[[int, int], None]
-_LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
+ProgressCallback = Callable[[int, int], None]
+_LISTENER: ContextVar[ProgressCallback | None] = ContextVar("listener", default=None)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------
@@ -115,9 +115,9 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def listening(tell: Tell) -> Iterator[None]:
+def progress_callback(callback: ProgressCallback) -> Iterator[None]:
     """Let `report_progress` in loops within call tell(done, total)."""
-    token = _LISTENER.set(tell)
+    token = _LISTENER.set(callback)
     try:
         yield
     finally:
@@ -153,23 +153,25 @@ def check_figure_path(path: str | Path) -> str:
     return kind
 
 
-def plain_numbers(axes: Axes, which: Literal["x", "y"] = "x", *, most: int = 5, whole: bool = False) -> None:
+def format_number_ticks(
+    axes: Axes, which: Literal["x", "y"] = "x", *, max_ticks: int = 5, integers: bool = False
+) -> None:
     """Write the numbers of a linear axis in full, with commas; fewer if they are long."""
     from matplotlib.ticker import MaxNLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
     if which == "x":
         digits = len(f"{max(map(abs, axis.get_view_interval())):,.0f}")
-        most = max(1, min(most, 48 // digits))
-    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], min_n_ticks=2, integer=whole))
+        max_ticks = max(1, min(max_ticks, 48 // digits))
+    axis.set_major_locator(MaxNLocator(nbins=max_ticks, steps=[1, 2, 2.5, 5, 10], min_n_ticks=2, integer=integers))
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:g}")
 
 
-def few_dates(axes: Axes, *, most: int = 6) -> None:
+def limit_date_ticks(axes: Axes, *, max_ticks: int = 6) -> None:
     """Write at most so many dates at the x axis."""
     from matplotlib.dates import AutoDateLocator
 
-    axes.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=most))
+    axes.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=max_ticks))
 
 
 def label_points(axes: Axes, labels: Sequence[tuple[float, float, str]]) -> None:

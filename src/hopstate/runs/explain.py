@@ -28,9 +28,9 @@ from hopstate.io.output import (
     check_figure_path,
     check_table_path,
     draw_figure,
-    few_dates,
+    limit_date_ticks,
     label_points,
-    plain_numbers,
+    format_number_ticks,
     write_table,
 )
 from hopstate.random import random_state_kept
@@ -281,7 +281,7 @@ class Explanation:
         if len(events):
             figure.legend(loc="outside lower center", ncols=2, frameon=False)
         axis.margins(x=0.06, y=0.12)
-        (few_dates if times.dtype.kind == "M" else plain_numbers)(axis)
+        (limit_date_ticks if times.dtype.kind == "M" else format_number_ticks)(axis)
         figure.draw_without_rendering()  # the layout must be final before labels are placed
         label_points(axis, sorted(labels, key=lambda one: -abs(one[1])))
 
