@@ -9,7 +9,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
-from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.io.scratch import scratch_folder_of, release_pages, mapped_array
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
 from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
@@ -95,15 +95,15 @@ def test_stretches():
 def test_what_is_let_go_is_read_again(tmp_path):
     room = mapped_array(tmp_path, 100_000, np.int64)
     room[:] = np.arange(100_000)
-    let_go(room, room[5:50], np.arange(3), None)
+    release_pages(room, room[5:50], np.arange(3), None)
     np.testing.assert_array_equal(room, np.arange(100_000))
     np.save(tmp_path / "a.npy", np.arange(9))
     private = np.load(tmp_path / "a.npy", mmap_mode="c")
     private[0] = 7  # stands in memory alone
-    let_go(private)
+    release_pages(private)
     assert private[0] == 7
-    assert folder_beside(private) == tmp_path
-    assert folder_beside(np.arange(3)) is None
+    assert scratch_folder_of(private) == tmp_path
+    assert scratch_folder_of(np.arange(3)) is None
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
 
 

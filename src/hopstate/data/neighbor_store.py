@@ -19,7 +19,7 @@ import numpy as np
 
 from hopstate.data.events import stretch
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.io.scratch import scratch_folder_of, release_pages, mapped_array
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.ops.rows import ranges
 
@@ -43,7 +43,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 def folder_of(stream: EventStream) -> Path | None:
     """Return where the store of a stream is mapped; None if it stays in memory."""
-    return folder_beside(stream.src) if 32 * len(stream) >= MAPPED else None
+    return scratch_folder_of(stream.src) if 32 * len(stream) >= MAPPED else None
 
 
 class Column:
@@ -409,7 +409,7 @@ class NeighborStore(Histories):
             a, b, when, ids = self._events_in(src[part], dst[part], t[part], ids)
             count_events(self._rows(a), self._rows(b), self._capacity)
             self._note(when, ids)
-            let_go(src, dst, t)
+            release_pages(src, dst, t)
         self._top = int(self._capacity.sum())
         self._start[1:] = np.cumsum(self._capacity)[:-1]
         self._allocate(self._top)
@@ -437,11 +437,11 @@ class NeighborStore(Histories):
                 ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
                 a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
                 fill_some(a, b, when, i, ids, low, high, self._start, self._length, *entries)
-                let_go(src, dst, t)
+                release_pages(src, dst, t)
             for column, filled in zip(columns, entries, strict=True):
                 if self._folder is not None:
                     column[place] = filled
-                    let_go(column)
+                    release_pages(column)
             low = high
 
     def _events_in(
@@ -520,9 +520,9 @@ class NeighborStore(Histories):
         nodes = np.arange(len(old))
         move_segments(nodes, old, self._start, self._length, *columns, self._codes, self._events, self._times)
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Give back the memory of what look-ups in a mapped arena have touched."""
-        let_go(*self._mapped())
+        release_pages(*self._mapped())
 
     def _mapped(self) -> list[np.ndarray]:
         """Return what may be given back, what is read in order before what is not."""

@@ -22,7 +22,7 @@ from hopstate.data.events import EventStream, stretch
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.io.tensors import Archive
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.random import named_rng
@@ -400,7 +400,7 @@ def _finish(
     unseen[stream.dst[part]] = False
     absent = np.flatnonzero(unseen)
     new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
-    let_go(stream.src, stream.dst, stream.t)
+    release_pages(stream.src, stream.dst, stream.t)
     return EventSplit(
         train=train, val=val, test=test, new_val=new_val, new_test=new_test, new_nodes=new_nodes,
         val_time=float(times[0]), test_time=float(times[1]),

@@ -13,7 +13,7 @@ import numpy as np
 from hopstate.data.dates import beyond_clock, why_beyond
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.errors import ConfigError, DataError, TimeOrderError, nearest
-from hopstate.io.scratch import let_go, row_blocks
+from hopstate.io.scratch import release_pages, row_blocks
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -332,7 +332,7 @@ def check_events(stream: EventStream) -> None:
         check_ids(column, stream.num_nodes, f"{where}: {name}")
     for start, block in row_blocks(stream.t, overlap=1):
         _check_times(block, start, where)
-    let_go(stream.src, stream.dst, stream.kind)
+    release_pages(stream.src, stream.dst, stream.kind)
 
 
 def _check_event_labels(labels: np.ndarray, names: tuple[str, ...] | None, where: str) -> None:

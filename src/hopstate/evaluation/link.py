@@ -28,7 +28,7 @@ from hopstate.evaluation.calibration import Calibration, Curve, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
 from hopstate.sampling.negatives import (
     STRATEGIES,
@@ -235,8 +235,8 @@ def scored(
             for out, (at, some) in zip(found, parts, strict=True):
                 out[at], scores = scores[: len(some)], scores[len(some) :]
         if b % _PAGES == _PAGES - 1:
-            let_go(stream.src, stream.dst, stream.t)
-    let_go(stream.src, stream.dst, stream.t)
+            release_pages(stream.src, stream.dst, stream.t)
+    release_pages(stream.src, stream.dst, stream.t)
     return [check_scores(scores) for scores in found]
 
 

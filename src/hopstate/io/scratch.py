@@ -44,10 +44,10 @@ class Scratch:
         self._at[array.ctypes.data] = array
         return torch.from_numpy(array).view(dtype).view(rows, columns)
 
-    def let_go(self, *tensors: Tensor) -> None:
+    def release_pages(self, *tensors: Tensor) -> None:
         """Give back the memory of what was read and written of tensors made here."""
         if self.folder is not None:
-            let_go(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
+            release_pages(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
 
 
 def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
@@ -57,7 +57,7 @@ def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
     return _mapped(folder, count * np.dtype(dtype).itemsize, "put the data where there is room").view(dtype)
 
 
-def folder_beside(array: np.ndarray) -> Path | None:
+def scratch_folder_of(array: np.ndarray) -> Path | None:
     """Return where scratch of a mapped array goes, None if it is in memory."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
@@ -70,7 +70,7 @@ def row_blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.nd
     step = max(1 + overlap, BLOCK // max(1, array[:1].size))
     for start in range(0, len(array), step):
         yield start, array[start : start + step + overlap]
-        let_go(array)
+        release_pages(array)
 
 
 def digest_of(*parts: np.ndarray | str | None) -> str:
@@ -86,7 +86,7 @@ def digest_of(*parts: np.ndarray | str | None) -> str:
     return digest.hexdigest()
 
 
-def let_go(*arrays: np.ndarray | None) -> None:
+def release_pages(*arrays: np.ndarray | None) -> None:
     """Give back the memory of what was read of mapped arrays; what is touched again is read again from their files."""
     for array in arrays:
         base = mapping_of(array)

@@ -30,7 +30,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, check_range, nearest, refuse_idle
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, parse_json
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.io.tensors import Archive
 from hopstate.ops.rows import ranges
 from hopstate.random import named_rng
@@ -408,7 +408,7 @@ def random_destinations(
         same = np.flatnonzero(found == dst[:count])
         again = named_rng(seed, "others").integers(0, len(destinations) - 1, len(same))
         found[same] = destinations[again + (destinations[again] >= found[same])]
-    let_go(src, dst)
+    release_pages(src, dst)
     return found
 
 
@@ -451,7 +451,7 @@ def _seen_before(batches: Batches, last_observed: float | None) -> tuple[np.ndar
     negative_src, negative_dst = np.empty_like(out_src), np.empty_like(out_dst)
     negative_src[filled], negative_dst[filled] = sources[out_src[filled]], destinations[out_dst[filled]]
     negative_src[~filled], negative_dst[~filled] = src[from_pool], dst[from_pool]
-    let_go(src, dst, t)
+    release_pages(src, dst, t)
     return negative_src, negative_dst
 
 
@@ -472,7 +472,7 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
         key, mine = key[order], mine[order]
         new = np.append(True, key[1:] != key[:-1])[: len(key)]
         head[mine] = np.repeat(mine[new], np.diff(np.flatnonzero(np.append(new, True))))
-        let_go(src, dst)
+        release_pages(src, dst)
     first = np.flatnonzero(head == np.arange(count, dtype=kind))
     number = np.empty(count, kind)  # of pairs, where they are first
     number[first] = np.arange(len(first), dtype=kind)

@@ -17,7 +17,7 @@ from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView,
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
@@ -457,9 +457,9 @@ def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, sp
     u = np.concatenate([src[at], src[at], src[had[1]]])
     v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
     head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
-    let_go(src, dst, t)
+    release_pages(src, dst, t)
     if isinstance(features.store, NeighborStore):
-        features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
+        features.store.release_pages()  # of a mapped index: queries from all over the stream have touched most of it
 
 
 def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
