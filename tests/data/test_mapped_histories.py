@@ -186,9 +186,9 @@ def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_floor(tmp_
     save_events(made(events=600, nodes=20), tmp_path / "store")
     seen = []
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    monkeypatch.setattr(method, "let_go", lambda *columns: seen.append(len(columns)))
+    monkeypatch.setattr(method, "release_pages", lambda *columns: seen.append(len(columns)))
     monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
     monkeypatch.setattr(method, "_judged", lambda *_: seen.append("judged") or {})
-    monkeypatch.setattr(NeighborStore, "let_go", lambda _: seen.append("index"))
+    monkeypatch.setattr(NeighborStore, "release_pages", lambda _: seen.append("index"))
     fit("graphmixer", str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, loop__epochs=0)
     assert seen[-6:] == [3, "index", "judged", 3, "index", "judged"]

@@ -23,7 +23,7 @@ def test_what_was_let_go_is_read_again(mapped: bool, tmp_path: Path) -> None:
 
 def test_arrays_of_others_are_let_go_where_they_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[np.ndarray | None] = []
-    monkeypatch.setattr(scratch, "let_go", lambda *arrays: given.extend(arrays))
+    monkeypatch.setattr(scratch, "release_pages", lambda *arrays: given.extend(arrays))
     x = np.arange(6.0).reshape(2, 3)
     Scratch(tmp_path, read=[x]).release_pages(torch.from_numpy(x))
     Scratch(tmp_path).release_pages(torch.from_numpy(x))
