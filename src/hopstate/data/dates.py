@@ -240,7 +240,7 @@ def warn_of_utc(dates: str, what: str) -> None:
         )
 
 
-def shown_times(t: Any, unit: str, dates: str) -> np.ndarray:
+def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
     """Return (Q,) times as ISO dates in their zone, or as the numbers that they are where they came as numbers.
 
     Args:
@@ -259,12 +259,12 @@ def shown_times(t: Any, unit: str, dates: str) -> np.ndarray:
     return text if numbers.ndim else np.asarray(text[0], object)
 
 
-def shown_time(t: Any, unit: str, dates: str) -> str:
+def format_time(t: Any, unit: str, dates: str) -> str:
     """Return one time, as `shown_times` does, for messages."""
-    return str(shown_times(t, unit, dates))
+    return str(format_times(t, unit, dates))
 
 
-def drawn_times(t: Any, unit: str, dates: str) -> Any:
+def plot_times(t: Any, unit: str, dates: str) -> Any:
     """Return (Q,) times as a chart has them: datetime64 by the clock of their zone, or numbers; as `shown_times`."""
     numbers = np.asarray(t)
     if not _are_dates(numbers, unit, dates):
@@ -313,7 +313,7 @@ def _ends(offsets: np.ndarray, dates: str) -> np.ndarray:
     return np.array(words, object)[place]
 
 
-def shown_span(span: Any, unit: str) -> str:
+def format_duration(span: Any, unit: str) -> str:
     """Return a length of time in words where its unit is known, else the number and the unit.
 
     >>> shown_span(7_532_879, "s"), shown_span(90, "ms"), shown_span(12, "")

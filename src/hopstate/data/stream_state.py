@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hopstate.data.dates import UNITS, shown_time
+from hopstate.data.dates import UNITS, format_time
 from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
 from hopstate.data.neighbor_store import Column, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
@@ -374,8 +374,8 @@ class StreamState:
         new = _in_clock(self, new if self.time_unit is None else in_unit(new, self.time_unit))
         if len(self) and len(new) and new.t[0] < self.last_time:
             raise TimeOrderError(
-                f"{new.name} begins at {shown_time(new.t[0], new.time_unit, new.dates)}, but the memory has seen "
-                f"events up to {shown_time(self.last_time, new.time_unit, new.dates)}; give only later events (has "
+                f"{new.name} begins at {format_time(new.t[0], new.time_unit, new.dates)}, but the memory has seen "
+                f"events up to {format_time(self.last_time, new.time_unit, new.dates)}; give only later events (has "
                 "this file been streamed already?)"
             )
         (src, dst), ids, num_nodes = _rows(self, new)

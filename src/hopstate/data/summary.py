@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import NANOSECONDS, UNITS, drawn_times, shown_span, shown_times
+from hopstate.data.dates import NANOSECONDS, UNITS, plot_times, format_duration, format_times
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -104,20 +104,20 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
 def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
     if not len(stream):
         return {}
-    when = shown_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
+    when = format_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
     unit = f" {stream.time_unit or '(unit unknown; --read.time_unit names it)'}"
     unit = f" (counted in {stream.time_unit})" if stream.dates else unit
     gaps = np.diff(head.t)
     facts: dict[str, Any] = {
         "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
-        "time span": shown_span(stream.t[-1] - stream.t[0], stream.time_unit),
+        "time span": format_duration(stream.t[-1] - stream.t[0], stream.time_unit),
         "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
     }
     for name, lengths in (("events", gaps), ("a node's events", node_gaps(head))):
         if len(lengths):
             spans = (np.median(lengths), lengths.max())
             facts[f"between {name}, median / longest"] = " / ".join(
-                shown_span(span, stream.time_unit) for span in spans
+                format_duration(span, stream.time_unit) for span in spans
             )
     return facts
 
@@ -445,7 +445,7 @@ def _plot_activity(axes: Axes, stream: EventStream) -> None:
         edges = np.histogram_bin_edges(stream.t[[0, -1]].astype(np.float64), 80)
         counts = np.diff(np.searchsorted(stream.t, edges[1:-1]), prepend=0, append=len(stream))
         whole = edges.astype(np.int64) if stream.t.dtype.kind in "iu" else edges
-        axes.stairs(counts, drawn_times(whole, stream.time_unit, stream.dates), fill=True, color=COLOUR)
+        axes.stairs(counts, plot_times(whole, stream.time_unit, stream.dates), fill=True, color=COLOUR)
     if stream.dates:
         axes.tick_params(axis="x", rotation=30)
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, shown_time, shown_times, zone_of
+from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, format_time, format_times, zone_of
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
@@ -67,7 +67,7 @@ def in_given_order(
     import pandas as pd
 
     found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
-    found["t"] = shown_times(found["t"].to_numpy(), unit, dates)
+    found["t"] = format_times(found["t"].to_numpy(), unit, dates)
     length = record.file_length if record.file_length >= 0 else int(_own_events(record).sum())
     if whole and len(found) < length:
         found = _filled(found, record, length, unit, dates)
@@ -82,7 +82,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
 
     events = in_unit(record, unit)
     rows = np.flatnonzero(_own_events(events))
-    known = to_user_ids(events, rows) | {"t": shown_times(events.t[rows], unit, dates)}
+    known = to_user_ids(events, rows) | {"t": format_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
     given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
     whole = {name: column.dtype for name, column in {**found, **given}.items() if column.dtype.kind in "iu"}
@@ -451,7 +451,7 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
         raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
     early = np.flatnonzero(found < last)
     if len(early):
-        asked, end = (shown_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        asked, end = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
             f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
             f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"

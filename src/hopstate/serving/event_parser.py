@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import beyond_clock, shown_time
+from hopstate.data.dates import beyond_clock, format_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
@@ -125,7 +125,7 @@ class ClockSkewLimit:
         since = self._now() if self.by_clock else last
         what = "this machine's clock" if self.by_clock else "the event before it"
         return (
-            f"more than {self.told} after {what} ({shown_time(since, self._unit, self._dates)}): taken, it would make "
+            f"more than {self.told} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
             "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
         )
 
@@ -359,7 +359,7 @@ class EventParser:
     def _kept_out(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
         if last is not None and now < last:
             if self.late == "reject":
-                shown = shown_time(last, unit, self._dates)
+                shown = format_time(last, unit, self._dates)
                 raise TimeOrderError(
                     f"event {place} is of time {given!r}, but the one before it is of {shown}; events come in order of "
                     "time (serve with --late clamp or --late park to take others)"
