@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from hopstate.data.dates import times_from
+from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary
@@ -152,7 +152,7 @@ class EventStream:
             DataError: columns that disagree or cannot be read as ids and times.
         """
         where = fields.get("source") or fields.get("name", "events")
-        src, dst, t = np.asarray(src), np.asarray(dst), times_from(np.asarray(t), where)
+        src, dst, t = np.asarray(src), np.asarray(dst), validate_times(np.asarray(t), where)
         for name, column in (("dst", dst), ("t", t)):
             if column.shape != src.shape:
                 raise DataError(f"{where}: src has shape {src.shape} but {name} has {column.shape}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import beyond_clock, why_beyond
+from hopstate.data.dates import out_of_range, out_of_range_reason
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.errors import ConfigError, DataError, TimeOrderError, nearest
 from hopstate.io.scratch import release_pages, row_blocks
@@ -371,6 +371,6 @@ def _check_times(t: np.ndarray, start: int, where: str) -> None:
             f"{where}: event {start + row} has time {t[row]}, before {t[row - 1]} of the event above it; "
             "EventStream.from_arrays sorts"
         )
-    if beyond_clock(t[[0, -1]]).any():
-        row = int(np.argmax(beyond_clock(t)))
-        raise DataError(f"{where}: the time of event {start + row}, {t[row]}, {why_beyond(t)}")
+    if out_of_range(t[[0, -1]]).any():
+        row = int(np.argmax(out_of_range(t)))
+        raise DataError(f"{where}: the time of event {start + row}, {t[row]}, {out_of_range_reason(t)}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, counted_in
+from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
@@ -385,7 +385,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         events = read_events(data, from_start=False, **options)
     dates = dates_of(folder)
     if events.dates == NAIVE and dates != NAIVE and known.get("time_unit"):
-        events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
+        events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = own.get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))

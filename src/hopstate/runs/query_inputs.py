@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, format_time, format_times, zone_of
+from hopstate.data.dates import NAIVE, UNITS, as_utc_times, parse_times, format_time, format_times, zone_of
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
@@ -408,7 +408,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
             "own file, or train it with --read.time_unit s (or ms, us, ns)"
         )
     if zone_of(table.frame[column]) == NAIVE:
-        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
+        t = as_utc_times(t, unit, dates, f"{table.path}, column {column!r}")
     if UNITS[unit] >= UNITS[ours]:
         return t * (UNITS[unit] // UNITS[ours])
     step = UNITS[ours] // UNITS[unit]

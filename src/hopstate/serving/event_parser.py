@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import beyond_clock, format_time
+from hopstate.data.dates import out_of_range, format_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import declared
@@ -293,7 +293,7 @@ class EventParser:
         past: StreamState,
         kind: np.ndarray | None = None,
     ) -> EventStream | None:
-        if t.dtype.kind not in "if" or beyond_clock(t).any() or (np.abs(values) > _LARGEST).any():
+        if t.dtype.kind not in "if" or out_of_range(t).any() or (np.abs(values) > _LARGEST).any():
             return None
         features = FeatureTable.of(tuple(names), values) if names else None
         events = EventStream(

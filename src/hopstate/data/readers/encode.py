@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hopstate.data.dates import DATES_HELD, UNITS
+from hopstate.data.dates import DATE_RANGE, UNITS
 from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
@@ -206,7 +206,7 @@ def _dates(table: Table, name: str, form: str) -> pd.Series:
     import pandas as pd
 
     found = times_of(table, name, form, dated=True)
-    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})", "Correct it.")
+    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})", "Correct it.")
     return pd.Series(np.where(found.absent, np.nan, found.t / UNITS["s"]))
 
 

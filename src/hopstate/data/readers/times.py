@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from hopstate.data.dates import (
-    DATES_HELD,
+    DATE_RANGE,
     DAY_OR_MONTH,
     NANOSECONDS,
-    UNGUESSED,
+    AMBIGUOUS_DATE,
     UNITS,
-    beyond_clock,
+    out_of_range,
     iso_dates,
     plain_dates,
-    why_beyond,
+    out_of_range_reason,
     zone_of,
 )
 from hopstate.data.readers.ids import EXACT, MISSING
@@ -166,8 +166,8 @@ class Times:
     def check(self, table: Table, column: str) -> None:
         """Raise DataError for the first row without a time."""
         table.check(self.absent, column, "a time is missing", _DROP)
-        beyond = f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
-        why = beyond if self.dated else f"a time that {why_beyond(self.t)}"
+        beyond = f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})"
+        why = beyond if self.dated else f"a time that {out_of_range_reason(self.t)}"
         table.check(self.unusable, column, why, _DROP)
 
 
@@ -236,12 +236,12 @@ def _check_alike(table: Table, column: str, known: pd.Series, other: np.ndarray)
     )
     either = np.zeros(len(other), bool)
     either[known.index] = known.str.match(DAY_OR_MONTH).eq(True)
-    table.check(other & either, column, f"a date whose {UNGUESSED}", remedy)
+    table.check(other & either, column, f"a date whose {AMBIGUOUS_DATE}", remedy)
     table.check(other, column, "no time like the others", remedy)
 
 
 def _counted(t: np.ndarray, absent: np.ndarray) -> Times:
-    unusable = ~absent & (beyond_clock(t) | ~np.isfinite(t))
+    unusable = ~absent & (out_of_range(t) | ~np.isfinite(t))
     return Times(np.where(unusable, t.dtype.type(0), t), False, absent, unusable)
 
 
@@ -295,7 +295,7 @@ def _neither(table: Table, column: str, known: pd.Series) -> DataError:
         row = int(known.index[int(np.argmax(local))])
         ways = " or ".join(f"'[{column}=date:{form}]'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
         return DataError(
-            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {UNGUESSED}, or "
+            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {AMBIGUOUS_DATE}, or "
             f"say the form: --read.columns {ways}"
         )
     return FormatError(
