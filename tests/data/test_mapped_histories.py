@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.events import EventStream, begins, stretch
+from hopstate.data.events import EventStream, is_prefix, as_slice
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.data.store import load_events, save_events
@@ -70,7 +70,7 @@ def test_mapped_histories_go_on(mapped):
 def test_training_sees_the_same_in_the_whole_streams_histories():
     stream = made()
     rows = chronological_split(stream).train
-    assert begins(rows)
+    assert is_prefix(rows)
     whole, own = NeighborStore.from_stream(stream), NeighborStore.from_stream(stream, rows)
     for ends in (stream.src, stream.dst):
         a, b = (store.last(ends[rows], stream.t[rows], 1000) for store in (whole, own))
@@ -83,13 +83,13 @@ def test_training_sees_the_same_in_the_whole_streams_histories():
 
 
 def test_stretches():
-    assert stretch(np.array([3])) == slice(3, 4)
-    assert isinstance(stretch(np.array([], np.int64)), np.ndarray)
-    assert isinstance(stretch(np.array([0, 2])), np.ndarray)
-    assert begins(np.array([0, 1]))
-    assert not begins(np.array([1, 2]))
-    assert not begins(np.array([0, 2]))
-    assert not begins(np.array([], np.int64))
+    assert as_slice(np.array([3])) == slice(3, 4)
+    assert isinstance(as_slice(np.array([], np.int64)), np.ndarray)
+    assert isinstance(as_slice(np.array([0, 2])), np.ndarray)
+    assert is_prefix(np.array([0, 1]))
+    assert not is_prefix(np.array([1, 2]))
+    assert not is_prefix(np.array([0, 2]))
+    assert not is_prefix(np.array([], np.int64))
 
 
 def test_what_is_let_go_is_read_again(tmp_path):

@@ -430,21 +430,21 @@ def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
 
 
 def expand_node_deletions(
-    stream: EventStream, earlier: tuple[np.ndarray, np.ndarray] | None = None, known: np.ndarray | None = None
+    stream: EventStream, earlier: tuple[np.ndarray, np.ndarray] | None = None, seen: np.ndarray | None = None
 ) -> EventStream:
     """Return a stream with a deletion of each active edge of a node in place of the node's; itself if there is none.
 
     Args:
         stream: the events.
         earlier: sources and destinations of edges that are active before it.
-        known: (N,) bool, nodes that had an edge before it.
+        seen: (N,) bool, nodes that had an edge before it.
 
     Raises:
         DataError: a node is deleted that never had an edge.
     """
     if stream.kind is None or not holds(stream.kind, GONE):
         return stream
-    _check_known(stream, known)
+    _check_deleted_nodes_seen(stream, seen)
     none = np.empty(0, np.int64)
     before_src, before_dst = (none, none) if earlier is None else earlier
     front = len(before_src)
@@ -452,14 +452,14 @@ def expand_node_deletions(
     kind = np.concatenate([np.zeros(front, np.int8), stream.kind])
     rows, place = _expansion(src, dst, kind, stream.num_nodes)
     rows, place = rows[front:], place[front:] - front  # earlier edges come first, and none of them is deleted there
-    return _at(stream, src[rows], dst[rows], rows == place + front, place)
+    return _events_at(stream, src[rows], dst[rows], rows == place + front, place)
 
 
-def _check_known(stream: EventStream, known: np.ndarray | None) -> None:
+def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> None:
     assert stream.kind is not None
     first = np.full(stream.num_nodes, NEVER)
-    if known is not None:
-        first[known] = -1
+    if seen is not None:
+        first[seen] = -1
     added = np.flatnonzero(stream.kind == ADD)
     for nodes in (stream.src[added], stream.dst[added]):
         np.minimum.at(first, nodes, added)
@@ -495,29 +495,31 @@ def _next(nodes: np.ndarray, at: np.ndarray, queried: np.ndarray, size: int) -> 
     return np.where((found < len(keys)) & (known // max(size, 1) == queried), known % max(size, 1), NEVER)
 
 
-def _at(stream: EventStream, src: np.ndarray, dst: np.ndarray, own: np.ndarray, place: np.ndarray) -> EventStream:
+def _events_at(
+    stream: EventStream, src: np.ndarray, dst: np.ndarray, is_original: np.ndarray, place: np.ndarray
+) -> EventStream:
     """Return events src, dst (E',) at the places of others; those that are not themselves there are deletions.
 
     Such a deletion has features of zeros, an unknown label and no row of the file.
     """
     assert stream.kind is not None
     columns: dict[str, Any] = {"src": src, "dst": dst, "t": stream.t[place]}
-    columns["kind"] = np.where(own, stream.kind[place], DELETE).astype(np.int8)
+    columns["kind"] = np.where(is_original, stream.kind[place], DELETE).astype(np.int8)
     if stream.edge_attr is not None:
-        columns["edge_attr"] = np.where(own[:, None], stream.edge_attr[place], 0).astype(np.float32)
+        columns["edge_attr"] = np.where(is_original[:, None], stream.edge_attr[place], 0).astype(np.float32)
     if stream.labels is not None:
         unknown = np.nan if stream.labels.dtype.kind == "f" else -1
-        there = own if stream.labels.ndim == 1 else own[:, None]
+        there = is_original if stream.labels.ndim == 1 else is_original[:, None]
         columns["labels"] = np.where(there, stream.labels[place], unknown).astype(stream.labels.dtype)
     if stream.edge_table is not None:
         table = stream.edge_table.take(place)
-        columns["edge_table"] = replace(table, values=np.where(own[:, None], table.values, 0))
-    columns["file_rows"] = np.where(own, stream.in_file(place), -1)
+        columns["edge_table"] = replace(table, values=np.where(is_original[:, None], table.values, 0))
+    columns["file_rows"] = np.where(is_original, stream.in_file(place), -1)
     columns["file_length"] = stream.file_length if stream.file_length >= 0 else len(stream)
     return stream.with_(**columns)
 
 
-def stretch(rows: np.ndarray) -> np.ndarray | slice:
+def as_slice(rows: np.ndarray) -> np.ndarray | slice:
     """Return rising rows (P,) as a slice where they follow each other.
 
     >>> stretch(np.array([3, 4, 5])), stretch(np.array([3, 5]))
@@ -527,12 +529,12 @@ def stretch(rows: np.ndarray) -> np.ndarray | slice:
     return slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows
 
 
-def begins(rows: np.ndarray) -> bool:
+def is_prefix(rows: np.ndarray) -> bool:
     """Return whether rising rows (P,) are the first P of a stream: look-ups at their times see nothing else."""
     return len(rows) > 0 and rows[0] == 0 and rows[-1] == len(rows) - 1
 
 
-def in_own_order(stream: EventStream) -> EventStream:
+def canonical_tie_order(stream: EventStream) -> EventStream:
     """Return a stream whose events of one time stand by source, then destination, features and label.
 
     Rows of nodes stand for their ids in sorted order, as reading a table makes them. A stream with deletions stays as

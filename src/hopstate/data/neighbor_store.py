@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hopstate.data.events import stretch
+from hopstate.data.events import as_slice
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.io.scratch import scratch_folder_of, release_pages, mapped_array
 from hopstate.ops.neighbors import PackedNeighbors
@@ -302,7 +302,7 @@ class NeighborStore(Histories):
         if rows is None:
             ids = stream.event_ids if stream.first_id else None
             return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes, folder)
-        part = stretch(rows)
+        part = as_slice(rows)
         ids = None if isinstance(part, slice) and part.start + stream.first_id == 0 else rows + stream.first_id
         return cls.from_events(stream.src[part], stream.dst[part], stream.t[part], ids, stream.num_nodes, folder)
 

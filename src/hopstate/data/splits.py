@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.dates import UNITS, parse_times
-from hopstate.data.events import EventStream, stretch
+from hopstate.data.events import EventStream, as_slice
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError
@@ -375,7 +375,7 @@ def dyglib_split(
 def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     among = np.zeros(stream.num_nodes, bool)
     among[nodes] = True
-    part = stretch(rows)
+    part = as_slice(rows)
     return among[stream.src[part]] | among[stream.dst[part]]
 
 
@@ -395,7 +395,7 @@ def _finish(
         )
     train, val, test = parts
     unseen = np.ones(stream.num_nodes, bool)
-    part = stretch(train)
+    part = as_slice(train)
     unseen[stream.src[part]] = False
     unseen[stream.dst[part]] = False
     absent = np.flatnonzero(unseen)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.events import EventBatch, EventStream, stretch
+from hopstate.data.events import EventBatch, EventStream, as_slice
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
@@ -183,7 +183,7 @@ class Asked:
     @classmethod
     def events(cls, stream: EventStream, rows: np.ndarray) -> Asked:
         """Return the events at rising rows (P,) themselves."""
-        return cls(stream.src[stretch(rows)], stream.dst[stretch(rows)], rows)
+        return cls(stream.src[as_slice(rows)], stream.dst[as_slice(rows)], rows)
 
     def part(self, low: int, high: int) -> tuple[slice, np.ndarray]:
         """Return where the pairs of events low .. high-1 stand, and the row of each one's event."""
@@ -458,7 +458,7 @@ def score_split(
         if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
         asked.append(Asked(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
-    boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, whole_ties=whole_ties)
+    boundaries = batch_boundaries(stream.t[as_slice(rows)], batch_size, whole_ties=whole_ties)
     positive, *others = scored(scorer, stream, asked, rows, boundaries, _shown(stream, rows, history, batch_size))
     return {
         key: LinkScores(

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from hopstate.data.events import EventStream, stretch
+from hopstate.data.events import EventStream, as_slice
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, check_range, nearest, refuse_idle
 from hopstate.io.files import replace_file
@@ -355,7 +355,7 @@ def draw_negatives(
     pool = {"train": splits.train, "new_val": splits.new_val, "new_test": splits.new_test}.get(split)
     if pool is not None or stream.has_deletes:
         pool = stream.additions(pool)
-    pool_src, pool_dst, pool_t = (c if pool is None else c[stretch(pool)] for c in (stream.src, stream.dst, stream.t))
+    pool_src, pool_dst, pool_t = (c if pool is None else c[as_slice(pool)] for c in (stream.src, stream.dst, stream.t))
     begin, end, _ = (part or slice(None)).indices(len(rows))
     if begin >= end:
         raise DataError(f"{stream.name}: {part} holds none of the {len(rows)} events of split {split!r}")
@@ -365,9 +365,9 @@ def draw_negatives(
     rows = in_batches(rows, numbers, batch_size)
     observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
     batches = Batches(
-        src=stream.src[stretch(rows)],
-        dst=stream.dst[stretch(rows)],
-        t=stream.t[stretch(rows)],
+        src=stream.src[as_slice(rows)],
+        dst=stream.dst[as_slice(rows)],
+        t=stream.t[as_slice(rows)],
         pool=(pool_src, pool_dst, pool_t),
         numbers=numbers,
         batch_size=batch_size,
@@ -725,7 +725,7 @@ class MixedNegatives:
 
     def __init__(self, stream: EventStream, rows: np.ndarray, config: TrainingNegatives) -> None:
         self.config = config
-        part = stretch(rows)
+        part = as_slice(rows)
         self._src, self._dst, t = (np.ascontiguousarray(c[part]) for c in (stream.src, stream.dst, stream.t))
         if len(rows) * config.candidates > MAX_CANDIDATES:
             raise DataError(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_order
+from hopstate.data.events import TIES, EventStream, Ties, check_deletes, canonical_tie_order
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
@@ -267,7 +267,7 @@ def read_events(
         raise DataError(f"{stream.source or stream.name} holds no events")
     if from_start:
         check_deletes(stream)
-    return in_own_order(stream) if ties == "sorted" else stream
+    return canonical_tie_order(stream) if ties == "sorted" else stream
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
