@@ -357,7 +357,7 @@ def rows_from(
     src, dst = src.astype(TEXT), dst.astype(TEXT)
     if vocabulary is None:
         vocabulary = Vocabulary.of(src, dst)
-    src, dst = vocabulary.known_rows(src, dst)
+    src, dst = vocabulary.require_rows(src, dst)
     return src, dst, vocabulary
 
 

@@ -435,7 +435,11 @@ class NeighborStore(Histories):
             for i in range(0, len(src), _CHUNK):
                 part = slice(i, i + _CHUNK)
                 ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
-                a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
+                a, b, when = (
+                    _as_int64_rows(src[part]),
+                    _as_int64_rows(dst[part]),
+                    np.ascontiguousarray(t[part], self.time_dtype),
+                )
                 fill_some(a, b, when, i, ids, low, high, self._start, self._length, *entries)
                 release_pages(src, dst, t)
             for column, filled in zip(columns, entries, strict=True):
@@ -451,7 +455,7 @@ class NeighborStore(Histories):
         ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids, np.int64)
         if not len(src) == len(dst) == len(t) or (event_ids is not None and len(ids) != len(src)):
             raise ShapeError(f"columns differ in length: src {len(src)}, dst {len(dst)}, t {len(t)}, ids {len(ids)}")
-        a, b = _whole(src), _whole(dst)
+        a, b = _as_int64_rows(src), _as_int64_rows(dst)
         if len(a) and min(a.min(), b.min()) < 0:
             raise DataError(f"event {int(np.argmax((a < 0) | (b < 0)))} of the batch has a negative node")
         if len(a) and max(a.max(), b.max()) >= LIMIT:
@@ -529,7 +533,7 @@ class NeighborStore(Histories):
         return [*self._built_of, self._event_column.rows, self._codes, self._events, self._times]
 
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
-        nodes = _whole(nodes)
+        nodes = _as_int64_rows(nodes)
         if len(nodes) and (nodes.min() < 0 or nodes.max() >= self.num_nodes):
             bad = int(np.argmax((nodes < 0) | (nodes >= self.num_nodes)))
             raise DataError(f"node {nodes[bad]} (row {bad}) is not in 0..{self.num_nodes - 1}")
@@ -582,7 +586,7 @@ def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
     return np.ascontiguousarray(times, kind)
 
 
-def _whole(nodes: np.ndarray) -> np.ndarray:
+def _as_int64_rows(nodes: np.ndarray) -> np.ndarray:
     """Return node rows as int64."""
     kind = np.asarray(nodes[:0]).dtype
     if len(nodes) and kind.kind not in "iu":

@@ -192,7 +192,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     return _by_split(graph, key, which, rows)
 
 
-def kept_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
+def load_split_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
     """Return the pairs (n, 2) of each split that a run of links kept.
 
     Args:

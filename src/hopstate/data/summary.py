@@ -91,7 +91,7 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
         "repeat ratio (pair met before)": 1 - len(pairs) / len(head) if len(head) else float("nan"),
         "reply ratio (met the other way before)": float(replies.mean()) if len(head) else float("nan"),
         "self-events": int((src == dst).sum()),
-        "events per node, median / mean / most": _spread(degree),
+        "events per node, median / mean / most": _median_mean_max(degree),
     }
     facts |= _time_facts(head, stream) | _feature_facts(stream.x, stream.edge_attr)
     facts |= _missing_facts(stream.edge_table) | _column_facts(stream.edge_table, "columns of events")
@@ -180,7 +180,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         "stored edges": graph.num_edges,
         "undirected": graph.is_undirected,
         "self-loops": graph.num_self_loops,
-        "degree, median / mean / most": _spread(graph.degree),
+        "degree, median / mean / most": _median_mean_max(graph.degree),
         "components": int(components),
         "largest component": int(np.bincount(member).max(initial=0)),
     }
@@ -231,8 +231,8 @@ def _set_facts(graphs: GraphSet) -> dict[str, Any]:
         "graphs": graphs.num_graphs,
         "nodes of all": graphs.num_nodes,
         "stored edges of all": union.num_edges,
-        "nodes of a graph, median / mean / most": _spread(np.diff(graphs.offsets)),
-        "stored edges of a graph, median / mean / most": _spread(np.diff(union.indptr[graphs.offsets])),
+        "nodes of a graph, median / mean / most": _median_mean_max(np.diff(graphs.offsets)),
+        "stored edges of a graph, median / mean / most": _median_mean_max(np.diff(union.indptr[graphs.offsets])),
         "undirected": union.is_undirected,
         "self-loops": union.num_self_loops,
     }
@@ -407,7 +407,7 @@ def _label_doubts(y: np.ndarray | None, names: Sequence[str] | None, of: str) ->
             yield f"label {name!r} {what}: there is nothing to learn in it"
 
 
-def _spread(counts: np.ndarray) -> str:
+def _median_mean_max(counts: np.ndarray) -> str:
     return f"{np.median(counts):g} / {counts.mean():.2f} / {counts.max():,}" if len(counts) else "none"
 
 

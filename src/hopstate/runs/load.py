@@ -17,7 +17,7 @@ from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
-from hopstate.data.splits import kept_pairs, link_keys
+from hopstate.data.splits import load_split_pairs, link_keys
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
@@ -531,7 +531,7 @@ def _known_links(run: RunFolder, graph: Graph, own: np.ndarray, run_ids: np.ndar
     at = np.minimum(np.searchsorted(own[order], run_ids), max(len(own) - 1, 0))
     row = np.where(own[order][at] == run_ids, order[at], -1) if len(own) else np.full(len(run_ids), -1)
     found = {}
-    kept = kept_pairs(run.path / SPLIT_FILE, len(run_ids))
+    kept = load_split_pairs(run.path / SPLIT_FILE, len(run_ids))
     for name in SPLITS:
         pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
         found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)

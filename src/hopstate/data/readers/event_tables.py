@@ -295,7 +295,7 @@ def _rows(src: Any, dst: Any, own: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
     if known.is_rows:
         return src, dst
     own["node_ids"] = known
-    src, dst = known.known_rows(src, dst)
+    src, dst = known.require_rows(src, dst)
     return src, dst
 
 
