@@ -85,7 +85,7 @@ def out_of_range(t: np.ndarray) -> np.ndarray:
 
 
 def out_of_range_reason(t: np.ndarray) -> str:
-    """Return how messages say what is wrong with the times that `beyond_clock` marks."""
+    """Return how messages say what is wrong with the times that `out_of_range` marks."""
     if t.dtype.kind == "f":
         return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
     return "is the first or last that 64 bits hold, or beyond; give the event its own time"
@@ -248,7 +248,7 @@ def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
         unit: of them, "s", "ms", "us" or "ns" since 1970 where they are dates.
         dates: as `EventStream.dates`.
 
-    >>> shown_times([0, 3600], "s", "+01:00").tolist()
+    >>> format_times([0, 3600], "s", "+01:00").tolist()
     ['1970-01-01T01:00:00+01:00', '1970-01-01T02:00:00+01:00']
     """
     numbers = np.asarray(t)
@@ -260,12 +260,12 @@ def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
 
 
 def format_time(t: Any, unit: str, dates: str) -> str:
-    """Return one time, as `shown_times` does, for messages."""
+    """Return one time, as `format_times` does, for messages."""
     return str(format_times(t, unit, dates))
 
 
 def plot_times(t: Any, unit: str, dates: str) -> Any:
-    """Return (Q,) times as a chart has them: datetime64 by the clock of their zone, or numbers; as `shown_times`."""
+    """Return (Q,) times as a chart has them: datetime64 by the clock of their zone, or numbers; as `format_times`."""
     numbers = np.asarray(t)
     if not _are_dates(numbers, unit, dates):
         return t
@@ -316,7 +316,7 @@ def _zone_suffixes(offsets: np.ndarray, dates: str) -> np.ndarray:
 def format_duration(span: Any, unit: str) -> str:
     """Return a length of time in words where its unit is known, else the number and the unit.
 
-    >>> shown_span(7_532_879, "s"), shown_span(90, "ms"), shown_span(12, "")
+    >>> format_duration(7_532_879, "s"), format_duration(90, "ms"), format_duration(12, "")
     ('87 days', '0.09 seconds', '12')
     """
     if unit not in UNITS:

@@ -522,7 +522,7 @@ def _events_at(
 def as_slice(rows: np.ndarray) -> np.ndarray | slice:
     """Return rising rows (P,) as a slice where they follow each other.
 
-    >>> stretch(np.array([3, 4, 5])), stretch(np.array([3, 5]))
+    >>> as_slice(np.array([3, 4, 5])), as_slice(np.array([3, 5]))
     (slice(3, 6, None), array([3, 5]))
     """
     whole = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
