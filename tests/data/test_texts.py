@@ -10,7 +10,7 @@ import pytest
 import hopstate
 from hopstate.data.graph import Graph
 from hopstate.data.preprocessing import MOST
-from hopstate.data.readers.encode import declared, encoded, kinds_of
+from hopstate.data.readers.encode import parse_column_specs, encode_features, column_specs_of_run
 from hopstate.data.readers.tables import Table
 from hopstate.data.store import load_events, save_events
 from hopstate.errors import DataError, HopstateWarning
@@ -20,7 +20,7 @@ TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + [
 
 def table(said=None, **columns):
     frame = pd.DataFrame(columns)
-    return encoded(Table(frame, Path("x.csv"), 2), list(frame), "features", "error", "auto", said)[0]
+    return encode_features(Table(frame, Path("x.csv"), 2), list(frame), "features", "error", "auto", said)[0]
 
 
 def run_columns(made, rows=None):
@@ -36,7 +36,7 @@ def quiet(made, columns):
 # ---- a row alone and among others --------------------------------------------------------------------------
 def test_a_row_alone_is_the_same_among_hundreds_of_unknown_texts():
     columns = run_columns(table(venue=TRAIN, price=np.arange(len(TRAIN)) / 4))
-    said = declared(kinds_of(columns))
+    said = parse_column_specs(column_specs_of_run(columns))
     new = [f"w{i:03d}" for i in range(300) for _ in range(3)]
     mixed = ["known", "v004", "", "w001", *new]
     price = np.arange(len(mixed)) / 2
@@ -56,7 +56,7 @@ def test_a_row_alone_is_the_same_among_hundreds_of_unknown_texts():
 
 def test_all_rows_unknown_is_said_with_what_the_run_knows():
     columns = run_columns(table(venue=["KDD", "ICML"] * 10))
-    later = table(declared(kinds_of(columns)), venue=["kdd", "icml"])
+    later = table(parse_column_specs(column_specs_of_run(columns)), venue=["kdd", "icml"])
     with pytest.warns(HopstateWarning, match="venue"):
         later.in_order_of(columns, "later")
 

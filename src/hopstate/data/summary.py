@@ -15,7 +15,7 @@ from hopstate.data.events import DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import CATEGORY, DATE, FAR_APART, OTHER, FeatureTable, scale_ratio
-from hopstate.data.readers.encode import kinds_of
+from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.validate import default_names
 from hopstate.io.output import draw_figure, format_number_ticks
 
@@ -291,7 +291,7 @@ def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
     """Return the kind and the range of a table's columns under a name; nothing if its columns have no names."""
     if table is None or all(one.startswith("column ") for one in table.columns):
         return {}
-    kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in kinds_of(table.columns))
+    kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in column_specs_of_run(table.columns))
     frame = pd.DataFrame(table.values[:MAX_ROWS], columns=list(table.columns))
     shown = [_column_text(frame, own, kind) for own, kind in list(kinds.items())[:MAX_LISTED]]
     return {name: "; ".join(shown) + (f"; and {len(kinds) - MAX_LISTED} more" if len(kinds) > MAX_LISTED else "")}

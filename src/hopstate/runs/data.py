@@ -15,7 +15,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, FeatureTable, scale_ratio
-from hopstate.data.readers.encode import kinds_of
+from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
@@ -635,7 +635,7 @@ def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
     scalers = (known_data(folder).get("features") or {}).values()
     names = [name for scaler in scalers for name in scaler.get("columns") or ()]
-    kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
+    kinds = column_specs_of_run(tuple(dict.fromkeys(names)), own.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 
 

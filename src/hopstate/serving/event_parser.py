@@ -22,7 +22,7 @@ import pandas as pd
 from hopstate.data.dates import out_of_range, format_time
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import declared
+from hopstate.data.readers.encode import parse_column_specs
 from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
@@ -243,7 +243,7 @@ class EventParser:
         self.ahead: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
-        said = declared(self._reading.get("columns"))
+        said = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
         if taken := sorted(features.intersection(_USUAL)):
@@ -445,7 +445,9 @@ class EventParser:
     def _features(self, left: Sequence[str], k: int) -> list[str]:
         named = self._reading.get("edge_columns")
         if named is None and self._texts:
-            named = [name for name, one in declared(self._reading.get("columns")).items() if one.kind != "drop"]
+            named = [
+                name for name, one in parse_column_specs(self._reading.get("columns")).items() if one.kind != "drop"
+            ]
         if named is not None:
             return list(named)
         if not self._width:

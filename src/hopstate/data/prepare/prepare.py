@@ -61,7 +61,7 @@ def _node_tables(read: Mapping[str, Any]) -> NodeTables | None:
         return None
     known = {field.name for field in dataclasses.fields(EdgeTableOptions)}
     options = {key: value for key, value in read.items() if key in known and value is not None}
-    return NodeTables.read(EdgeTableOptions(**options), said={})
+    return NodeTables.read(EdgeTableOptions(**options), specs={})
 
 
 def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:

@@ -13,7 +13,13 @@ import numpy as np
 from hopstate.data.graph import Graph, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
+from hopstate.data.readers.encode import (
+    ColumnSpec,
+    check_specs,
+    check_plain_numbers,
+    parse_column_specs,
+    encode_features,
+)
 from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind
 from hopstate.data.readers.notes import alone_note, date_hint, say_nothing, time_note
 from hopstate.data.readers.roles import (
@@ -91,18 +97,18 @@ def read_edge_list(
     known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
     table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
     table = replace(table, text_ids=options.text_ids)
-    said = declared(options.columns)
-    needed = [name for name, one in said.items() if one.needed]
+    specs = parse_column_specs(options.columns)
+    needed = [name for name, one in specs.items() if one.needed]
     ends = ends_of(table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed])
     src, dst = (ids_of(table, end) for end in ends)
 
-    used, notes = feature_columns(table, ends, options.edge_columns, said)
+    used, notes = feature_columns(table, ends, options.edge_columns, specs)
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
-        features, more = encoded(table, used, "edge features", nan, missing, said)
-        notes += more + time_note(table.frame, [name for name in used if name not in said])
-    nodes = NodeTables.read(options, nan=nan, said=said, edge_columns=table.names, all_ids=all_ids)
+        features, more = encode_features(table, used, "edge features", nan, missing, specs)
+        notes += more + time_note(table.frame, [name for name in used if name not in specs])
+    nodes = NodeTables.read(options, nan=nan, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
     if not nodes.are_rows:
         src, dst = of_one_kind(src, dst)
@@ -192,20 +198,20 @@ def ends_of(
 
 
 def feature_columns(
-    table: Table, ends: Collection[str], chosen: Sequence[str] | None, said: Mapping[str, Declared]
+    table: Table, ends: Collection[str], chosen: Sequence[str] | None, specs: Mapping[str, ColumnSpec]
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the columns of features of edges (those chosen, or all numbers, and those declared), and notes."""
     rest = [name for name in table.names if name not in ends]
-    needed = [name for name in rest if name in said and said[name].needed]
+    needed = [name for name in rest if name in specs and specs[name].needed]
     notes: tuple[str, ...] = ()
     if chosen is None:
-        without, notes = say_nothing(table.frame, [name for name in rest if name not in said])
+        without, notes = say_nothing(table.frame, [name for name in rest if name not in specs])
         rest = [name for name in rest if name not in without]
         used = [name for name in rest if name in needed or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in used]
         for name in left:
-            if name not in said:
-                check_plain(table, name, "edge features")
+            if name not in specs:
+                check_plain_numbers(table, name, "edge features")
         if left:
             when = date_hint(table.frame, left)
             warn(
@@ -216,7 +222,7 @@ def feature_columns(
         for name in chosen:
             table.column(name, (), None, "edge_columns")
         used = [*chosen, *(name for name in needed if name not in chosen and chosen)]  # an empty list takes none
-    return [name for name in used if name not in said or said[name].kind != "drop"], notes
+    return [name for name in used if name not in specs or specs[name].kind != "drop"], notes
 
 
 def _two_sets(
@@ -274,7 +280,7 @@ class NodeTables:
         options: EdgeTableOptions,
         *,
         nan: str = "error",
-        said: Mapping[str, Declared],
+        specs: Mapping[str, ColumnSpec],
         edge_columns: Iterable[str] = (),
         all_ids: np.ndarray | None = None,
     ) -> NodeTables:
@@ -282,7 +288,7 @@ class NodeTables:
         files = _called(options.features, "the table of features"), _called(options.labels, "the table of labels")
         labels = read_labels(options.labels, options)
         without = labels.columns if labels is not None and _are_one(options.features, options.labels) else ()
-        features, ids, notes = _node_features(options, nan, without, said, edge_columns)
+        features, ids, notes = _node_features(options, nan, without, specs, edge_columns)
         count = options.num_nodes
         if count is None and features is not None and ids is None:
             count = len(features)
@@ -358,14 +364,14 @@ def _node_features(
     options: EdgeTableOptions,
     nan: str,
     without: Sequence[str],
-    said: Mapping[str, Declared],
+    specs: Mapping[str, ColumnSpec],
     edge_columns: Iterable[str],
 ) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
     """Return features, all columns but some, the id of each row (None if rows are the nodes), and notes."""
     what = "the table of features"
     source, path = as_frame(options.features), _called(options.features, what)
     if source is None or is_array(source) or path.endswith(".npy"):
-        check_declared(said, edge_columns, "the table of edges")
+        check_specs(specs, edge_columns, "the table of edges")
         if source is None:
             return None, None, ()
         found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
@@ -376,15 +382,15 @@ def _node_features(
     columns = [name for name in table.names if name not in (key, *without)]
     if not columns:
         raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(path)}")
-    check_declared(said, [*columns, *edge_columns], path)
-    labels = [name for name in columns if name.lower() in ("label", "class") and name not in said]
+    check_specs(specs, [*columns, *edge_columns], path)
+    labels = [name for name in columns if name.lower() in ("label", "class") and name not in specs]
     if labels:
         warn(
             f"{path}: column {labels[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
             stacklevel=4,
         )
     ids, unnamed = node_ids(table, key, options.id_column)
-    features, notes = encoded(table, columns, "node features", nan, options.missing, said)
+    features, notes = encode_features(table, columns, "node features", nan, options.missing, specs)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
     return features, ids, (*table.notes, *notes, *unnamed)

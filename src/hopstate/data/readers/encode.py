@@ -28,11 +28,11 @@ ISO = r"\s*\d{4}-\d\d-\d\d"
 Block = tuple[tuple[str, ...], np.ndarray]  # names of columns (C,) and their values (N, C)
 Kind = Literal["number", "category", "date", "drop"]
 KINDS = ("number", "category", "date", "drop")
-IF_THERE = "?"  # at the end of a kind: of a column that a table need not have
+OPTIONAL_MARK = "?"  # at the end of a kind: of a column that a table need not have
 
 
 @dataclass(frozen=True)
-class Declared:
+class ColumnSpec:
     """What a column holds, as a user or a trained run declares it."""
 
     kind: Kind
@@ -40,20 +40,20 @@ class Declared:
     needed: bool = True  # the table must have the column
 
 
-def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
+def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
     """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ..."""
-    found: dict[str, Declared] = {}
+    found: dict[str, ColumnSpec] = {}
     for text in columns or ():
         name, sign, said = str(text).rpartition("=")
         kind, _, form = said.partition(":")
-        needed, kind = not kind.endswith(IF_THERE), kind.removesuffix(IF_THERE)
+        needed, kind = not kind.endswith(OPTIONAL_MARK), kind.removesuffix(OPTIONAL_MARK)
         if not sign or not name or kind not in KINDS or (form and not _has_form(kind, form)):
             raise ConfigError(
                 f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)}, date:FORMAT such as "
                 f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
                 f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
-        found[name] = Declared(kind, form, needed)  # type: ignore[arg-type]
+        found[name] = ColumnSpec(kind, form, needed)  # type: ignore[arg-type]
     return found
 
 
@@ -61,21 +61,21 @@ def _has_form(kind: str, form: str) -> bool:
     return kind == "date" or (kind == "number" and form in ("point", "comma"))
 
 
-def check_declared(said: Mapping[str, Declared], names: Iterable[str], where: str) -> None:
+def check_specs(specs: Mapping[str, ColumnSpec], names: Iterable[str], where: str) -> None:
     """Raise DataError where a column that something is said of stands in no table."""
     known = list(dict.fromkeys(map(str, names)))
-    for name, one in said.items():
+    for name, one in specs.items():
         if one.needed and name not in known:
             raise DataError(f"{where} has no column {name!r} (read.columns){nearest(name, known)}")
 
 
-def kinds_of(columns: Sequence[str], said: Sequence[str] | None = ()) -> tuple[str, ...]:
+def column_specs_of_run(columns: Sequence[str], specs: Sequence[str] | None = ()) -> tuple[str, ...]:
     """Return what the columns of a trained run hold, as `declared` takes it, beside what the user said of them.
 
     >>> kinds_of(("cites", "category venue=KDD", "other venue", "date when"))
     ('cites=number?', 'venue=category?', 'when=date?')
     """
-    own = declared(said)
+    own = parse_column_specs(specs)
     texts = {name.removeprefix(OTHER) for name in columns if name.startswith(OTHER)}
     found = {}
     for name in columns:
@@ -85,44 +85,49 @@ def kinds_of(columns: Sequence[str], said: Sequence[str] | None = ()) -> tuple[s
             found[name.removeprefix(DATE)] = "date"
         elif text_of(name, texts) is None:
             found[name] = "number"
-    kept = [f"{name}={kind}{IF_THERE}" for name, kind in found.items() if name not in own]
-    return (*map(_if_there, said or ()), *kept)
+    kept = [f"{name}={kind}{OPTIONAL_MARK}" for name, kind in found.items() if name not in own]
+    return (*map(_as_optional, specs or ()), *kept)
 
 
-def _if_there(text: str) -> str:
+def _as_optional(text: str) -> str:
     name, _, said = text.rpartition("=")
     kind, sign, form = said.partition(":")
-    return f"{name}={kind.removesuffix(IF_THERE)}{IF_THERE}{sign}{form}"
+    return f"{name}={kind.removesuffix(OPTIONAL_MARK)}{OPTIONAL_MARK}{sign}{form}"
 
 
-def encoded(
-    table: Table, columns: Sequence[str], what: str, nan: str, missing: str, said: Mapping[str, Declared] | None = None
+def encode_features(
+    table: Table,
+    columns: Sequence[str],
+    what: str,
+    nan: str,
+    missing: str,
+    specs: Mapping[str, ColumnSpec] | None = None,
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
     """Return features of columns, and notes on what was made of dates and texts; None if no column is left."""
     import pandas as pd
 
-    said = said or {}
+    specs = specs or {}
     numbers: dict[str, pd.Series] = {}
     texts: list[TextColumn] = []
     blocks: dict[str, Block] = {}  # of each column that is used, numbers to follow
     notes: list[str] = []
     for name in columns:
-        if name not in said:
-            check_plain(table, name, what)
-        one = said.get(name) or _looks(table, name)
+        if name not in specs:
+            check_plain_numbers(table, name, what)
+        one = specs.get(name) or _infer_spec(table, name)
         if one.kind == "number":
             numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
         elif one.kind == "date":
             numbers[f"{DATE}{name}"] = _dates(table, name, one.format)
             notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
-            column = TextColumn.of(name, _texts(table, name), declared=name in said, before=len(numbers))
+            column = TextColumn.of(name, _texts(table, name), declared=name in specs, before=len(numbers))
             words = column.categories(least=1)
-            notes.append(_told(column, words))
+            notes.append(_text_note(column, words))
             texts.append(column if words is not None else column.recurring())
             if words is not None:
-                if name not in said:
-                    _check_words(table, name, what)
+                if name not in specs:
+                    _check_missing_words(table, name, what)
                     check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
                 own = column.names(words)
                 found = np.zeros((len(table.frame), len(own)), np.float32)
@@ -142,22 +147,22 @@ def encoded(
     return FeatureTable.of(names, np.concatenate([blocks[key][1] for key in used], 1), tuple(texts)), tuple(notes)
 
 
-def _looks(table: Table, name: str) -> Declared:
+def _infer_spec(table: Table, name: str) -> ColumnSpec:
     """Return what a column holds by the looks of it: most of its cells decide, so that a slip among them is found."""
     import pandas as pd
 
     values = table.frame[name]
     if values.dtype.kind == "M":
-        return Declared("date")
+        return ColumnSpec("date")
     if is_numeric(values):
-        return Declared("number")
+        return ColumnSpec("number")
     known = values.dropna().astype(str)
     if known.str.match(ISO).mean() >= 0.5:
-        return Declared("date")
-    return Declared("number" if pd.to_numeric(known, errors="coerce").notna().mean() >= 0.5 else "category")
+        return ColumnSpec("date")
+    return ColumnSpec("number" if pd.to_numeric(known, errors="coerce").notna().mean() >= 0.5 else "category")
 
 
-def _check_words(table: Table, name: str, what: str) -> None:
+def _check_missing_words(table: Table, name: str, what: str) -> None:
     """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
     worded = table.worded(name)
     words = worded.isin(NO_LABEL)
@@ -183,7 +188,7 @@ def _texts(table: Table, name: str) -> pd.Series:
     return _written(table, name).str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
 
 
-def check_plain(table: Table, name: str, what: str) -> None:
+def check_plain_numbers(table: Table, name: str, what: str) -> None:
     """Raise DataError if a column of texts holds numbers as people write them, and say the options."""
     values = table.frame[name]
     if is_numeric(values) or values.dtype.kind in "Mb":
@@ -210,7 +215,7 @@ def _dates(table: Table, name: str, form: str) -> pd.Series:
     return pd.Series(np.where(found.absent, np.nan, found.t / UNITS["s"]))
 
 
-def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
+def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
     """Return the note on a column of texts: which categories it has, or why it has none."""
     import pandas as pd
 

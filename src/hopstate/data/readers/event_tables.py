@@ -16,7 +16,7 @@ from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import LabelOptions, labels_of_events, several_columns
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
+from hopstate.data.readers.encode import ColumnSpec, check_specs, parse_column_specs, encode_features
 from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
 from hopstate.data.readers.local import like_numbers
 from hopstate.data.readers.roles import (
@@ -114,13 +114,13 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
     own = {"name": stem_of(Path(table.path)), "source": str(table.path), **own, "file_length": len(table.frame)}
-    bipartite, said = bipartite_of(options.bipartite), declared(options.columns)
-    check_declared(said, table.frame.columns, str(table.path))
-    roles = roles_of(table, options, said)
+    bipartite, specs = bipartite_of(options.bipartite), parse_column_specs(options.columns)
+    check_specs(specs, table.frame.columns, str(table.path))
+    roles = roles_of(table, options, specs)
 
     notes: tuple[str, ...] = ()
-    form = said[roles.time].format if roles.time in said and said[roles.time].kind == "date" else ""
-    if roles.time not in said:
+    form = specs[roles.time].format if roles.time in specs and specs[roles.time].kind == "date" else ""
+    if roles.time not in specs:
         table, notes = with_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
     table, t, unit, told = timed(table, roles.time, own.get("time_unit", ""), options.missing_time, form)
@@ -142,12 +142,12 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
     if roles.features:
-        features, more = _event_features(table, roles.features, options.missing, said, kinds)
+        features, more = _event_features(table, roles.features, options.missing, specs, kinds)
     labels, names, of_labels = labels_of_events(
         table, roles.labels or (None,), options.task, options.label_cells, options.unlabelled
     )
     left = text_columns(
-        table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *said]
+        table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
     )
     first = roles.read_as(table, described(t, unit, dates), sets)
     own = {
@@ -163,13 +163,13 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
-def roles_of(table: Table, options: EventTableOptions, said: Mapping[str, Declared]) -> Roles:
+def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, ColumnSpec]) -> Roles:
     """Return what each column is: as the user names it, else by the usual names, else, without names, by place."""
     named = options.named
     several = several_columns(table, options.label_column)
     chosen = options.edge_columns
-    other = {*said, *(chosen or ()), *(name for name in named.values() if name), *several}
-    dates = {name for name, one in said.items() if one.kind == "date"}
+    other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several}
+    dates = {name for name, one in specs.items() if one.kind == "date"}
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
@@ -191,12 +191,12 @@ def roles_of(table: Table, options: EventTableOptions, said: Mapping[str, Declar
         labels = () if label is None else (label,)
 
     used = (source, target, time, kind, *labels)
-    features, notes = _feature_columns(table, used, chosen, said)
+    features, notes = _feature_columns(table, used, chosen, specs)
     twice = [name for name in features if name in labels]
     if twice:
         raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
     if named["target_column"] is None:
-        seen = {*used, *features, *said}
+        seen = {*used, *features, *specs}
         unused = [name for name in table.names if name not in seen]
         check_target(table, target, [name for name in unused if is_numeric(table.frame[name])])
     sets = sets_by_name(source, target, unnamed=is_unnamed(table))
@@ -223,7 +223,7 @@ def _needed(table: Table, option: str, given: str | None, known: Sequence[str], 
 
 
 def _feature_columns(
-    table: Table, used: Collection[str | None], chosen: Sequence[str] | None, said: Mapping[str, Declared]
+    table: Table, used: Collection[str | None], chosen: Sequence[str] | None, specs: Mapping[str, ColumnSpec]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of features: those chosen, else those of usual names, and those declared; and notes."""
     notes: tuple[str, ...] = ()
@@ -232,7 +232,7 @@ def _feature_columns(
     features = list(chosen or ())
     if chosen is None:
         rest = [name for name in table.names if name not in used]
-        features = [name for name in rest if FEATURE.fullmatch(name) or name in said]
+        features = [name for name in rest if FEATURE.fullmatch(name) or name in specs]
         taken = set(features)
         unused = [name for name in rest if name not in taken and is_numeric(table.frame[name])]
         if unused:
@@ -241,8 +241,8 @@ def _feature_columns(
                 f"--read.edge_columns '[{', '.join(features + unused)}]' (edge_columns in Python), or leave them out "
                 f"with '[{', '.join(features)}]'",
             )
-    features += [name for name in table.names if name in said and name not in (*used, *features)]
-    return tuple(name for name in features if name not in said or said[name].kind != "drop"), notes
+    features += [name for name in table.names if name in specs and name not in (*used, *features)]
+    return tuple(name for name in features if name not in specs or specs[name].kind != "drop"), notes
 
 
 def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ def _with_separators(column: pd.Series) -> bool:
 
 
 def _event_features(
-    table: Table, columns: Sequence[str], missing: str, said: Mapping[str, Declared], kinds: np.ndarray | None
+    table: Table, columns: Sequence[str], missing: str, specs: Mapping[str, ColumnSpec], kinds: np.ndarray | None
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
     """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
     for name in set(columns).difference(table.names):
@@ -277,7 +277,7 @@ def _event_features(
         numeric = [name for name in columns if is_numeric(table.frame[name])]
         blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
         table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
-    return encoded(table, list(columns), "event features", "error", missing, said)
+    return encode_features(table, list(columns), "event features", "error", missing, specs)
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
