@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from hopstate.data.dates import zone_of
 from hopstate.data.labels import several_columns
-from hopstate.data.readers.edge_list import ends_of, feature_columns
+from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
 from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
@@ -187,7 +187,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = read.get("edge_columns")
-    ends = ends_of(table, read.get("source_column"), read.get("target_column"), chosen or ())
+    ends = endpoint_columns(table, read.get("source_column"), read.get("target_column"), chosen or ())
     features, notes = feature_columns(table, ends, chosen, {})
     roles = read_as(table, {"source": ends[0], "target": ends[1]}, features)
     return Columns(*ends, None, None, tuple(features), (roles, *table.notes, *notes))

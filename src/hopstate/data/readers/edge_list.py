@@ -54,7 +54,7 @@ from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
 from hopstate.errors import DataError, warn
 
-NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
+NOT_ENDPOINTS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def read_edge_list(
     *,
     nan: str = "error",
     all_ids: np.ndarray | None = None,
-    **own: Any,
+    **graph_fields: Any,
 ) -> Graph:
     """Return the graph of an edge table and, if given, tables of node features and labels.
 
@@ -92,14 +92,16 @@ def read_edge_list(
         options: how columns are read.
         nan: "error" or "zero", for node and edge features.
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
-        own: options of `Graph.from_edges` and fields of `Graph`.
+        graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """
     known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
     table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
     table = replace(table, text_ids=options.text_ids)
     specs = parse_column_specs(options.columns)
     needed = [name for name, one in specs.items() if one.needed]
-    ends = ends_of(table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed])
+    ends = endpoint_columns(
+        table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed]
+    )
     src, dst = (ids_of(table, end) for end in ends)
 
     used, notes = feature_columns(table, ends, options.edge_columns, specs)
@@ -128,11 +130,11 @@ def read_edge_list(
         *nodes.notes,
         *found.notes,
     )
-    own = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **own}
-    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **own)
+    graph_fields = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **graph_fields}
+    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **graph_fields)
 
 
-def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **own: Any) -> Graph:
+def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **graph_fields: Any) -> Graph:
     """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features."""
     import pandas as pd
 
@@ -143,20 +145,22 @@ def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **
     ends = pd.DataFrame(
         [(names[edge[0]], names[edge[1]]) for edge in graph.edges()], columns=["source", "target"]
     ).astype("int64" if whole else str)
-    edges = _beside(ends, [data for *_, data in graph.edges(data=True)], "edges")
+    edges = _with_attributes(ends, [data for *_, data in graph.edges(data=True)], "edges")
     ids = pd.DataFrame({"id": list(names.values())})
-    nodes = _beside(ids, [data for _, data in graph.nodes(data=True)], "nodes")
+    nodes = _with_attributes(ids, [data for _, data in graph.nodes(data=True)], "nodes")
     labelled = options.label_column is not None
     if labelled and options.labels is None:
         options = replace(options, labels=nodes)
     if nodes.shape[1] > 1 + labelled and options.features is None:
         options = replace(options, features=nodes)
-    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", **own}
+    graph_fields = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", **graph_fields}
     undirected = undirected or not graph.is_directed()
-    return read_edge_list(edges, options, undirected=undirected, all_ids=ids_array(ids["id"].to_numpy()), **own)
+    return read_edge_list(
+        edges, options, undirected=undirected, all_ids=ids_array(ids["id"].to_numpy()), **graph_fields
+    )
 
 
-def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
+def _with_attributes(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
     import pandas as pd
 
     found = pd.DataFrame(attributes, index=range(len(attributes)))
@@ -167,17 +171,17 @@ def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
 
 
 # ---- columns of edges --------------------------------------------------------------------------------------------
-def ends_of(
-    table: Table, source_column: str | None, target_column: str | None, taken: Collection[str] = ()
+def endpoint_columns(
+    table: Table, source_column: str | None, target_column: str | None, excluded: Collection[str] = ()
 ) -> tuple[str, str]:
     """Return the columns of sources and targets; if no name says so, the first that may be ends."""
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
-    taken = {*taken, *given(source_column, target_column)}
-    first = role(table, source_column, SOURCES, "source_column", taken)
-    second = role(table, target_column, TARGETS, "target_column", {*taken, first})
+    excluded = {*excluded, *given(source_column, target_column)}
+    first = role(table, source_column, SOURCES, "source_column", excluded)
+    second = role(table, target_column, TARGETS, "target_column", {*excluded, first})
     names = table.names
-    free = [name for name in names if name not in (first, second, *taken) and name.lower() not in NO_ENDS]
+    free = [name for name in names if name not in (first, second, *excluded) and name.lower() not in NOT_ENDPOINTS]
     if first is None:
         first = next((name for name in free if name.lower() not in TARGETS), None)
     if second is None and first is not None:
@@ -285,9 +289,12 @@ class NodeTables:
         all_ids: np.ndarray | None = None,
     ) -> NodeTables:
         """Read the tables that options name."""
-        files = _called(options.features, "the table of features"), _called(options.labels, "the table of labels")
+        files = (
+            _describe_source(options.features, "the table of features"),
+            _describe_source(options.labels, "the table of labels"),
+        )
         labels = read_labels(options.labels, options)
-        without = labels.columns if labels is not None and _are_one(options.features, options.labels) else ()
+        without = labels.columns if labels is not None and _is_same_source(options.features, options.labels) else ()
         features, ids, notes = _node_features(options, nan, without, specs, edge_columns)
         count = options.num_nodes
         if count is None and features is not None and ids is None:
@@ -321,16 +328,16 @@ class NodeTables:
             raise DataError(f"{where} holds no edges and no node table was given; a graph needs at least one node")
         rows = [known.rows(ids) for ids in columns]
         for ids, found, what in zip(columns, rows, called, strict=True):
-            self._check_known(ids, found, what, table)
+            self._check_ids_found(ids, found, what, table)
         labelled = np.empty(0, np.int64)
         notes: tuple[str, ...] = ()
         if labels is not None:
             labelled = known.rows(labels)
-            self._check_known(labels, labelled, self.files[1], None)
+            self._check_ids_found(labels, labelled, self.files[1], None)
             notes = alone_note(labels, columns) if own is None else ()
         return PlacedNodes(rows, None if known.is_rows else known, len(known), labelled, notes)
 
-    def _check_known(self, ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None) -> None:
+    def _check_ids_found(self, ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None) -> None:
         bad = np.flatnonzero(rows < 0)
         if len(bad):
             row = int(bad[0])
@@ -350,11 +357,11 @@ class NodeTables:
         return fields
 
 
-def _called(source: Any, name: str) -> str:
+def _describe_source(source: Any, name: str) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else name
 
 
-def _are_one(features: Any, labels: Any) -> bool:
+def _is_same_source(features: Any, labels: Any) -> bool:
     if isinstance(features, (str, os.PathLike)) and isinstance(labels, (str, os.PathLike)):
         return Path(features).resolve() == Path(labels).resolve()
     return features is labels
@@ -369,7 +376,7 @@ def _node_features(
 ) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
     """Return features, all columns but some, the id of each row (None if rows are the nodes), and notes."""
     what = "the table of features"
-    source, path = as_frame(options.features), _called(options.features, what)
+    source, path = as_frame(options.features), _describe_source(options.features, what)
     if source is None or is_array(source) or path.endswith(".npy"):
         check_specs(specs, edge_columns, "the table of edges")
         if source is None:

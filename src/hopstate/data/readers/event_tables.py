@@ -102,7 +102,7 @@ class Roles:
         return read_as(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
 
 
-def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> EventStream:
+def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields: Any) -> EventStream:
     """Return the events of a file or a table in memory.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time.
@@ -113,7 +113,12 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     table = replace(table, text_ids=options.text_ids)
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
-    own = {"name": stem_of(Path(table.path)), "source": str(table.path), **own, "file_length": len(table.frame)}
+    stream_fields = {
+        "name": stem_of(Path(table.path)),
+        "source": str(table.path),
+        **stream_fields,
+        "file_length": len(table.frame),
+    }
     bipartite, specs = bipartite_of(options.bipartite), parse_column_specs(options.columns)
     check_specs(specs, table.frame.columns, str(table.path))
     roles = roles_of(table, options, specs)
@@ -123,7 +128,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     if roles.time not in specs:
         table, notes = with_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
-    table, t, unit, told = timed(table, roles.time, own.get("time_unit", ""), options.missing_time, form)
+    table, t, unit, told = timed(table, roles.time, stream_fields.get("time_unit", ""), options.missing_time, form)
     notes += told
     kinds = None
     if roles.kind is not None:
@@ -133,11 +138,11 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     for name, ids in ((roles.source, src), (roles.target, dst)):
         check_not_negative(table, name, ids)
     sets = ONE
-    if (own.get("node_ids") is None and not _are_rows(src, own)) or bipartite is True:
+    if (stream_fields.get("node_ids") is None and not _are_rows(src, stream_fields)) or bipartite is True:
         where = f"{table.path}: columns {roles.source!r}, {roles.target!r}"
         src, dst, sets = in_sets(plain, None if kinds is None else kinds == GONE, roles.sets, bipartite, where)
-        own["two_sets"] = src is not plain[0]
-    src, dst = _rows(src, dst, own)
+        stream_fields["two_sets"] = src is not plain[0]
+    src, dst = _rows(src, dst, stream_fields)
 
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
@@ -150,16 +155,18 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
     )
     first = roles.read_as(table, described(t, unit, dates), sets)
-    own = {
+    stream_fields = {
         "class_names": names,
         "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),
         "dates": dates,
-        **own,
+        **stream_fields,
         "time_unit": unit,
         "file_rows": table.rows,
     }
     attr = None if features is None else features.plain()
-    return EventStream.from_arrays(src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, **own)
+    return EventStream.from_arrays(
+        src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, **stream_fields
+    )
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
@@ -281,20 +288,22 @@ def _event_features(
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
-def _are_rows(src: Any, own: Mapping[str, Any]) -> bool:
+def _are_rows(src: Any, stream_fields: Mapping[str, Any]) -> bool:
     """Return whether ids are rows: the caller gives the number of nodes, or their features by row."""
-    return isinstance(src, np.ndarray) and (own.get("num_nodes", -1) >= 0 or own.get("x") is not None)
+    return isinstance(src, np.ndarray) and (
+        stream_fields.get("num_nodes", -1) >= 0 or stream_fields.get("x") is not None
+    )
 
 
-def _rows(src: Any, dst: Any, own: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _rows(src: Any, dst: Any, stream_fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
     src, dst = of_one_kind(src, dst)
-    if _are_rows(src, own):
+    if _are_rows(src, stream_fields):
         return src, dst
-    known = own.get("node_ids") or Vocabulary.of(src, dst)
+    known = stream_fields.get("node_ids") or Vocabulary.of(src, dst)
     if known.is_rows:
         return src, dst
-    own["node_ids"] = known
+    stream_fields["node_ids"] = known
     src, dst = known.require_rows(src, dst)
     return src, dst
 
