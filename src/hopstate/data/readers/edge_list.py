@@ -21,7 +21,7 @@ from hopstate.data.readers.encode import (
     encode_features,
 )
 from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind
-from hopstate.data.readers.notes import alone_note, date_hint, say_nothing, time_note
+from hopstate.data.readers.notes import isolated_nodes_note, date_hint, uninformative_columns, possible_time_note
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -109,7 +109,7 @@ def read_edge_list(
     if used:
         missing = "error" if options.missing == "auto" else options.missing
         features, more = encode_features(table, used, "edge features", nan, missing, specs)
-        notes += more + time_note(table.frame, [name for name in used if name not in specs])
+        notes += more + possible_time_note(table.frame, [name for name in used if name not in specs])
     nodes = NodeTables.read(options, nan=nan, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
     if not nodes.are_rows:
@@ -209,7 +209,7 @@ def feature_columns(
     needed = [name for name in rest if name in specs and specs[name].needed]
     notes: tuple[str, ...] = ()
     if chosen is None:
-        without, notes = say_nothing(table.frame, [name for name in rest if name not in specs])
+        without, notes = uninformative_columns(table.frame, [name for name in rest if name not in specs])
         rest = [name for name in rest if name not in without]
         used = [name for name in rest if name in needed or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in used]
@@ -334,7 +334,7 @@ class NodeTables:
         if labels is not None:
             labelled = known.rows(labels)
             self._check_ids_found(labels, labelled, self.files[1], None)
-            notes = alone_note(labels, columns) if own is None else ()
+            notes = isolated_nodes_note(labels, columns) if own is None else ()
         return PlacedNodes(rows, None if known.is_rows else known, len(known), labelled, notes)
 
     def _check_ids_found(self, ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None) -> None:
