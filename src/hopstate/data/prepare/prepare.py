@@ -40,7 +40,7 @@ from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
 from hopstate.data.readers.ids import EXACT, MISSING, WHOLE, ZEROS
-from hopstate.data.readers.roles import ONE, TWO, shared_ids
+from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, read_meta, table_arrays, table_facts
@@ -470,7 +470,7 @@ class _Job:
             sent[src[start : start + size]] = True
         if any(sent[dst[start : start + size]].any() for start in range(0, len(dst), size)):
             source, target = self.columns.source, self.columns.target
-            raise shared_ids(f"{self.files[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
+            raise shared_ids_error(f"{self.files[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
 
 
 def _check_units(facts: Sequence[Fact]) -> None:

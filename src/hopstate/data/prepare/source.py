@@ -24,7 +24,7 @@ from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
 from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
-from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
 from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import described, is_dated, times_of, with_clock
@@ -176,7 +176,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
     times = described(numbers, read.get("time_unit") or "", "dates" if dated else "")
     left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
-    notes = (roles.read_as(table, times, roles.sets), *table.notes, *roles.notes, *left)
+    notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
@@ -189,7 +189,7 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = read.get("edge_columns")
     ends = endpoint_columns(table, read.get("source_column"), read.get("target_column"), chosen or ())
     features, notes = feature_columns(table, ends, chosen, {})
-    roles = read_as(table, {"source": ends[0], "target": ends[1]}, features)
+    roles = roles_note(table, {"source": ends[0], "target": ends[1]}, features)
     return Columns(*ends, None, None, tuple(features), (roles, *table.notes, *notes))
 
 

@@ -30,11 +30,11 @@ from hopstate.data.readers.roles import (
     Bipartite,
     bipartite_of,
     check_unnamed,
-    in_sets,
+    bipartite_ids,
     is_unnamed,
-    read_as,
-    role,
-    sets_by_name,
+    roles_note,
+    find_role_column,
+    bipartite_by_name,
 )
 from hopstate.data.readers.tables import (
     IDS,
@@ -124,7 +124,7 @@ def read_edge_list(
         fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
     sets = "" if fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
     fields["notes"] = (
-        read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
+        roles_note(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
         *table.notes,
         *notes,
         *nodes.notes,
@@ -178,8 +178,8 @@ def endpoint_columns(
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
     excluded = {*excluded, *given(source_column, target_column)}
-    first = role(table, source_column, SOURCES, "source_column", excluded)
-    second = role(table, target_column, TARGETS, "target_column", {*excluded, first})
+    first = find_role_column(table, source_column, SOURCES, "source_column", excluded)
+    second = find_role_column(table, target_column, TARGETS, "target_column", {*excluded, first})
     names = table.names
     free = [name for name in names if name not in (first, second, *excluded) and name.lower() not in NOT_ENDPOINTS]
     if first is None:
@@ -238,10 +238,10 @@ def _two_sets(
     """
     if bipartite is False or as_rows:
         return src, dst, None if bipartite == "auto" else bipartite
-    by_name = sets_by_name(*ends, unnamed=is_unnamed(table))
+    by_name = bipartite_by_name(*ends, unnamed=is_unnamed(table))
     if not count_shared(src, dst) or (bipartite == "auto" and by_name != TWO):
         return src, dst, None
-    src, dst, _ = in_sets((src, dst), None, TWO, True, str(table.path))
+    src, dst, _ = bipartite_ids((src, dst), None, TWO, True, str(table.path))
     return src, dst, True
 
 

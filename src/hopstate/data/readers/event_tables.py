@@ -25,15 +25,15 @@ from hopstate.data.readers.roles import (
     TARGETS,
     TIMES,
     bipartite_of,
-    by_place,
-    check_moment,
+    assign_by_position,
+    check_single_time_column,
     check_target,
     check_unnamed,
-    in_sets,
+    bipartite_ids,
     is_unnamed,
-    read_as,
-    role,
-    sets_by_name,
+    roles_note,
+    find_role_column,
+    bipartite_by_name,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
 from hopstate.data.readers.times import described, timed, with_clock
@@ -97,9 +97,9 @@ class Roles:
     sets: str  # see `hopstate.data.readers.roles.sets_by_name`
     notes: tuple[str, ...]
 
-    def read_as(self, table: Table, times: str, sets: str) -> str:
+    def roles_note(self, table: Table, times: str, sets: str) -> str:
         roles = {"source": self.source, "target": self.target, "time": self.time, "kind": self.kind}
-        return read_as(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
+        return roles_note(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
 
 
 def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields: Any) -> EventStream:
@@ -140,7 +140,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     sets = ONE
     if (stream_fields.get("node_ids") is None and not _are_rows(src, stream_fields)) or bipartite is True:
         where = f"{table.path}: columns {roles.source!r}, {roles.target!r}"
-        src, dst, sets = in_sets(plain, None if kinds is None else kinds == GONE, roles.sets, bipartite, where)
+        src, dst, sets = bipartite_ids(plain, None if kinds is None else kinds == GONE, roles.sets, bipartite, where)
         stream_fields["two_sets"] = src is not plain[0]
     src, dst = _rows(src, dst, stream_fields)
 
@@ -154,7 +154,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     left = text_columns(
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
     )
-    first = roles.read_as(table, described(t, unit, dates), sets)
+    first = roles.roles_note(table, described(t, unit, dates), sets)
     stream_fields = {
         "class_names": names,
         "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),
@@ -180,21 +180,21 @@ def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, Colum
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
-        ends = by_place(table, ends)
+        ends = assign_by_position(table, ends)
     source, target, time = (
         _needed(table, option, ends[option], known, other - (dates if known is TIMES else set()))
         for option, known in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
     )
     if named["time_column"] is None:
-        check_moment(table, time, {source, target, *other})
+        check_single_time_column(table, time, {source, target, *other})
     taken = {*other, source, target, time}
     if named["kind_column"] is None:
         kind = kind_column(table, taken) or None
     else:
-        kind = role(table, named["kind_column"] or None, (), "kind_column")
+        kind = find_role_column(table, named["kind_column"] or None, (), "kind_column")
     labels = several
     if not several and options.label_column != NONE:
-        label = role(table, options.label_column, LABELS, "label_column", {*taken, kind})
+        label = find_role_column(table, options.label_column, LABELS, "label_column", {*taken, kind})
         labels = () if label is None else (label,)
 
     used = (source, target, time, kind, *labels)
@@ -206,7 +206,7 @@ def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, Colum
         seen = {*used, *features, *specs}
         unused = [name for name in table.names if name not in seen]
         check_target(table, target, [name for name in unused if is_numeric(table.frame[name])])
-    sets = sets_by_name(source, target, unnamed=is_unnamed(table))
+    sets = bipartite_by_name(source, target, unnamed=is_unnamed(table))
     return Roles(
         source=source, target=target, time=time, kind=kind, labels=labels, features=features, sets=sets, notes=notes
     )
@@ -214,7 +214,7 @@ def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, Colum
 
 def _needed(table: Table, option: str, given: str | None, known: Sequence[str], taken: Collection[str]) -> str:
     """Return the column of a role that every table of events has."""
-    found = role(table, given, known, option, taken)
+    found = find_role_column(table, given, known, option, taken)
     if found is not None:
         return found
     if is_unnamed(table):
@@ -333,7 +333,7 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
 
 def kind_column(table: Table, taken: Collection[str]) -> str:
     """Return the column that is called as one of kinds and says some in words, else `NONE`; codes are an error."""
-    found = role(table, None, KINDS, "kind_column", taken)
+    found = find_role_column(table, None, KINDS, "kind_column", taken)
     if found is None or not _parsed_kinds(table, found)[1].any():
         return NONE
     values = table.frame[found]
