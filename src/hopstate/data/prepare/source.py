@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from hopstate.data.dates import zone_of
 from hopstate.data.labels import several_columns
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
-from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
+from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
 from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
@@ -163,7 +163,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
     if several_columns(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
-    roles = roles_of(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
+    roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
     if clock := with_clock(table, roles.time)[1]:
         raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
     if roles.kind is not None:
@@ -175,7 +175,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
     times = described(numbers, read.get("time_unit") or "", "dates" if dated else "")
-    left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    left = text_column_notes(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
     notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:

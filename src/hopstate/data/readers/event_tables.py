@@ -59,7 +59,7 @@ class EventTableOptions:
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
-    kind_column: str | None = None
+    find_kind_column: str | None = None
     label_column: str | None = None
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
@@ -121,7 +121,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     }
     bipartite, specs = bipartite_of(options.bipartite), parse_column_specs(options.columns)
     check_specs(specs, table.frame.columns, str(table.path))
-    roles = roles_of(table, options, specs)
+    roles = assign_roles(table, options, specs)
 
     notes: tuple[str, ...] = ()
     form = specs[roles.time].format if roles.time in specs and specs[roles.time].kind == "date" else ""
@@ -151,7 +151,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     labels, names, of_labels = labels_of_events(
         table, roles.labels or (None,), options.task, options.label_cells, options.unlabelled
     )
-    left = text_columns(
+    left = text_column_notes(
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
     )
     first = roles.roles_note(table, described(t, unit, dates), sets)
@@ -170,7 +170,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
-def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, ColumnSpec]) -> Roles:
+def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, ColumnSpec]) -> Roles:
     """Return what each column is: as the user names it, else by the usual names, else, without names, by place."""
     named = options.named
     several = several_columns(table, options.label_column)
@@ -182,14 +182,14 @@ def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, Colum
     if is_unnamed(table):
         ends = assign_by_position(table, ends)
     source, target, time = (
-        _needed(table, option, ends[option], known, other - (dates if known is TIMES else set()))
+        _required_column(table, option, ends[option], known, other - (dates if known is TIMES else set()))
         for option, known in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
     )
     if named["time_column"] is None:
         check_single_time_column(table, time, {source, target, *other})
     taken = {*other, source, target, time}
     if named["kind_column"] is None:
-        kind = kind_column(table, taken) or None
+        kind = find_kind_column(table, taken) or None
     else:
         kind = find_role_column(table, named["kind_column"] or None, (), "kind_column")
     labels = several
@@ -212,19 +212,21 @@ def roles_of(table: Table, options: EventTableOptions, specs: Mapping[str, Colum
     )
 
 
-def _needed(table: Table, option: str, given: str | None, known: Sequence[str], taken: Collection[str]) -> str:
+def _required_column(
+    table: Table, option: str, given: str | None, names: Sequence[str], excluded: Collection[str]
+) -> str:
     """Return the column of a role that every table of events has."""
-    found = find_role_column(table, given, known, option, taken)
+    found = find_role_column(table, given, names, option, excluded)
     if found is not None:
         return found
     if is_unnamed(table):
         raise table.too_narrow(option)
     names = table.names
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
-    near = next((hint for word in known if (hint := nearest(word, free))), "")
+    near = next((hint for word in names if (hint := nearest(word, free))), "")
     near = f"; {SEPARATORS}" if len(names) == 1 else near
     raise FormatError(
-        f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
+        f"{table.path} has no column for {option} (known names: {', '.join(names)}){near}; "
         f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
     )
 
@@ -252,7 +254,7 @@ def _feature_columns(
     return tuple(name for name in features if name not in specs or specs[name].kind != "drop"), notes
 
 
-def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
+def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
     taken = set(used)
     left = [name for name in table.names if name not in taken and not is_numeric(table.frame[name])]
@@ -331,9 +333,9 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     return table, np.where(gone, GONE, kinds).astype(np.int8)
 
 
-def kind_column(table: Table, taken: Collection[str]) -> str:
+def find_kind_column(table: Table, excluded: Collection[str]) -> str:
     """Return the column that is called as one of kinds and says some in words, else `NONE`; codes are an error."""
-    found = find_role_column(table, None, KINDS, "kind_column", taken)
+    found = find_role_column(table, None, KINDS, "kind_column", excluded)
     if found is None or not _parsed_kinds(table, found)[1].any():
         return NONE
     values = table.frame[found]
