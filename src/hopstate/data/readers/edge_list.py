@@ -94,11 +94,11 @@ def read_edge_list(
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """
-    known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
-    table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
+    id_names = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
+    table = read_table(source, id_names, num_ids=2, header=options.header, what="the table of edges")
     table = replace(table, text_ids=options.text_ids)
     specs = parse_column_specs(options.columns)
-    needed = [name for name, one in specs.items() if one.needed]
+    needed = [name for name, spec in specs.items() if spec.required]
     ends = endpoint_columns(
         table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed]
     )
@@ -206,7 +206,7 @@ def feature_columns(
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the columns of features of edges (those chosen, or all numbers, and those declared), and notes."""
     rest = [name for name in table.names if name not in ends]
-    needed = [name for name in rest if name in specs and specs[name].needed]
+    needed = [name for name in rest if name in specs and specs[name].required]
     notes: tuple[str, ...] = ()
     if chosen is None:
         without, notes = uninformative_columns(table.frame, [name for name in rest if name not in specs])
@@ -321,21 +321,21 @@ class NodeTables:
                 labels = np.arange(0 if self.labels is None else len(self.labels.y))
             _check_rows(labels, self.count, f"{self.files[1]}: ids")
             return PlacedNodes(columns, None, self.count, labels)
-        own, labels, *columns = of_one_kind(self.ids, labels, *columns)
-        known = Vocabulary.of(*columns, *given(labels)) if own is None else Vocabulary(own)
-        if not len(known):
+        node_ids, labels, *columns = of_one_kind(self.ids, labels, *columns)
+        vocabulary = Vocabulary.of(*columns, *given(labels)) if node_ids is None else Vocabulary(node_ids)
+        if not len(vocabulary):
             where = called[0] if table is None else table.path
             raise DataError(f"{where} holds no edges and no node table was given; a graph needs at least one node")
-        rows = [known.rows(ids) for ids in columns]
+        rows = [vocabulary.rows(ids) for ids in columns]
         for ids, found, what in zip(columns, rows, called, strict=True):
             self._check_ids_found(ids, found, what, table)
         labelled = np.empty(0, np.int64)
         notes: tuple[str, ...] = ()
         if labels is not None:
-            labelled = known.rows(labels)
+            labelled = vocabulary.rows(labels)
             self._check_ids_found(labels, labelled, self.files[1], None)
-            notes = isolated_nodes_note(labels, columns) if own is None else ()
-        return PlacedNodes(rows, None if known.is_rows else known, len(known), labelled, notes)
+            notes = isolated_nodes_note(labels, columns) if node_ids is None else ()
+        return PlacedNodes(rows, None if vocabulary.is_rows else vocabulary, len(vocabulary), labelled, notes)
 
     def _check_ids_found(self, ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None) -> None:
         bad = np.flatnonzero(rows < 0)

@@ -37,23 +37,23 @@ class ColumnSpec:
 
     kind: Kind
     format: str = ""  # of dates as strptime has it, of numbers the decimal sign, "point" or "comma"
-    needed: bool = True  # the table must have the column
+    required: bool = True  # the table must have the column
 
 
 def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
-    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ..."""
+    """Parse specs such as "venue=category" or "when=date:%d/%m/%Y"."""
     found: dict[str, ColumnSpec] = {}
     for text in columns or ():
-        name, sign, said = str(text).rpartition("=")
-        kind, _, form = said.partition(":")
-        needed, kind = not kind.endswith(OPTIONAL_MARK), kind.removesuffix(OPTIONAL_MARK)
+        name, sign, spec = str(text).rpartition("=")
+        kind, _, form = spec.partition(":")
+        required, kind = not kind.endswith(OPTIONAL_MARK), kind.removesuffix(OPTIONAL_MARK)
         if not sign or not name or kind not in KINDS or (form and not _has_form(kind, form)):
             raise ConfigError(
                 f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)}, date:FORMAT such as "
                 f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
                 f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
-        found[name] = ColumnSpec(kind, form, needed)  # type: ignore[arg-type]
+        found[name] = ColumnSpec(kind, form, required)  # type: ignore[arg-type]
     return found
 
 
@@ -62,20 +62,20 @@ def _has_form(kind: str, form: str) -> bool:
 
 
 def check_specs(specs: Mapping[str, ColumnSpec], names: Iterable[str], where: str) -> None:
-    """Raise DataError where a column that something is said of stands in no table."""
+    """Raise DataError if a required column is missing from the table."""
     known = list(dict.fromkeys(map(str, names)))
     for name, one in specs.items():
-        if one.needed and name not in known:
+        if one.required and name not in known:
             raise DataError(f"{where} has no column {name!r} (read.columns){nearest(name, known)}")
 
 
 def column_specs_of_run(columns: Sequence[str], specs: Sequence[str] | None = ()) -> tuple[str, ...]:
-    """Return what the columns of a trained run hold, as `declared` takes it, beside what the user said of them.
+    """Return specs of the columns of a trained run; those of the user come first.
 
-    >>> kinds_of(("cites", "category venue=KDD", "other venue", "date when"))
+    >>> column_specs_of_run(("cites", "category venue=KDD", "other venue", "date when"))
     ('cites=number?', 'venue=category?', 'when=date?')
     """
-    own = parse_column_specs(specs)
+    by_user = parse_column_specs(specs)
     texts = {name.removeprefix(OTHER) for name in columns if name.startswith(OTHER)}
     found = {}
     for name in columns:
@@ -85,13 +85,13 @@ def column_specs_of_run(columns: Sequence[str], specs: Sequence[str] | None = ()
             found[name.removeprefix(DATE)] = "date"
         elif text_of(name, texts) is None:
             found[name] = "number"
-    kept = [f"{name}={kind}{OPTIONAL_MARK}" for name, kind in found.items() if name not in own]
-    return (*map(_as_optional, specs or ()), *kept)
+    inferred = [f"{name}={kind}{OPTIONAL_MARK}" for name, kind in found.items() if name not in by_user]
+    return (*map(_as_optional, specs or ()), *inferred)
 
 
 def _as_optional(text: str) -> str:
-    name, _, said = text.rpartition("=")
-    kind, sign, form = said.partition(":")
+    name, _, spec = text.rpartition("=")
+    kind, sign, form = spec.partition(":")
     return f"{name}={kind.removesuffix(OPTIONAL_MARK)}{OPTIONAL_MARK}{sign}{form}"
 
 
@@ -129,10 +129,10 @@ def encode_features(
                 if name not in specs:
                     _check_missing_words(table, name, what)
                     check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
-                own = column.names(words)
-                found = np.zeros((len(table.frame), len(own)), np.float32)
-                column.encode(found, own)
-                blocks[name] = own, found
+                encoded_names = column.names(words)
+                found = np.zeros((len(table.frame), len(encoded_names)), np.float32)
+                column.encode(found, encoded_names)
+                blocks[name] = encoded_names, found
     if numbers:
         kept = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
         values = kept.numbers(list(numbers), what, nan, missing)

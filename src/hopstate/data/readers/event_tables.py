@@ -59,7 +59,7 @@ class EventTableOptions:
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
-    find_kind_column: str | None = None
+    kind_column: str | None = None
     label_column: str | None = None
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
@@ -92,7 +92,7 @@ class Roles:
     target: str
     time: str
     kind: str | None  # of events that add and delete; None if all add
-    labels: tuple[str, ...]  # several are targets of their own
+    labels: tuple[str, ...]  # several are separate targets
     features: tuple[str, ...]
     sets: str  # see `hopstate.data.readers.roles.sets_by_name`
     notes: tuple[str, ...]
@@ -176,7 +176,7 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     several = several_columns(table, options.label_column)
     chosen = options.edge_columns
     other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several}
-    dates = {name for name, one in specs.items() if one.kind == "date"}
+    dates = {name for name, spec in specs.items() if spec.kind == "date"}
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
@@ -187,14 +187,14 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     )
     if named["time_column"] is None:
         check_single_time_column(table, time, {source, target, *other})
-    taken = {*other, source, target, time}
+    used_names = {*other, source, target, time}
     if named["kind_column"] is None:
-        kind = find_kind_column(table, taken) or None
+        kind = find_kind_column(table, used_names) or None
     else:
         kind = find_role_column(table, named["kind_column"] or None, (), "kind_column")
     labels = several
     if not several and options.label_column != NONE:
-        label = find_role_column(table, options.label_column, LABELS, "label_column", {*taken, kind})
+        label = find_role_column(table, options.label_column, LABELS, "label_column", {*used_names, kind})
         labels = () if label is None else (label,)
 
     used = (source, target, time, kind, *labels)
@@ -242,8 +242,8 @@ def _feature_columns(
     if chosen is None:
         rest = [name for name in table.names if name not in used]
         features = [name for name in rest if FEATURE.fullmatch(name) or name in specs]
-        taken = set(features)
-        unused = [name for name in rest if name not in taken and is_numeric(table.frame[name])]
+        used_names = set(features)
+        unused = [name for name in rest if name not in used_names and is_numeric(table.frame[name])]
         if unused:
             notes = (
                 f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
@@ -256,8 +256,8 @@ def _feature_columns(
 
 def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
-    taken = set(used)
-    left = [name for name in table.names if name not in taken and not is_numeric(table.frame[name])]
+    used_names = set(used)
+    left = [name for name in table.names if name not in used_names and not is_numeric(table.frame[name])]
     if not left:
         return ()
     how = f"--read.columns '[{left[0]}=category]' takes one as event features"

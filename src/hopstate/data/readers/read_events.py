@@ -221,7 +221,7 @@ def read_events(
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
             goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
-            "venue=category"; see `hopstate.data.readers.encode.declared`), num_nodes (ids are rows 0..num_nodes-1), x
+            "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are rows 0..num_nodes-1), x
             (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events

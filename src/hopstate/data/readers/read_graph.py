@@ -239,7 +239,7 @@ def read_graph(
             - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
             - edge_columns: edge features; by default every other numeric column. An empty list takes none.
             - columns: what columns of features hold, if it is not as it looks; see
-              `hopstate.data.readers.encode.declared`.
+              `hopstate.data.readers.encode.parse_column_specs`.
             - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
             - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
               stay in the graph's tables, to be filled by training nodes and their edges once these are known.
