@@ -18,7 +18,7 @@ from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import edge_notes
 from hopstate.data.validate import (
     SPLITS,
-    as_amounts,
+    as_regression_targets,
     as_float32,
     check_graph,
     check_ids,
@@ -554,7 +554,7 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
     y = np.asarray(y)
     check_labels(y, "y")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    y = as_amounts(y) if y.dtype.kind == "f" else y
+    y = as_regression_targets(y) if y.dtype.kind == "f" else y
     return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
 
 

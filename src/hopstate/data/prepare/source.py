@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hopstate.data.dates import zone_of
-from hopstate.data.labels import several_columns
+from hopstate.data.labels import split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
 from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
@@ -161,7 +161,7 @@ def _all_whole(table: Table, name: str) -> bool | None:
 
 def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
-    if several_columns(table, chosen["label_column"]):
+    if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
     roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
     if clock := with_clock(table, roles.time)[1]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
-from hopstate.data.labels import LabelOptions, labels_of_events, several_columns
+from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import ColumnSpec, check_specs, parse_column_specs, encode_features
 from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
@@ -148,7 +148,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     more: tuple[str, ...] = ()
     if roles.features:
         features, more = _event_features(table, roles.features, options.missing, specs, kinds)
-    labels, names, of_labels = labels_of_events(
+    labels, names, of_labels = parse_event_labels(
         table, roles.labels or (None,), options.task, options.label_cells, options.unlabelled
     )
     left = text_column_notes(
@@ -173,7 +173,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
 def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, ColumnSpec]) -> Roles:
     """Return what each column is: as the user names it, else by the usual names, else, without names, by place."""
     named = options.named
-    several = several_columns(table, options.label_column)
+    several = split_column_names(table, options.label_column)
     chosen = options.edge_columns
     other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several}
     dates = {name for name, spec in specs.items() if spec.kind == "date"}
