@@ -314,10 +314,10 @@ def test_tables_of_each_command_start_no_cell_with_a_formula(tmp_path: Path, mon
     found = 0
     for name in ("nodes.csv", "links.tsv", "scores.csv"):
         table = pd.read_csv(name, sep="\t" if name.endswith("tsv") else ",", dtype=str, keep_default_na=False)
-        cells = [cell for column in (table.columns, *(table[c] for c in table)) for cell in column]
-        formulas = [c for c in cells if c.lstrip(" ").startswith(("=", "+", "-", "@")) and not _is_number(c)]
+        raw_cells = [cell for column in (table.columns, *(table[c] for c in table)) for cell in column]
+        formulas = [c for c in raw_cells if c.lstrip(" ").startswith(("=", "+", "-", "@")) and not _is_number(c)]
         assert bool(formulas) == raw, (name, formulas)
-        found += sum(cell.startswith("'") for cell in cells)
+        found += sum(cell.startswith("'") for cell in raw_cells)
     assert bool(found) != raw
 
 

@@ -21,7 +21,7 @@ from hopstate.data.readers.tables import (
     IDS,
     Table,
     as_frame,
-    given,
+    not_none,
     is_array,
     is_frame,
     is_numeric,
@@ -120,7 +120,7 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
         y, names, notes = parse_labels(values, path, lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
-    known = [*IDS, *LABEL_COLUMNS, *given(options.id_column), *(options.label_column or "").split(",")]
+    known = [*IDS, *LABEL_COLUMNS, *not_none(options.id_column), *(options.label_column or "").split(",")]
     table = replace(read_table(source, known, what=path), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, SPLIT_COLUMNS, None, "split_column")
@@ -134,7 +134,7 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     splits = None if split is None else _splits(table, split)
     if splits is not None and options.unlabelled not in (None, "none"):
         splits, notes = _without_unlabelled(splits, y, notes)
-    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), (*notes, *told))
+    return LabelTable(ids, y, names, splits, (*chosen, *not_none(split)), (*notes, *told))
 
 
 def has_column(path: Any, name: str) -> bool:
@@ -418,9 +418,9 @@ def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> 
     if unlabelled not in (None, "none"):
         text = text.where(text != unlabelled, "")
     cut = find_separator(text[text != ""].drop_duplicates())
-    cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
+    raw_cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
     binarizer = MultiLabelBinarizer()
-    y = binarizer.fit_transform(cells).astype(np.float32)
+    y = binarizer.fit_transform(raw_cells).astype(np.float32)
     names = tuple(map(str, binarizer.classes_))
     if not names:
         raise DataError(f"{table.path}: column {column!r} holds no label at all")

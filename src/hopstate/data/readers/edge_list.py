@@ -40,7 +40,7 @@ from hopstate.data.readers.tables import (
     IDS,
     Table,
     as_frame,
-    given,
+    not_none,
     is_array,
     is_numeric,
     node_ids,
@@ -94,7 +94,7 @@ def read_edge_list(
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """
-    id_names = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
+    id_names = [*SOURCES, *TARGETS, *not_none(options.source_column, options.target_column)]
     table = read_table(source, id_names, num_ids=2, header=options.header, what="the table of edges")
     table = replace(table, text_ids=options.text_ids)
     specs = parse_column_specs(options.columns)
@@ -177,7 +177,7 @@ def endpoint_columns(
     """Return the columns of sources and targets; if no name says so, the first that may be ends."""
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
-    excluded = {*excluded, *given(source_column, target_column)}
+    excluded = {*excluded, *not_none(source_column, target_column)}
     first = find_role_column(table, source_column, SOURCES, "source_column", excluded)
     second = find_role_column(table, target_column, TARGETS, "target_column", {*excluded, first})
     names = table.names
@@ -322,7 +322,7 @@ class NodeTables:
             _check_rows(labels, self.count, f"{self.files[1]}: ids")
             return PlacedNodes(columns, None, self.count, labels)
         node_ids, labels, *columns = of_one_kind(self.ids, labels, *columns)
-        vocabulary = Vocabulary.of(*columns, *given(labels)) if node_ids is None else Vocabulary(node_ids)
+        vocabulary = Vocabulary.of(*columns, *not_none(labels)) if node_ids is None else Vocabulary(node_ids)
         if not len(vocabulary):
             where = called[0] if table is None else table.path
             raise DataError(f"{where} holds no edges and no node table was given; a graph needs at least one node")
@@ -383,7 +383,7 @@ def _node_features(
             return None, None, ()
         found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
         return features_of_array(found, nan, options.missing, f"{path}: node features"), None, ()
-    table = replace(read_table(source, [*IDS, *given(options.id_column)], what=what), text_ids=options.text_ids)
+    table = replace(read_table(source, [*IDS, *not_none(options.id_column)], what=what), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     assert key is not None
     columns = [name for name in table.names if name not in (key, *without)]

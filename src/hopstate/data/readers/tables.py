@@ -63,20 +63,20 @@ class Table:
         row = int(self.origin(np.asarray(row)))
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
-    def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
+    def column(self, not_none: str | None, aliases: Sequence[str], position: int | None, option: str) -> str | None:
         """Return the name of a column: the one given, else one of the known names, else the one at a position."""
         names = self.names
-        if given is not None:
-            if given not in names:
-                hint = nearest(given, names)
-                raise DataError(f"{self.path} has no column {given!r} ({option}){hint}; it has: {', '.join(names)}")
-            return given
-        found = next((name for want in known for name in names if name.lower() == want), None)
-        if found is not None or otherwise is None:
+        if not_none is not None:
+            if not_none not in names:
+                hint = nearest(not_none, names)
+                raise DataError(f"{self.path} has no column {not_none!r} ({option}){hint}; it has: {', '.join(names)}")
+            return not_none
+        found = next((name for want in aliases for name in names if name.lower() == want), None)
+        if found is not None or position is None:
             return found
-        if otherwise >= len(names):
+        if position >= len(names):
             raise self.too_narrow(option)
-        return names[otherwise]
+        return names[position]
 
     def too_narrow(self, option: str) -> FormatError:
         hint = f"; {SEPARATORS}" if len(self.names) == 1 else ""
@@ -88,14 +88,14 @@ class Table:
         ids = ids_of(self, column)
         return ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False).astype(TEXT)
 
-    def cells(self, column: str) -> Any:
+    def raw_cells(self, column: str) -> Any:
         """Return a column as it is written, as strings of pyarrow; None if the table is not text."""
         return self.written.get(column)
 
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None if the table is not text."""
-        cells = self.cells(column)
-        return None if cells is None else cells.to_pandas()
+        raw_cells = self.raw_cells(column)
+        return None if raw_cells is None else raw_cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
         """Return a column in which words for a missing value, such as NA, are texts; what is empty stays missing."""
@@ -195,7 +195,7 @@ def read_table(
         what: how messages call a table in memory.
     """
     if is_frame(source) or isinstance(source, Mapping):
-        table = Table(_plain(source, what), what, None)
+        table = Table(_normalize_frame(source, what), what, None)
     else:
         path = Path(source)
         magic = first_bytes(path)
@@ -223,21 +223,21 @@ def _check_name(path: Path, magic: bytes) -> None:
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
     text, keys = read_layout(path, id_columns, num_ids, header)
-    cells, notes = text.read()
-    return table_of_text(text, cells, keys, text.notes + notes)
+    raw_cells, notes = text.read()
+    return table_of_text(text, raw_cells, keys, text.notes + notes)
 
 
 def table_of_text(
-    text: Text, cells: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
+    text: Text, raw_cells: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
 ) -> Table:
     """Return the table of cells of a text file; only an empty cell is missing in columns of keys."""
-    written = {name: cells.column(name) for name in cells.column_names}
+    written = {name: raw_cells.column(name) for name in raw_cells.column_names}
     names = [name for name in written if name]  # without a row number that pandas wrote
-    frame = _frame({name: inferred(written[name], [""] if name in keys else MISSING) for name in names})
+    frame = _frame({name: infer_types(written[name], [""] if name in keys else MISSING) for name in names})
     return Table(frame, text.path, text.first_line, rows, written, notes=notes, separator=text.separator)
 
 
-def inferred(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
+def infer_types(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
     """Return a column of texts for pandas: whole numbers, else numbers, else truth values, else texts.
 
     Args:
@@ -302,7 +302,7 @@ def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> Iterat
 
 def _read_arrow(path: Path, magic: bytes) -> pa.Table:
     if magic.startswith(_MAGIC["Parquet"]):
-        parts = [table_of_plain(part) for part in read_batches(path, None, _BATCH)]
+        parts = [decode_dictionaries(part) for part in read_batches(path, None, _BATCH)]
         return pa.concat_tables(parts) if parts else pq.read_table(path)
     with open_regular(path) as file, pa.ipc.open_file(file) as reader:
         table = reader.read_all()
@@ -311,14 +311,14 @@ def _read_arrow(path: Path, magic: bytes) -> pa.Table:
     return table
 
 
-def table_of_plain(table: pa.Table) -> pa.Table:
+def decode_dictionaries(table: pa.Table) -> pa.Table:
     """Return a table without dictionaries."""
     plain = [f.with_type(f.type.value_type) if types.is_dictionary(f.type) else f for f in table.schema]
     return table.cast(pa.schema(plain))
 
 
 def table_of_arrow(table: pa.Table, path: Path) -> Table:
-    return Table(_from_arrow(table_of_plain(table), str(path)), path, None)
+    return Table(_from_arrow(decode_dictionaries(table), str(path)), path, None)
 
 
 def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
@@ -365,12 +365,12 @@ def _check_no_matrix(table: Table) -> None:
     frame, rows = table.frame, len(table.frame)
     corner = next(iter(table.written), None) == ""  # such a column of names is not in the frame
     in_front = not corner and len(table.names) == rows + 1 and rows > 1
-    cells = frame.iloc[:, 1:] if in_front else frame
-    if cells.shape[1] != rows or not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
+    raw_cells = frame.iloc[:, 1:] if in_front else frame
+    if raw_cells.shape[1] != rows or not all(kind.kind in "iufb" for kind in raw_cells.dtypes if hasattr(kind, "kind")):
         return
     front = table.text("") if corner else frame.iloc[:, 0] if in_front else None
-    named = rows > 1 and front is not None and _same(front, [str(name) for name in cells.columns])
-    values = cells.to_numpy(np.float64, na_value=np.nan)
+    named = rows > 1 and front is not None and _same(front, [str(name) for name in raw_cells.columns])
+    values = raw_cells.to_numpy(np.float64, na_value=np.nan)
     if in_front and not named:
         return
     if not named and (rows < 4 or not (np.isin(values, (0, 1)).all() or np.array_equal(values, values.T))):
@@ -438,13 +438,13 @@ def read_npy(path: Path) -> np.ndarray:
 
 def write_frame(value: Any, path: Path, what: str) -> None:
     """Write a table in memory as a Parquet file that `read_table` reads as it reads the table itself."""
-    frame = _plain(value, what)
+    frame = _normalize_frame(value, what)
     mixed = [name for name in frame.columns if frame[name].dtype == object]
     frame = frame.assign(**{name: frame[name].map(str, na_action="ignore") for name in mixed})
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
-def _plain(frame: Any, what: str) -> pd.DataFrame:
+def _normalize_frame(frame: Any, what: str) -> pd.DataFrame:
     """Return a table of pandas with plain columns, rows from 0, and a named index as a column."""
     import pandas as pd
 
@@ -471,23 +471,25 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
     names = [f"column {n}" if numbered or isinstance(n, (int, np.integer)) else str(n) for n in frame.columns]
     check_names(names, what)
     frame = frame.reset_index(drop=True)
-    return _frame({name: _plain_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
+    return _frame({name: _normalize_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
 
 
-def _plain_column(column: pd.Series, name: str, what: str) -> Any:
+def _normalize_column(column: pd.Series, name: str, what: str) -> Any:
     """Return a column of a table in memory as a column of a Parquet file is read; an empty text is a missing value."""
     try:
-        cells = pa.array(column, from_pandas=True)
+        raw_cells = pa.array(column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if column.dtype != object or any(isinstance(cell, bytes | list | dict | set | complex) for cell in column):
             raise DataError(
                 f"{what}: column {name!r} holds {column.dtype} ({error}); a table has one text, number or date in each "
                 "cell"
             ) from None
-        cells = pa.array(column.map(str, na_action="ignore"), pa.string(), from_pandas=True)
-    if types.is_string(cells.type) or types.is_large_string(cells.type):
-        cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
-    return _column_of_arrow(pa.chunked_array([cells] if isinstance(cells, pa.Array) else cells.chunks), name, what)
+        raw_cells = pa.array(column.map(str, na_action="ignore"), pa.string(), from_pandas=True)
+    if types.is_string(raw_cells.type) or types.is_large_string(raw_cells.type):
+        raw_cells = pc.if_else(pc.equal(raw_cells, ""), pa.scalar(None, raw_cells.type), raw_cells)
+    return _column_of_arrow(
+        pa.chunked_array([raw_cells] if isinstance(raw_cells, pa.Array) else raw_cells.chunks), name, what
+    )
 
 
 def node_ids(table: Table, column: str, named: str | None) -> tuple[Any, tuple[str, ...]]:
@@ -514,7 +516,7 @@ def rows_are_nodes(path: Path | str) -> str:
     )
 
 
-def given(*values: Any) -> list[Any]:
+def not_none(*values: Any) -> list[Any]:
     """Return those that are not None."""
     return [value for value in values if value is not None]
 
