@@ -316,7 +316,7 @@ def _checked(options: dict[str, Any], where: str, known: tuple[str, ...]) -> dic
 
 
 def _detect(path: Path) -> str:
-    from hopstate.data.readers.text import check_archive, looks_like_text
+    from hopstate.data.readers.text import check_archive, is_text_file
     from hopstate.data.store import check_finished, is_event_folder
 
     if path.is_dir():
@@ -333,7 +333,7 @@ def _detect(path: Path) -> str:
         return "tgb-zip"
     elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or table_member(path) is not None:
         return "table"
-    elif looks_like_text(path):
+    elif is_text_file(path):
         return "jodie" if is_jodie(path) else "table"
     check_archive(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())

@@ -16,7 +16,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
 from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
 from hopstate.data.readers.tables import BINARY_TABLES, is_frame
-from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
+from hopstate.data.readers.text import check_archive, is_matrix_market, is_text_file
 from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
 from hopstate.data.store import check_finished
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
@@ -321,7 +321,7 @@ def detect_format(path: Path) -> str:
         )
     if magic.startswith(BINARY_TABLES):
         return "edges"
-    if name.removesuffix(".gz").endswith(TABLES) or looks_like_text(path):
+    if name.removesuffix(".gz").endswith(TABLES) or is_text_file(path):
         if is_matrix_market(path):
             return "matrix-market"
         return "edges"
