@@ -15,7 +15,7 @@ from hopstate.data.dates import NAIVE, UNITS, as_utc_times, parse_times, format_
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
@@ -398,7 +398,7 @@ def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarr
 
 # ---- times ---------------------------------------------------------------------------------------------------
 def _column_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
-    _, t, unit, _ = timed(table, column, "", "error")
+    _, t, unit, _ = parse_time_column(table, column, "", "error")
     if not unit:
         return t
     ours = past.time_unit or ""

@@ -27,7 +27,7 @@ from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import described, is_dated, times_of, with_clock
+from hopstate.data.readers.times import describe_times, holds_dates, times_of, join_date_and_clock
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import exists, expand_home, first_bytes, reading, printable_name
@@ -142,7 +142,7 @@ def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: 
     for name in (columns.source, columns.target):
         if {_all_whole(one_table, name), _all_whole(two_table, name)} == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
-    if columns.time and is_dated(one_table, columns.time) != is_dated(two_table, columns.time):
+    if columns.time and holds_dates(one_table, columns.time) != holds_dates(two_table, columns.time):
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
 
 
@@ -164,17 +164,17 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
     roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
-    if clock := with_clock(table, roles.time)[1]:
+    if clock := join_date_and_clock(table, roles.time)[1]:
         raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
     if roles.kind is not None:
         raise DataError(
             f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
             "out with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
-    dated = is_dated(table, roles.time)
+    dated = holds_dates(table, roles.time)
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
-    times = described(numbers, read.get("time_unit") or "", "dates" if dated else "")
+    times = describe_times(numbers, read.get("time_unit") or "", "dates" if dated else "")
     left = text_column_notes(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
     notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))

@@ -36,7 +36,7 @@ from hopstate.data.readers.roles import (
     bipartite_by_name,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
-from hopstate.data.readers.times import described, timed, with_clock
+from hopstate.data.readers.times import describe_times, parse_time_column, join_date_and_clock
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
@@ -126,9 +126,11 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     notes: tuple[str, ...] = ()
     form = specs[roles.time].format if roles.time in specs and specs[roles.time].kind == "date" else ""
     if roles.time not in specs:
-        table, notes = with_clock(table, roles.time)
+        table, notes = join_date_and_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
-    table, t, unit, told = timed(table, roles.time, stream_fields.get("time_unit", ""), options.missing_time, form)
+    table, t, unit, told = parse_time_column(
+        table, roles.time, stream_fields.get("time_unit", ""), options.missing_time, form
+    )
     notes += told
     kinds = None
     if roles.kind is not None:
@@ -154,7 +156,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     left = text_column_notes(
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
     )
-    first = roles.roles_note(table, described(t, unit, dates), sets)
+    first = roles.roles_note(table, describe_times(t, unit, dates), sets)
     stream_fields = {
         "class_names": names,
         "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),

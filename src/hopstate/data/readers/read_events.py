@@ -26,7 +26,7 @@ from hopstate.data.readers.tables import (
     table_of_text,
 )
 from hopstate.data.readers.text import Text
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import parse_time_column
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
@@ -82,7 +82,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         u - 1,
         i - 1,
-        timed(table, "ts", "", "error")[1],
+        parse_time_column(table, "ts", "", "error")[1],
         labels=table.frame[label].to_numpy() if label else None,
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
@@ -125,7 +125,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         src,
         dst + len(users),
-        timed(table, "timestamp", "", "error")[1],
+        parse_time_column(table, "timestamp", "", "error")[1],
         labels=table.frame["state_label"].to_numpy(),
         edge_attr=table.frame.iloc[:, 4:].to_numpy(np.float32) if width > 4 else None,
         node_ids=Vocabulary(np.array(names)),
