@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, parse_times, format_time, format_times, zone_of
-from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
@@ -222,7 +222,7 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
         return np.array([int(name) for name in given.tolist()], np.int64)
     if given.dtype.kind == "b":
         raise DataError(f"{what}: the run's nodes are numbers; got true and false")
-    return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
+    return to_integer_ids(given, f"{what}: id", lambda row: f"row {row}")
 
 
 def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:

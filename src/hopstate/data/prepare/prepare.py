@@ -39,7 +39,7 @@ from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
-from hopstate.data.readers.ids import EXACT, MISSING, WHOLE, ZEROS
+from hopstate.data.readers.ids import EXACT, MISSING, INTEGER, LEADING_ZEROS
 from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
@@ -357,7 +357,7 @@ class _Job:
             if not ids.type().is_string():
                 asked[f"{side}_negative"] = ids.min()
                 continue
-            whole, zeros = ids.re_search(f"^{WHOLE}$"), ids.re_search(f"^{ZEROS}")
+            whole, zeros = ids.re_search(f"^{INTEGER}$"), ids.re_search(f"^{LEADING_ZEROS}")
             odd = ids.isin(MISSING) | ids.re_search("^[#%]")
             asked[f"{side}_whole"] = (whole & ~zeros).sum()
             asked[f"{side}_zeros"] = (whole & zeros).sum()
@@ -372,7 +372,7 @@ class _Job:
             raw_cells = rows[name]
             asked[f"{name}_missing"] = raw_cells.isnull().sum()
             if raw_cells.type().is_string():
-                for kind, form in (("integer", "^[+-]?[0-9]+$"), ("integral", f"^{WHOLE}$"), ("number", _NUMBER)):
+                for kind, form in (("integer", "^[+-]?[0-9]+$"), ("integral", f"^{INTEGER}$"), ("number", _NUMBER)):
                     asked[f"{name}_{kind}"] = (raw_cells.isnull() | raw_cells.re_search(form)).all()
         if "label" in rows.columns:
             is_text = rows.label.type().is_string()

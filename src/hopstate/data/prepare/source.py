@@ -22,7 +22,7 @@ from hopstate.data.dates import zone_of
 from hopstate.data.labels import split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
-from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
+from hopstate.data.readers.ids import MISSING, INTEGER, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
@@ -155,7 +155,7 @@ def _all_whole(table: Table, name: str) -> bool | None:
     raw_cells = table.frame[name].dropna()
     if is_numeric(raw_cells):
         return True
-    whole = raw_cells.astype(str).str.strip().str.fullmatch(WHOLE)
+    whole = raw_cells.astype(str).str.strip().str.fullmatch(INTEGER)
     return bool(whole.all()) if whole.all() or not whole.any() else None
 
 

@@ -20,7 +20,7 @@ from hopstate.data.readers.encode import (
     parse_column_specs,
     encode_features,
 )
-from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind
+from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
 from hopstate.data.readers.notes import isolated_nodes_note, date_hint, uninformative_columns, possible_time_note
 from hopstate.data.readers.roles import (
     SOURCES,
@@ -113,7 +113,7 @@ def read_edge_list(
     nodes = NodeTables.read(options, nan=nan, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
     if not nodes.are_rows:
-        src, dst = of_one_kind(src, dst)
+        src, dst = to_common_type(src, dst)
         for end, ids in zip(ends, (src, dst), strict=True):
             check_not_negative(table, end, ids)
     found = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in ends], table)
@@ -321,7 +321,7 @@ class NodeTables:
                 labels = np.arange(0 if self.labels is None else len(self.labels.y))
             _check_rows(labels, self.count, f"{self.files[1]}: ids")
             return PlacedNodes(columns, None, self.count, labels)
-        node_ids, labels, *columns = of_one_kind(self.ids, labels, *columns)
+        node_ids, labels, *columns = to_common_type(self.ids, labels, *columns)
         vocabulary = Vocabulary.of(*columns, *not_none(labels)) if node_ids is None else Vocabulary(node_ids)
         if not len(vocabulary):
             where = called[0] if table is None else table.path

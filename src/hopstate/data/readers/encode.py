@@ -16,7 +16,7 @@ import numpy as np
 from hopstate.data.dates import DATE_RANGE, UNITS
 from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
-from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
+from hopstate.data.readers.local import parse_formatted_numbers, check_dates, check_numbers, date_forms
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.times import times_of
 from hopstate.errors import ConfigError, DataError, nearest
@@ -201,7 +201,7 @@ def check_plain_numbers(table: Table, name: str, what: str) -> None:
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
     """Return a column of numbers as people write them; NaN if a cell is empty."""
     text = _written(table, name)
-    found = as_numbers(text, form)
+    found = parse_formatted_numbers(text, form)
     table.check(found.isna() & (text != ""), name, f"no number with a decimal {form}", "Correct it.")
     return found
 

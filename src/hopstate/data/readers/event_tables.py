@@ -17,8 +17,8 @@ from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import ColumnSpec, check_specs, parse_column_specs, encode_features
-from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
-from hopstate.data.readers.local import like_numbers
+from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
+from hopstate.data.readers.local import are_formatted_numbers
 from hopstate.data.readers.roles import (
     ONE,
     SOURCES,
@@ -275,7 +275,7 @@ def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ..
 
 
 def _with_separators(column: pd.Series) -> bool:
-    return bool(like_numbers(column.head(_LOOKED_AT).dropna().astype(str).str.strip()).any())
+    return bool(are_formatted_numbers(column.head(_LOOKED_AT).dropna().astype(str).str.strip()).any())
 
 
 def _event_features(
@@ -301,7 +301,7 @@ def _are_rows(src: Any, stream_fields: Mapping[str, Any]) -> bool:
 
 def _rows(src: Any, dst: Any, stream_fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
-    src, dst = of_one_kind(src, dst)
+    src, dst = to_common_type(src, dst)
     if _are_rows(src, stream_fields):
         return src, dst
     known = stream_fields.get("node_ids") or Vocabulary.of(src, dst)
@@ -326,7 +326,7 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node beside it", remedy)
     filled = values.where(~gone, sources)
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
-        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
+        to_integer_ids(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
         filled = filled.astype(np.int64)
     written = {}
     if table.written:

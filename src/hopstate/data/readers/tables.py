@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
-from hopstate.data.readers.ids import MISSING, ZEROS, ids_of
+from hopstate.data.readers.ids import MISSING, LEADING_ZEROS, ids_of
 from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
@@ -107,7 +107,7 @@ class Table:
         """Return a column, as it is written if a number of it has leading zeros."""
         values = self.worded(column)
         text = self.text(column) if values.dtype.kind in "iuf" else None
-        if text is None or not text.str.match(ZEROS).any():
+        if text is None or not text.str.match(LEADING_ZEROS).any():
             return values
         return text.replace("", None)
 
