@@ -96,7 +96,7 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
     return Graph.from_pyg(graphs[0], **{"source": address, "name": name, **fields})
 
 
-def pyg_graphs(address: str, most: int | None = None, **more: Any) -> tuple[list[Data], str]:
+def pyg_graphs(address: str, max_graphs: int | None = None, **more: Any) -> tuple[list[Data], str]:
     """Return the first graphs of a torch-geometric data set (`read_pyg_dataset` says its address), and its name."""
     from torch_geometric import datasets
 
@@ -115,7 +115,7 @@ def pyg_graphs(address: str, most: int | None = None, **more: Any) -> tuple[list
     guarded = _guarded(getattr(datasets, kind))
     try:
         with weights_only():
-            return list(islice(guarded(**arguments), most)), name.lower() or kind.lower()
+            return list(islice(guarded(**arguments), max_graphs)), name.lower() or kind.lower()
     except TypeError as error:
         raise FormatError(f"{address}: {error}; write pyg:Class:name?key=value&key=value") from None
     except pickle.UnpicklingError as error:

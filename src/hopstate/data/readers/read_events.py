@@ -64,7 +64,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.names)}")
     if not len(table.frame):
         raise DataError(f"{path} holds no events")
-    u, i, index = (_whole_column(table, name) for name in ("u", "i", "idx"))
+    u, i, index = (_integer_column(table, name) for name in ("u", "i", "idx"))
     table.check((u < 1) | (i < 1), "u" if u.min() < 1 else "i", "an id below 1", "DyGLib's ids start from 1.")
     largest = int(max(u.max(), i.max()))
     arrays = (path.with_name(f"{path.stem}{end}.npy") for end in ("", "_node"))
@@ -92,7 +92,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     )
 
 
-def _whole_column(table: Table, name: str) -> np.ndarray:
+def _integer_column(table: Table, name: str) -> np.ndarray:
     """Return a column of whole numbers as int64."""
     ids = table.ids(name)
     if ids.dtype.kind != "i":
@@ -119,8 +119,8 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
         table.check(table.frame[name].isna(), name, "a cell is empty", "Fill it in.")
     if width < 4 or not all(is_numeric(table.frame[name]) for name in table.names):
         raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
-    users, src = np.unique(_whole_column(table, "user_id"), return_inverse=True)
-    items, dst = np.unique(_whole_column(table, "item_id"), return_inverse=True)
+    users, src = np.unique(_integer_column(table, "user_id"), return_inverse=True)
+    items, dst = np.unique(_integer_column(table, "item_id"), return_inverse=True)
     names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
     return EventStream.from_arrays(
         src,
@@ -285,32 +285,32 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind == "tgb-zip":
         return read_tgb_zip(path, published=True, **options)
     if kind in ("dyglib", "jodie"):
-        options = _checked(options, f"{text} (read as {kind})", _FACTS)
+        options = _check_options(options, f"{text} (read as {kind})", _FACTS)
         return (read_dyglib if kind == "dyglib" else read_jodie)(path, published=True, **options)
     return _from_table(path, options, _parquet_facts(path, options.get("num_nodes")))
 
 
 def _from_table(source: Any, options: dict[str, Any], facts: dict[str, Any]) -> EventStream:
     where = str(source) if isinstance(source, Path) else "a table"
-    options = facts | _checked(options, where, (*_TABLE_OPTIONS, "x", "node_ids", *_FACTS))
+    options = facts | _check_options(options, where, (*_TABLE_OPTIONS, "x", "node_ids", *_FACTS))
     columns = {name: options.pop(name) for name in _TABLE_OPTIONS if name in options}
     return read_event_table(source, EventTableOptions(**columns), **options)
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
-    options = _checked(options, where, _FIELDS)
+    options = _check_options(options, where, _FIELDS)
     return stream.with_(**options) if options else stream
 
 
-def _checked(options: dict[str, Any], where: str, known: tuple[str, ...]) -> dict[str, Any]:
+def _check_options(options: dict[str, Any], where: str, allowed: tuple[str, ...]) -> dict[str, Any]:
     """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
-    asked = {key: value for key, value in options.items() if key in known or key not in _ANY_SOURCE}
-    if "missing" not in known and asked.get("missing") == "auto":
+    asked = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
+    if "missing" not in allowed and asked.get("missing") == "auto":
         asked.pop("missing")
     for name in asked:
-        if name not in known:
+        if name not in allowed:
             raise ConfigError(
-                f"{where} does not take the option {name!r}{nearest(name, known)}; it takes: {', '.join(known)}"
+                f"{where} does not take the option {name!r}{nearest(name, allowed)}; it takes: {', '.join(allowed)}"
             )
     return asked
 
@@ -343,7 +343,7 @@ def _detect(path: Path) -> str:
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
         known = tuple(name for name in _FIELDS if name not in ("src", "dst", "t"))
-        return EventStream.from_pyg(source, **_checked(options, "a TemporalData", known))
+        return EventStream.from_pyg(source, **_check_options(options, "a TemporalData", known))
     if is_frame(source) or isinstance(source, Mapping):
         return _from_table(source, options, {"name": "table", "source": "memory"})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")

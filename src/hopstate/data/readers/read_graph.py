@@ -303,7 +303,7 @@ def detect_format(path: Path) -> str:
         if (path / "graph.json").is_file():
             return "folder"
         check_finished(path)
-        raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {known_formats()}")
+        raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {describe_formats()}")
     magic = first_bytes(path)
     if not magic:
         raise FormatError(f"{path} is empty")
@@ -325,10 +325,10 @@ def detect_format(path: Path) -> str:
         if is_matrix_market(path):
             return "matrix-market"
         return "edges"
-    raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {known_formats()}")
+    raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {describe_formats()}")
 
 
-def known_formats() -> str:
+def describe_formats() -> str:
     """Return the known formats in one line for messages."""
     return "known: " + "; ".join(f"{name} ({what})" for name, what in FORMATS.items())
 
@@ -359,7 +359,7 @@ def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], 
 
 def _check_options(format: str, duplicates: str, self_loops: str, options: dict[str, Any]) -> None:
     if format not in ("auto", *FORMATS):
-        raise ConfigError(f"unknown format {format!r}{nearest(format, FORMATS)}; {known_formats()}")
+        raise ConfigError(f"unknown format {format!r}{nearest(format, FORMATS)}; {describe_formats()}")
     for name, value in (("duplicates", duplicates), ("self_loops", self_loops)):
         if value not in ("keep", "drop"):
             raise ConfigError(f"{name} is 'keep' or 'drop'; got {value!r}")
