@@ -548,7 +548,7 @@ def _frozen(array: Any, kind: type) -> np.ndarray | None:
 
 
 def _frozen_labels(y: Any) -> np.ndarray | None:
-    """Return integer labels as int64, others as `as_amounts` does; a column (N, 1) as (N,)."""
+    """Return integer labels as int64, others as `as_regression_targets` does; a column (N, 1) as (N,)."""
     if y is None:
         return None
     y = np.asarray(y)

@@ -274,7 +274,7 @@ ROUNDING = 1e-6  # of a column's standard deviation
 def as_regression_targets(y: np.ndarray) -> np.ndarray:
     """Return amounts (n,) or (n, T), NaN where unknown, as float32, or float64 where that would tell on a column.
 
-    >>> as_amounts(np.array([1.5, 2.25])).dtype, as_amounts(np.array([1.7e9, 1.7e9 + 60])).dtype
+    >>> as_regression_targets(np.array([1.5, 2.25])).dtype, as_regression_targets(np.array([1.7e9, 1.7e9 + 60])).dtype
     (dtype('float32'), dtype('float64'))
     """
     if y.dtype == np.float32:

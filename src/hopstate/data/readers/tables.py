@@ -63,15 +63,15 @@ class Table:
         row = int(self.origin(np.asarray(row)))
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
-    def column(self, not_none: str | None, aliases: Sequence[str], position: int | None, option: str) -> str | None:
-        """Return the name of a column: the one given, else one of the known names, else the one at a position."""
+    def column(self, name: str | None, aliases: Sequence[str], position: int | None, option: str) -> str | None:
+        """Return the column called name, else one of the aliases, else the one at a position."""
         names = self.names
-        if not_none is not None:
-            if not_none not in names:
-                hint = nearest(not_none, names)
-                raise DataError(f"{self.path} has no column {not_none!r} ({option}){hint}; it has: {', '.join(names)}")
-            return not_none
-        found = next((name for want in aliases for name in names if name.lower() == want), None)
+        if name is not None:
+            if name not in names:
+                hint = nearest(name, names)
+                raise DataError(f"{self.path} has no column {name!r} ({option}){hint}; it has: {', '.join(names)}")
+            return name
+        found = next((one for alias in aliases for one in names if one.lower() == alias), None)
         if found is not None or position is None:
             return found
         if position >= len(names):
