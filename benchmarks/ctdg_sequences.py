@@ -121,13 +121,13 @@ def lines(out: Path, rows: list[Row]) -> list[str]:
         val, test = (100 * np.array([accuracy(run, part) for run in done]) for part in ("val", "test"))
         seen = sorted(epochs_of(run) for run in done)
         read = "last" if row.read == -1 else str(row.read)
-        raw_cells = [row.variant, row.length, row.order, row.start, read, len(done), f"{seen[0]} to {seen[-1]}"]
-        raw_cells += [
+        cells = [row.variant, row.length, row.order, row.start, read, len(done), f"{seen[0]} to {seen[-1]}"]
+        cells += [
             f"{val.mean():.2f} ± {val.std():.2f}",
             f"{test.mean():.2f} ± {test.std():.2f}",
             f"{test.min():.2f}",
         ]
-        table.append(f"| {' | '.join(map(str, raw_cells))} |")
+        table.append(f"| {' | '.join(map(str, cells))} |")
     return table
 
 

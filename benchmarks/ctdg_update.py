@@ -69,9 +69,9 @@ def table(order: int, sizes: list[int]) -> list[tuple[float | None, ...]]:
         dense = step_seconds("dense", n, order, repeats=5 if n <= 512 else 1)
         sparse = step_seconds("sparse", n, order, repeats=5)
         seconds.append((listed, dense, sparse))
-        raw_cells = [f"{1e3 * v:10.2f}" if v is not None else f"{'-':>10}" for v in (listed, dense, sparse)]
+        cells = [f"{1e3 * v:10.2f}" if v is not None else f"{'-':>10}" for v in (listed, dense, sparse)]
         ratio = f"{listed / min(dense, sparse):14.1f}" if listed else f"{'-':>14}"
-        print(f"{n:6d} {' '.join(raw_cells)} {ratio}", flush=True)
+        print(f"{n:6d} {' '.join(cells)} {ratio}", flush=True)
     return seconds
 
 

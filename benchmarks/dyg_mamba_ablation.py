@@ -115,9 +115,9 @@ def lines(out: Path, names: list[str]) -> Iterator[str]:
             flat = {f"val_{k}": v for k, v in kept["val"].items()} | kept["test"]
             found.append([100 * flat[column] for column in COLUMNS])
         table = np.array(found)
-        raw_cells = [f"{m:.2f} ± {s:.2f}" if len(done) > 1 else f"{m:.2f}" for m, s in zip(table.mean(0), table.std(0))]
+        cells = [f"{m:.2f} ± {s:.2f}" if len(done) > 1 else f"{m:.2f}" for m, s in zip(table.mean(0), table.std(0))]
         epochs = "/".join(str(len(metrics(run))) for run in done)
-        yield f"| {name} | {len(done)} | {epochs} | {' | '.join(raw_cells)} |"
+        yield f"| {name} | {len(done)} | {epochs} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -93,10 +93,10 @@ def measured(name: str, length: int, args: argparse.Namespace) -> Found:
 
 def line(length: int, mamba: Found, former: Found) -> str:
     """Return a row of the table."""
-    raw_cells = " ".join("           -       -" if f is None else f"{f[0]:12.3f} {f[1]:7.2f}" for f in (mamba, former))
+    cells = " ".join("           -       -" if f is None else f"{f[0]:12.3f} {f[1]:7.2f}" for f in (mamba, former))
     if mamba is None or former is None:
-        return f"{length:>6} {raw_cells}"
-    return f"{length:>6} {raw_cells} {former[0] / mamba[0]:7.2f} {100 * (1 - mamba[1] / former[1]):9.0f} %"
+        return f"{length:>6} {cells}"
+    return f"{length:>6} {cells} {former[0] / mamba[0]:7.2f} {100 * (1 - mamba[1] / former[1]):9.0f} %"
 
 
 def draw(path: Path, lengths: list[int], table: list[list[Found]]) -> None:

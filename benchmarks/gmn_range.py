@@ -161,12 +161,12 @@ def show(kind: str, reaches: list[int], found: dict[str, list[dict[str, Any]]]) 
     head = f"| {kind} | " + " | ".join(map(str, reaches))
     bar = "|---" * (len(reaches) + 1)
     print(f"\n{head} |\n{bar}|")
-    for method, raw_cells in found.items():
-        print(f"| {method} | " + " | ".join(f"{c['test']:.0f}" for c in raw_cells) + " |")
+    for method, cells in found.items():
+        print(f"| {method} | " + " | ".join(f"{c['test']:.0f}" for c in cells) + " |")
     for name, unit in (("ms", "ms a step"), ("mib", "MiB")):
         print(f"\n{head.replace(kind, f'{kind}, {unit}')} | slope |\n{bar}|---|")
-        for method, raw_cells in found.items():
-            values = [c[name] for c in raw_cells]
+        for method, cells in found.items():
+            values = [c[name] for c in cells]
             print(f"| {method} | " + " | ".join(f"{v:.0f}" for v in values) + f" | {slope(reaches, values):.2f} |")
 
 

@@ -72,13 +72,13 @@ def main() -> None:
 
         board = read_graph(options.minesweeper)
     else:
-        raw_cells = np.arange(10_000).reshape(100, 100)
+        cells = np.arange(10_000).reshape(100, 100)
         shifts = (
-            (raw_cells[:, 1:], raw_cells[:, :-1]),
-            (raw_cells[1:], raw_cells[:-1]),
-            (raw_cells[1:, 1:], raw_cells[:-1, :-1]),
+            (cells[:, 1:], cells[:, :-1]),
+            (cells[1:], cells[:-1]),
+            (cells[1:, 1:], cells[:-1, :-1]),
         )
-        shifts += ((raw_cells[1:, :-1], raw_cells[:-1, 1:]),)
+        shifts += ((cells[1:, :-1], cells[:-1, 1:]),)
         board = Graph.from_edges(np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in shifts]), 10_000)
     measure(board, "minesweeper" if options.minesweeper else "grid", board.num_nodes)
     pairs = np.random.default_rng(0).integers(0, options.nodes, (options.edges // 2, 2))

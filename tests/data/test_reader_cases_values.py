@@ -96,9 +96,9 @@ def test_a_label_that_may_be_none_is_asked_about_whatever_its_column_is_called(t
 @pytest.mark.parametrize("times", ["1.58E+12 1.58E+12 1.58E+12", "1.58E+12 1583020799123 1583020800000", "1.58302e+12 "
                                    "1.58302e+12 1.58303e+12", "1.58E+09 1.58E+09 ", "1E+05 2E+05 x"])  # fmt: skip
 def test_times_that_lost_digits_are_refused(tmp_path, times):
-    raw_cells = times.split(" ")
-    raw_cells = ["" if cell == "x" else cell for cell in raw_cells]
-    rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(raw_cells))
+    cells = times.split(" ")
+    cells = ["" if cell == "x" else cell for cell in cells]
+    rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(cells))
     table = written(tmp_path, f"source,target,time\n{rows}")
     with pytest.raises(DataError, match=r"'time', row 0 \(line 2\)"):
         read_events(table, missing_time="drop")
@@ -154,9 +154,9 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("cells", NUMBERS)
-def test_numbers_with_separators_are_refused_by_name_or_read_as_said(tmp_path, raw_cells):
-    edges, (form, numbers) = written(tmp_path, EDGES), NUMBERS[raw_cells]
-    rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(raw_cells.split(";")))
+def test_numbers_with_separators_are_refused_by_name_or_read_as_said(tmp_path, cells):
+    edges, (form, numbers) = written(tmp_path, EDGES), NUMBERS[cells]
+    rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
     features = written(tmp_path, f"id;size;x\n{rows}", "features.csv")
     with pytest.raises(DataError, match=rf"'size'.*row 0 \(line 2\).*size=number:{form}"):
         read_graph(edges, features=features)
@@ -185,15 +185,15 @@ def test_numbers_with_separators_are_refused_among_edges(tmp_path):
         ("01/02/2026;03/04/2026;05/06/2026;05/06/2026", "%m/%d/%Y"),
     ],
 )
-def test_dates_of_a_country_are_asked_about_and_read_as_said(tmp_path, raw_cells, form):
+def test_dates_of_a_country_are_asked_about_and_read_as_said(tmp_path, cells, form):
     edges = written(tmp_path, EDGES)
-    rows = "".join(f"n{i},{cell},{i}\n" for i, cell in enumerate(5 * raw_cells.split(";")))
+    rows = "".join(f"n{i},{cell},{i}\n" for i, cell in enumerate(5 * cells.split(";")))
     features = written(tmp_path, f"id,when,x\n{rows}", "features.csv")
     with pytest.raises(DataError, match=rf"'when'.*row 0.*when=date:{form}"):
         read_graph(edges, features=features)
     found = read_graph(edges, features=features, columns=[f"when=date:{form}"], missing="mean")
     assert found.table is not None
-    first = datetime.strptime(raw_cells.split(";")[0], form).replace(tzinfo=UTC)
+    first = datetime.strptime(cells.split(";")[0], form).replace(tzinfo=UTC)
     assert found.table.values[0, 0] == first.timestamp()
 
 
@@ -205,13 +205,13 @@ def test_towns_with_thousands():
 
 def test_codes_and_names_with_points_are_texts(tmp_path):
     edges = written(tmp_path, EDGES)
-    for raw_cells in (
+    for cells in (
         "1.2.3;1.2.3;2.0.1;2.0.1",
         "a,b;c;a,b;c",
         "10.0.0.1;10.0.0.1;10.0.0.2;1.0.0.2",
         "5 kg;6 kg;5 kg;6 kg",
     ):
-        rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(raw_cells.split(";")))
+        rows = "".join(f"n{i};{cell};{i}\n" for i, cell in enumerate(cells.split(";")))
         found = read_graph(edges, features=written(tmp_path, f"id;code;x\n{rows}", "features.csv"))
         assert any("'code' holds texts" in note for note in found.notes)
 

@@ -19,7 +19,7 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     book = nbformat.read(path, as_version=4)
-    assert all(not cell.get("outputs") for cell in book.raw_cells), "keep notebooks without outputs"
+    assert all(not cell.get("outputs") for cell in book.cells), "keep notebooks without outputs"
     nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
@@ -28,7 +28,7 @@ def test_each_notebook_has_a_page_with_the_same_cells() -> None:
     assert len(NOTEBOOKS) == 4
     for path in NOTEBOOKS:
         page, at = path.with_suffix(".md").read_text(encoding="utf-8"), 0
-        for cell in nbformat.read(path, as_version=4).raw_cells:
+        for cell in nbformat.read(path, as_version=4).cells:
             shown = cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```"
             at = page.find(shown, at) + 1
             assert at > 0, f"{path.name}: make made"

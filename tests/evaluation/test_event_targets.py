@@ -37,8 +37,8 @@ def table(first: int, count: int) -> pd.DataFrame:
         "time": first + np.arange(count) * 2 // 3,
     }
     labels = (source[:, None] % np.array([2, 3]) == 0) ^ (rng.random((count, 2)) < 0.1)
-    raw_cells = np.where(rng.random((count, 2)) < 0.2, np.nan, labels)
-    return pd.DataFrame(found | dict(zip(NAMES, raw_cells.T, strict=True)) | {"price": 100 + 5.0 * source})
+    cells = np.where(rng.random((count, 2)) < 0.2, np.nan, labels)
+    return pd.DataFrame(found | dict(zip(NAMES, cells.T, strict=True)) | {"price": 100 + 5.0 * source})
 
 
 def fitted(name: str, frame: pd.DataFrame, out: Path, **more: Any) -> Run:
@@ -226,11 +226,11 @@ def test_labels_of_test_events_decide_nothing(name: str, runs: dict[str, Run], t
 def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
     frame = table(0, 160)
     words = [";".join(n for n in NAMES if row[n] == 1) for _, row in frame.iterrows()]
-    raw_cells = fitted(
+    cells = fitted(
         "ctdg-ssm-nodes", frame.drop(columns=list(NAMES)).assign(tags=words), tmp_path / "cells",
         **{"read.label_column": "tags", "read.label_cells": "all"},
     )  # fmt: skip
-    assert {"p_spam", "p_bot"} <= set(raw_cells.predict())
+    assert {"p_spam", "p_bot"} <= set(cells.predict())
     amounts = fitted(
         "ctdg-ssm-nodes", frame.assign(half=frame.price / 2), tmp_path / "amounts",
         **{"read.label_column": "price,half", "read.task": "regression"},

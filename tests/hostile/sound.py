@@ -105,7 +105,7 @@ def _wrong_set(graphs: Any) -> str:
 
 
 # ---- tables, cell by cell --------------------------------------------------------------------------------------
-def raw_cells(data: bytes, wanted: tuple[str, ...]) -> list[dict[str, str]] | str | None:
+def cells(data: bytes, wanted: tuple[str, ...]) -> list[dict[str, str]] | str | None:
     """Return the rows of a comma-separated table with a plain header, "refuse: why", or None where that is not it."""
     if data[:2] == b"\x1f\x8b":
         try:
@@ -135,7 +135,7 @@ def raw_cells(data: bytes, wanted: tuple[str, ...]) -> list[dict[str, str]] | st
 
 def same_events(data: bytes, stream: Any, wanted: tuple[str, ...] = ("src", "dst", "t")) -> str:
     """Return how a stream differs from the table of events that it was read from, or nothing."""
-    rows = raw_cells(data, wanted)
+    rows = cells(data, wanted)
     if rows is None or isinstance(rows, str):
         return rows or ""
     source, target, time = wanted
@@ -159,7 +159,7 @@ def same_events(data: bytes, stream: Any, wanted: tuple[str, ...] = ("src", "dst
 
 def same_edges(data: bytes, graph: Any) -> str:
     """Return how a directed graph differs from the table of edges that it was read from, or nothing."""
-    rows = raw_cells(data, ("source", "target"))
+    rows = cells(data, ("source", "target"))
     if rows is None or isinstance(rows, str):
         return rows or ""
     pairs = [(row["source"].strip(), row["target"].strip()) for row in rows]

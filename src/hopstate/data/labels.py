@@ -418,9 +418,9 @@ def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> 
     if unlabelled not in (None, "none"):
         text = text.where(text != unlabelled, "")
     cut = find_separator(text[text != ""].drop_duplicates())
-    raw_cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
+    cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
     binarizer = MultiLabelBinarizer()
-    y = binarizer.fit_transform(raw_cells).astype(np.float32)
+    y = binarizer.fit_transform(cells).astype(np.float32)
     names = tuple(map(str, binarizer.classes_))
     if not names:
         raise DataError(f"{table.path}: column {column!r} holds no label at all")

@@ -46,14 +46,14 @@ def write_prediction_table(keys: pd.DataFrame, column: str, predictions: Iterabl
         raise DataError(f"row {int(np.argmax(keys.duplicated()))} of the test table has the keys of one above it")
     lists = bool(rows) and np.ndim(rows[0]) == 1
     if lists:
-        raw_cells: Any = [json.dumps([int(one) for one in row]) for row in rows]
+        cells: Any = [json.dumps([int(one) for one in row]) for row in rows]
     else:
-        raw_cells = np.asarray(rows).reshape(-1)
-        bad = np.flatnonzero(~np.isfinite(raw_cells.astype(np.float64)))
+        cells = np.asarray(rows).reshape(-1)
+        bad = np.flatnonzero(~np.isfinite(cells.astype(np.float64)))
         if len(bad):
-            raise DataError(f"the prediction of row {bad[0]} is {raw_cells[bad[0]]}")
+            raise DataError(f"the prediction of row {bad[0]} is {cells[bad[0]]}")
     make_folder(Path(path).parent)
-    write_table(keys.assign(**{column: raw_cells}), Path(path), raw=True)
+    write_table(keys.assign(**{column: cells}), Path(path), raw=True)
     return Path(path)
 
 

@@ -43,8 +43,8 @@ def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
         else:
             compression: Any = "gzip" if name.endswith(".gz") else None
             separator = "\t" if name.endswith(".tsv") else ","
-            raw_cells = table if raw else without_formulas(table)
-            raw_cells.to_csv(part, sep=separator, index=False, compression=compression, lineterminator="\n")
+            cells = table if raw else without_formulas(table)
+            cells.to_csv(part, sep=separator, index=False, compression=compression, lineterminator="\n")
 
     replace_file(path, write)
 

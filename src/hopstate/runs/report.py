@@ -289,8 +289,8 @@ class Section:
         if not rows:
             return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
-        raw_cells = [[row[i] for i in filled] for row in rows]
-        marked = [{"cells": row, "mark": mark} for row, mark in zip(raw_cells, marks or [""] * len(rows), strict=True)]
+        cells = [[row[i] for i in filled] for row in rows]
+        marked = [{"cells": row, "mark": mark} for row, mark in zip(cells, marks or [""] * len(rows), strict=True)]
         names = [columns[i] for i in filled]
         self.blocks.append({"kind": "table", "caption": caption, "columns": names, "rows": marked})
 
@@ -532,11 +532,11 @@ def _published(lines: Sequence[Line]) -> Section:
         rows = []
         for one in (one for one in found if one.row.data == data):
             source = "" if one.published is None else one.published.source
-            raw_cells = one.raw_cells() | {
+            cells = one.cells() | {
                 "source": source,
                 "95% interval": _limits(one.metric, one.measured.interval()),
             }
-            rows.append([raw_cells[name] for name in columns])
+            rows.append([cells[name] for name in columns])
         section.table(f"Published against measured on {data}", columns, rows)
     return section
 

@@ -455,7 +455,7 @@ class Compared:
         how, p = compare(self.measured, self.published)
         return f"no test: {how}" if p is None else f"{how}, p = {p:.2g}"
 
-    def raw_cells(self) -> dict[str, str]:
+    def cells(self) -> dict[str, str]:
         row, published = self.row, self.published
         gpu = any(line.get("gpu") for line in row.lines)
         # the processor's time, which other work does not lengthen, but for a GPU
@@ -497,7 +497,7 @@ def show(lines: Sequence[Line]) -> None:
     found: list[dict[str, str]] = []
     notes: dict[str, int] = {}
     for one in compared(lines):
-        found.append(one.raw_cells())
+        found.append(one.cells())
         if one.row.altered:
             found[-1]["recipe"] = f"{one.row.recipe} [{notes.setdefault(one.row.label, len(notes) + 1)}]"
     console = screen()
@@ -505,11 +505,11 @@ def show(lines: Sequence[Line]) -> None:
         console.print("no results yet")
         return
     table = Table(title="test figures, mean ± standard deviation over runs; shares in percent")
-    columns = [name for name in found[0] if name != "data" and any(raw_cells[name] for raw_cells in found)]
+    columns = [name for name in found[0] if name != "data" and any(cells[name] for cells in found)]
     for name in columns:
         table.add_column(name, no_wrap=name == "measured", overflow="fold")
-    for raw_cells in found:
-        table.add_row(*(Text(raw_cells[name]) for name in columns))
+    for cells in found:
+        table.add_row(*(Text(cells[name]) for name in columns))
     console.print(table)
     for note, place in notes.items():
         console.print(Text(f"[{place}] {note}"), soft_wrap=True)
@@ -517,12 +517,12 @@ def show(lines: Sequence[Line]) -> None:
 
 def markdown(lines: Sequence[Line]) -> str:
     """Return the table of unaltered runs, by data set, as Markdown."""
-    found = [one.raw_cells() for one in compared([line for line in lines if not line["altered"]])]
+    found = [one.cells() for one in compared([line for line in lines if not line["altered"]])]
     if not found:
         return "No runs yet."
     marks = ["---"] * 3 + ["---:"] * 3 + ["---"] + ["---:"] * 2
-    found.sort(key=lambda raw_cells: raw_cells["data"])
-    out = [f"| {' | '.join(raw_cells)} |" for raw_cells in (found[0], marks, *(one.values() for one in found))]
+    found.sort(key=lambda cells: cells["data"])
+    out = [f"| {' | '.join(cells)} |" for cells in (found[0], marks, *(one.values() for one in found))]
     hardware = sorted({f"{line['gpu'] or line['processor']}, {line['threads']} thread(s)" for line in lines})
     versions = sorted({line["version"] for line in lines})
     out += ["", f"hopstate {', '.join(versions)}; {'; '.join(hardware)}. Time is the processor's, loading included."]

@@ -35,7 +35,7 @@ KINDS = [
     (st.lists(st.integers(0, 99).map(decimal.Decimal), min_size=1, max_size=12), pa.decimal128(5, 2)),
     (st.lists(st.dates(), min_size=1, max_size=12), pa.date32()),
 ]  # fmt: skip
-columns = st.sampled_from(KINDS).flatmap(lambda kind: kind[0].map(lambda raw_cells: pa.array(raw_cells, kind[1])))
+columns = st.sampled_from(KINDS).flatmap(lambda kind: kind[0].map(lambda cells: pa.array(cells, kind[1])))
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -71,8 +71,8 @@ def test_texts_of_whole_numbers_stay_texts(tmp_path):
         ([2**63, 2**64 - 1, None, None, 2**63 + 5, 4], pa.uint64()),
     ],
 )
-def test_numbers_that_no_id_is_stand_aside(tmp_path, raw_cells, kind):
-    table = pa.table({"source": pa.array(raw_cells, kind), "target": np.arange(6), "time": np.arange(6)})
+def test_numbers_that_no_id_is_stand_aside(tmp_path, cells, kind):
+    table = pa.table({"source": pa.array(cells, kind), "target": np.arange(6), "time": np.arange(6)})
     pq.write_table(table, tmp_path / "e.parquet")
     with pytest.raises(DataError):
         read_events(tmp_path / "e.parquet")
@@ -91,19 +91,19 @@ def test_negative_numbers_are_refused_by_both_doors(tmp_path, text, ending):
 
 
 def test_types_that_are_no_ids_are_named(tmp_path):
-    for raw_cells in (pa.array([1, 2], pa.timestamp("us")), pa.array([b"a", b"b"]), pa.array([1, 2], pa.duration("s"))):
-        pq.write_table(pa.table({"source": raw_cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
+    for cells in (pa.array([1, 2], pa.timestamp("us")), pa.array([b"a", b"b"]), pa.array([1, 2], pa.duration("s"))):
+        pq.write_table(pa.table({"source": cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
         with pytest.raises(DataError, match="source"):
             prepare(tmp_path / "e.parquet", tmp_path / "s")
-    raw_cells = [decimal.Decimal(1), decimal.Decimal("2.50")]
-    pq.write_table(pa.table({"source": raw_cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
+    cells = [decimal.Decimal(1), decimal.Decimal("2.50")]
+    pq.write_table(pa.table({"source": cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
     with pytest.raises(DataError, match="source"):
         read_events(tmp_path / "e.parquet")
     assert prepare(tmp_path / "e.parquet", tmp_path / "s").bad == 1
-    raw_cells = [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
-    pq.write_table(pa.table({"source": raw_cells, "target": [2, 1], "time": [1, 2]}), tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "s")
-    for place in ("s", "e.parquet"):
+    cells = [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
+    pq.write_table(pa.table({"source": cells, "target": [2, 1], "time": [1, 2]}), tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "whole")
+    for place in ("whole", "e.parquet"):
         assert read_events(tmp_path / place).node_ids.ids.tolist() == [1, 2]
 
 

@@ -120,7 +120,7 @@ def test_bad_rows_stand_aside_with_their_lines(tmp_path):
     assert (done.events, done.bad) == (3, 5)
     rows = pd.read_csv(done.bad_rows)
     assert rows.line.tolist() == [3, 4, 5, 6, 8]
-    assert not any(raw_cells.startswith("=") for raw_cells in rows.raw_cells)
+    assert not any(cells.startswith("=") for cells in rows.cells)
     np.testing.assert_array_equal(read_events(tmp_path / "s").t, [1, 2, 3])
 
 

@@ -28,9 +28,9 @@ def test_words_for_the_present_moment_are_no_times(tmp_path: Path, word: str) ->
 
 
 @pytest.mark.parametrize("cells", ["\ufeffb,c,2", "b,c\ufeff,2", "b,c,\ufeff2"])
-def test_a_byte_order_mark_in_the_middle_names_its_line(tmp_path: Path, raw_cells: str) -> None:
+def test_a_byte_order_mark_in_the_middle_names_its_line(tmp_path: Path, cells: str) -> None:
     path = tmp_path / "e.csv"
-    path.write_text(f"\ufeffsrc,dst,t\na,b,1\n{raw_cells}\n", encoding="utf-8")
+    path.write_text(f"\ufeffsrc,dst,t\na,b,1\n{cells}\n", encoding="utf-8")
     packed = tmp_path / "e.csv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     for read in (read_events, read_graph, lambda path: prepare(path, tmp_path / "store")):
@@ -70,8 +70,8 @@ def test_texts_that_unpack_to_gigabytes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cells", [pa.array([1, 2], pa.duration("s")), pa.array([1, 2], pa.time64("ns")), [b"a", b"b"]])
-def test_columns_that_hold_no_times_are_named(tmp_path: Path, raw_cells: object) -> None:
-    pq.write_table(pa.table({"src": ["a", "b"], "dst": ["b", "c"], "t": raw_cells}), tmp_path / "e.parquet")
+def test_columns_that_hold_no_times_are_named(tmp_path: Path, cells: object) -> None:
+    pq.write_table(pa.table({"src": ["a", "b"], "dst": ["b", "c"], "t": cells}), tmp_path / "e.parquet")
     for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
         with pytest.raises(FormatError, match=r"e\.parquet.*'t'"):
             read(tmp_path / "e.parquet")

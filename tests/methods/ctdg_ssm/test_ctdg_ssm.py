@@ -66,7 +66,7 @@ def test_layers_follow_algorithm_3() -> None:
     after = m.update(state, second)
     x = m._encode(second)[None]
     step = m._transition(second)
-    for layer, cell in enumerate(m.raw_cells):
+    for layer, cell in enumerate(m.cells):
         H = cell.update(state.memory[layer, second.nodes][None], x, step)
         assert torch.allclose(after.memory[layer, second.nodes], H[0], atol=F64_TIGHT)
         x = x + F.gelu(H)

@@ -146,15 +146,15 @@ def test_packed_graphs_do_not_see_each_other(change):
 
 
 def rook() -> nx.Graph:
-    raw_cells = list(product(range(4), range(4)))
-    joined = [(a, b) for a in raw_cells for b in raw_cells if a < b and (a[0] == b[0]) != (a[1] == b[1])]
+    cells = list(product(range(4), range(4)))
+    joined = [(a, b) for a in cells for b in cells if a < b and (a[0] == b[0]) != (a[1] == b[1])]
     return nx.convert_node_labels_to_integers(nx.Graph(joined), ordering="sorted")
 
 
 def shrikhande() -> nx.Graph:
     steps = [(0, 1), (1, 0), (1, 1), (0, 3), (3, 0), (3, 3)]
-    raw_cells = product(range(4), range(4))
-    joined = [(c, ((c[0] + s) % 4, (c[1] + t) % 4)) for c in raw_cells for s, t in steps]
+    cells = product(range(4), range(4))
+    joined = [(c, ((c[0] + s) % 4, (c[1] + t) % 4)) for c in cells for s, t in steps]
     return nx.convert_node_labels_to_integers(nx.Graph(joined), ordering="sorted")
 
 

@@ -84,7 +84,7 @@ def test_a_window_of_all_batches_is_back_propagation_through_the_epoch(tmp_path:
 
 
 def test_truncation_cuts_gradients_and_not_scores_and_every_window_trains_the_memory(tmp_path: Path) -> None:
-    losses, raw_cells = {}, {}
+    losses, cells = {}, {}
     for length in (1, 3, 1000):
         t = task(tmp_path, tbptt_window=length)
         total, sizes = 0.0, 0
@@ -94,11 +94,11 @@ def test_truncation_cuts_gradients_and_not_scores_and_every_window_trains_the_me
             size = sum(len(step["labels"]) for step in batch["steps"])
             total, sizes = total + float(loss.detach()) * size, sizes + size
         losses[length] = total / sizes
-        raw_cells[length] = t.model.raw_cells[0].input.weight.grad
-        assert raw_cells[length].abs().sum() > 0
+        cells[length] = t.model.cells[0].input.weight.grad
+        assert cells[length].abs().sum() > 0
     assert losses[1] == pytest.approx(losses[1000], rel=F32)
     assert losses[3] == pytest.approx(losses[1000], rel=F32)
-    assert not torch.allclose(raw_cells[3], raw_cells[1000])
+    assert not torch.allclose(cells[3], cells[1000])
 
 
 def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:

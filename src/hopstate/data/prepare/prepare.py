@@ -369,11 +369,11 @@ class _Job:
             same = [feature.cast("float32").cast("float64") == feature for feature in features]
             asked["exact"] = functools.reduce(operator.and_, same).all()
         for name in {"t", "label"} & set(rows.columns):
-            raw_cells = rows[name]
-            asked[f"{name}_missing"] = raw_cells.isnull().sum()
-            if raw_cells.type().is_string():
+            cells = rows[name]
+            asked[f"{name}_missing"] = cells.isnull().sum()
+            if cells.type().is_string():
                 for kind, form in (("integer", "^[+-]?[0-9]+$"), ("integral", f"^{INTEGER}$"), ("number", _NUMBER)):
-                    asked[f"{name}_{kind}"] = (raw_cells.isnull() | raw_cells.re_search(form)).all()
+                    asked[f"{name}_{kind}"] = (cells.isnull() | cells.re_search(form)).all()
         if "label" in rows.columns:
             is_text = rows.label.type().is_string()
             asked["label_minus"] = (rows.label.re_search("^-1(?:[.]0*)?$") if is_text else rows.label == -1).sum()

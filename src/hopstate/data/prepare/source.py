@@ -78,8 +78,8 @@ class File:
         count = 0
         with reading(self.path, "a table"):
             if self.text is not None:
-                for raw_cells, rows in self.text.batches(uneven, columns, max(1 << 16, 8 * size)):
-                    yield table_of_text(self.text, raw_cells, self.keys, rows=rows), rows
+                for cells, rows in self.text.batches(uneven, columns, max(1 << 16, 8 * size)):
+                    yield table_of_text(self.text, cells, self.keys, rows=rows), rows
                 return
             for batch in read_batches(self.path, columns, size):
                 yield table_of_arrow(batch, self.path), np.arange(count, count + len(batch))
@@ -152,10 +152,10 @@ def _types(table: Table) -> dict[str, str]:
 
 def _all_whole(table: Table, name: str) -> bool | None:
     """Return whether all ids of a sample are whole numbers; None if some are."""
-    raw_cells = table.frame[name].dropna()
-    if is_numeric(raw_cells):
+    cells = table.frame[name].dropna()
+    if is_numeric(cells):
         return True
-    whole = raw_cells.astype(str).str.strip().str.fullmatch(INTEGER)
+    whole = cells.astype(str).str.strip().str.fullmatch(INTEGER)
     return bool(whole.all()) if whole.all() or not whole.any() else None
 
 
@@ -242,8 +242,8 @@ def _report(bad: Any, file: File, rows: list[tuple[int, str, str]], facts: dict[
 
 
 def _cells(table: Table, row: int) -> str:
-    raw_cells = [table.written[name][row].as_py() for name in table.written] if table.written else table.frame.iloc[row]
-    return ",".join("" if pd.isna(cell) else str(cell) for cell in raw_cells)
+    cells = [table.written[name][row].as_py() for name in table.written] if table.written else table.frame.iloc[row]
+    return ",".join("" if pd.isna(cell) else str(cell) for cell in cells)
 
 
 def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) -> tuple[pa.Table, dict[int, str]]:
@@ -292,7 +292,7 @@ def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
         zone = zone_of(values[good])
         facts["zones"] = sorted({*facts["zones"], *([zone] if good.any() else [])})
     elif table.written or not is_numeric(values):
-        return pa.array(as_text(values), pa.string()) if table.raw_cells(name) is None else table.raw_cells(name)
+        return pa.array(as_text(values), pa.string()) if table.cells(name) is None else table.cells(name)
     return found.t
 
 
@@ -300,8 +300,8 @@ def _labels(table: Table, name: str, facts: dict[str, Any]) -> Any:
     """Return labels: numbers of a typed column, else texts, null where there is none."""
     values = table.frame[name]
     if table.written:
-        raw_cells = table.raw_cells(name)
-        return pc.if_else(pc.is_in(raw_cells, pa.array(MISSING)), pa.scalar(None, pa.string()), raw_cells)
+        cells = table.cells(name)
+        return pc.if_else(pc.is_in(cells, pa.array(MISSING)), pa.scalar(None, pa.string()), cells)
     if values.dtype == bool:
         return values.to_numpy(np.int64)
     if is_numeric(values) and values.dtype.kind in "iuf":

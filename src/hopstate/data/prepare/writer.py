@@ -166,8 +166,8 @@ class Labels:
     classes: tuple[str, ...] | None = None  # in the order of their numbers; None if labels are numbers
     names: tuple[str, ...] | None = None  # classes, unless they are true and false
 
-    def of(self, raw_cells: pa.Array) -> np.ndarray:
+    def of(self, cells: pa.Array) -> np.ndarray:
         """Return a batch of labels; -1 is unknown."""
         if self.classes is not None:
-            raw_cells = pc.index_in(raw_cells if self.names else pc.utf8_lower(raw_cells), pa.array(self.classes))
-        return pc.fill_null(raw_cells, -1).to_numpy(zero_copy_only=False).astype(self.dtype)
+            cells = pc.index_in(cells if self.names else pc.utf8_lower(cells), pa.array(self.classes))
+        return pc.fill_null(cells, -1).to_numpy(zero_copy_only=False).astype(self.dtype)

@@ -41,15 +41,15 @@ def ids_of(table: Table, column: str) -> Any:
     numeric = values.dtype.kind in "iuf"
     if values.dtype.kind in "mM":
         raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, which are no ids; write texts")
-    raw_cells = table.raw_cells(column)
-    if raw_cells is None:
+    cells = table.cells(column)
+    if cells is None:
         if not numeric:
             return _texts(table, column, pa.array(as_text(values), pa.large_string()))
-    elif table.text_ids or not numeric or pc.any(pc.match_substring_regex(raw_cells, f"^{LEADING_ZEROS}")).as_py():
-        return _texts(table, column, raw_cells)
+    elif table.text_ids or not numeric or pc.any(pc.match_substring_regex(cells, f"^{LEADING_ZEROS}")).as_py():
+        return _texts(table, column, cells)
     elif values.dtype.kind == "f":
         remedy = "Write ids in full (a spreadsheet: format the column as text), or as strings."
-        cut = pc.match_substring(raw_cells, "e", ignore_case=True)
+        cut = pc.match_substring(cells, "e", ignore_case=True)
         table.check(cut, column, "an id with an exponent, by which long ids lose digits", remedy)
     kind = float if values.dtype.kind == "f" else np.uint64 if values.max() > np.iinfo(np.int64).max else np.int64
     numbers = values.to_numpy(kind, na_value=0)

@@ -88,14 +88,14 @@ class Table:
         ids = ids_of(self, column)
         return ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False).astype(TEXT)
 
-    def raw_cells(self, column: str) -> Any:
+    def cells(self, column: str) -> Any:
         """Return a column as it is written, as strings of pyarrow; None if the table is not text."""
         return self.written.get(column)
 
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None if the table is not text."""
-        raw_cells = self.raw_cells(column)
-        return None if raw_cells is None else raw_cells.to_pandas()
+        cells = self.cells(column)
+        return None if cells is None else cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
         """Return a column in which words for a missing value, such as NA, are texts; what is empty stays missing."""
@@ -223,15 +223,15 @@ def _check_name(path: Path, magic: bytes) -> None:
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
     text, keys = read_layout(path, id_columns, num_ids, header)
-    raw_cells, notes = text.read()
-    return table_of_text(text, raw_cells, keys, text.notes + notes)
+    cells, notes = text.read()
+    return table_of_text(text, cells, keys, text.notes + notes)
 
 
 def table_of_text(
-    text: Text, raw_cells: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
+    text: Text, cells: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
 ) -> Table:
     """Return the table of cells of a text file; only an empty cell is missing in columns of keys."""
-    written = {name: raw_cells.column(name) for name in raw_cells.column_names}
+    written = {name: cells.column(name) for name in cells.column_names}
     names = [name for name in written if name]  # without a row number that pandas wrote
     frame = _frame({name: infer_types(written[name], [""] if name in keys else MISSING) for name in names})
     return Table(frame, text.path, text.first_line, rows, written, notes=notes, separator=text.separator)
@@ -365,12 +365,12 @@ def _check_no_matrix(table: Table) -> None:
     frame, rows = table.frame, len(table.frame)
     corner = next(iter(table.written), None) == ""  # such a column of names is not in the frame
     in_front = not corner and len(table.names) == rows + 1 and rows > 1
-    raw_cells = frame.iloc[:, 1:] if in_front else frame
-    if raw_cells.shape[1] != rows or not all(kind.kind in "iufb" for kind in raw_cells.dtypes if hasattr(kind, "kind")):
+    cells = frame.iloc[:, 1:] if in_front else frame
+    if cells.shape[1] != rows or not all(kind.kind in "iufb" for kind in cells.dtypes if hasattr(kind, "kind")):
         return
     front = table.text("") if corner else frame.iloc[:, 0] if in_front else None
-    named = rows > 1 and front is not None and _same(front, [str(name) for name in raw_cells.columns])
-    values = raw_cells.to_numpy(np.float64, na_value=np.nan)
+    named = rows > 1 and front is not None and _same(front, [str(name) for name in cells.columns])
+    values = cells.to_numpy(np.float64, na_value=np.nan)
     if in_front and not named:
         return
     if not named and (rows < 4 or not (np.isin(values, (0, 1)).all() or np.array_equal(values, values.T))):
@@ -477,18 +477,18 @@ def _normalize_frame(frame: Any, what: str) -> pd.DataFrame:
 def _normalize_column(column: pd.Series, name: str, what: str) -> Any:
     """Return a column of a table in memory as a column of a Parquet file is read; an empty text is a missing value."""
     try:
-        raw_cells = pa.array(column, from_pandas=True)
+        cells = pa.array(column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if column.dtype != object or any(isinstance(cell, bytes | list | dict | set | complex) for cell in column):
             raise DataError(
                 f"{what}: column {name!r} holds {column.dtype} ({error}); a table has one text, number or date in each "
                 "cell"
             ) from None
-        raw_cells = pa.array(column.map(str, na_action="ignore"), pa.string(), from_pandas=True)
-    if types.is_string(raw_cells.type) or types.is_large_string(raw_cells.type):
-        raw_cells = pc.if_else(pc.equal(raw_cells, ""), pa.scalar(None, raw_cells.type), raw_cells)
+        cells = pa.array(column.map(str, na_action="ignore"), pa.string(), from_pandas=True)
+    if types.is_string(cells.type) or types.is_large_string(cells.type):
+        cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
     return _column_of_arrow(
-        pa.chunked_array([raw_cells] if isinstance(raw_cells, pa.Array) else raw_cells.chunks), name, what
+        pa.chunked_array([cells] if isinstance(cells, pa.Array) else cells.chunks), name, what
     )
 
 

@@ -96,12 +96,12 @@ class Text:
                 for batch in csv.open_csv(
                     io.BufferedReader(_SingleSpacedFile(file), 1 << 18) if spaces else file, read, parse, convert
                 ):
-                    raw_cells = [_trim(column) for column in batch.columns]
+                    cells = [_trim(column) for column in batch.columns]
                     rows = np.arange(count, count + len(batch))
                     left_out = np.array([row for row, _ in uneven], np.int64)
                     rows += np.searchsorted(left_out - np.arange(len(left_out)), rows, side="right")
                     yield (
-                        pa.table(raw_cells, names=["" if name[0] == "\0" else name for name in batch.column_names]),
+                        pa.table(cells, names=["" if name[0] == "\0" else name for name in batch.column_names]),
                         rows,
                     )
                     count += len(batch)
@@ -114,9 +114,9 @@ class Text:
         uneven: list[tuple[int, str]] = []
         parts = list(self.batches(uneven))
         schema = pa.schema([(name, pa.string()) for name in self.names])
-        raw_cells = pa.concat_tables([part for part, _ in parts]) if parts else schema.empty_table()
+        cells = pa.concat_tables([part for part, _ in parts]) if parts else schema.empty_table()
         if not uneven:
-            return raw_cells, ()
+            return cells, ()
         width = len(self.names)
         rows = [(row, _split_line(text, self.separator)) for row, text in uneven]
         for row, own in rows:
@@ -130,7 +130,7 @@ class Text:
             f"{len(short):,} of {len(numbers):,} rows have fewer cells than there are columns, the first is row "
             f"{min(short, default=0)}; their last cells are empty"
         )
-        return pa.concat_tables([raw_cells, filled]).take(np.argsort(numbers)), (note,) if short else ()
+        return pa.concat_tables([cells, filled]).take(np.argsort(numbers)), (note,) if short else ()
 
 
 class _SingleSpacedFile(io.RawIOBase):
@@ -290,9 +290,9 @@ def _header(
 
 def _is_numbered(first: Sequence[str]) -> bool:
     """Return whether a line is 0,1,...,n-1, or the same behind an empty cell: a table without names from pandas."""
-    raw_cells = [cell.strip() for cell in first]
-    raw_cells = raw_cells[1:] if not raw_cells[0] else raw_cells
-    return len(first) > 1 and raw_cells == [str(place) for place in range(len(raw_cells))]
+    cells = [cell.strip() for cell in first]
+    cells = cells[1:] if not cells[0] else cells
+    return len(first) > 1 and cells == [str(place) for place in range(len(cells))]
 
 
 def _names(path: Path, rows: list[list[str]], header: bool, num_ids: int, id_columns: Sequence[str]) -> list[str]:
@@ -331,7 +331,7 @@ def _ambiguous_header_note(first: Sequence[str], header: bool, num_ids: int) -> 
 
 
 # ---- checks --------------------------------------------------------------------------------------------------
-def _check_end(path: Path, separator: str, raw_cells: int) -> None:
+def _check_end(path: Path, separator: str, cells: int) -> None:
     """Raise FormatError if a file that is not packed stops within a row; only the last line break may be missing."""
     with open_regular(path) as file:
         magic = file.read(4)
@@ -341,9 +341,9 @@ def _check_end(path: Path, separator: str, raw_cells: int) -> None:
     if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
         return
     found = len(_split_line(last.decode("utf-8", "replace"), separator))
-    if found < raw_cells:
+    if found < cells:
         raise FormatError(
-            f"{path} stops within its last line: {found} of {raw_cells} cells, and no end of line; it was cut off, or is "
+            f"{path} stops within its last line: {found} of {cells} cells, and no end of line; it was cut off, or is "
             "still being written. Fetch it again, or remove that line"
         )
 

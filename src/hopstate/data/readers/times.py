@@ -71,7 +71,7 @@ def parse_time_column(
             f"{int(unusable.sum()):,} with one that cannot be used (--read.missing_time drop)"
         )
         kept = np.flatnonzero(~bad)
-        written = {name: raw_cells.take(kept) for name, raw_cells in table.written.items()}
+        written = {name: cells.take(kept) for name, cells in table.written.items()}
         frame = table.frame.iloc[kept].reset_index(drop=True)
         table = replace(table, frame=frame, rows=table.origin(kept), written=written)
     t = found.t[~bad]

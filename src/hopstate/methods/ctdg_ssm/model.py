@@ -240,7 +240,7 @@ class CTDGSSM(MemoryModel):
             raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
         self.gap_in = _gap_encoding(c, learn=False)
         self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
-        self.raw_cells = nn.ModuleList(
+        self.cells = nn.ModuleList(
             HippoCell(
                 c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm, norm=c.norm
             )
@@ -290,9 +290,9 @@ class CTDGSSM(MemoryModel):
     def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
         transition = self._transition(batch)
         x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
-        before = state.memory[:, state.place(batch.nodes)].view(len(self.raw_cells), *x.shape)
+        before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
         memory = []
-        for cell, H in zip(self.raw_cells, before, strict=True):
+        for cell, H in zip(self.cells, before, strict=True):
             memory.append(cell(H, x, transition))
             x = x + F.gelu(memory[-1]) if self.config.residual else F.gelu(memory[-1])
         return torch.stack(memory).flatten(1, 2), x.flatten(0, 1)

@@ -300,9 +300,9 @@ def backward(
         g = tl.zeros((BLOCK, WIDE), tl.float32)
         if HAS_DFINAL:
             g = tl.load(dfinal + base + slot, mask=both, other=0.0).to(tl.float32)
-        raw_cells = (length + CELL - 1) // CELL
-        for order in range(raw_cells):
-            k = (raw_cells - 1 - order) * CELL
+        cells = (length + CELL - 1) // CELL
+        for order in range(cells):
+            k = (cells - 1 - order) * CELL
             first = start + k
             if REVERSE:
                 first = end - 1 - k

@@ -111,10 +111,10 @@ class Target:
             known = y >= 0
             return F.cross_entropy(out[known], y[known], classes) if known.any() else 0 * out.sum()
         known = ~y.isnan()
-        raw_cells = self._cells(out, torch.where(known, y, 0)) * known
+        cells = self._cells(out, torch.where(known, y, 0)) * known
         if weight is None:
-            return raw_cells.sum() / known.sum().clamp(min=1)
-        return (raw_cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
+            return cells.sum() / known.sum().clamp(min=1)
+        return (cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
 
     def class_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean cross-entropy of classes, weighted by the target's weights of classes; of others their loss.
