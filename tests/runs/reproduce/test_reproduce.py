@@ -203,10 +203,7 @@ def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -
     page.write_text(f"# A\n\nbefore\n\n{BEGIN}\nold\n{END}\n\nafter\n")
     assert main(["reproduce", "--table", str(page), "--results", str(file)]) == 0
     once = page.read_text()
-    rows = {
-        cells[1]: cells
-        for cells in (line.strip("| ").split(" | ") for line in once.splitlines() if " | " in line)
-    }
+    rows = {cells[1]: cells for cells in (line.strip("| ").split(" | ") for line in once.splitlines() if " | " in line)}
     assert rows["gcn/minesweeper"][2:6] == ["ROC AUC", "89.75 ± 0.52", "91.33 ± 1.53", "3"]
     assert rows["edgebank/uci"][2:6] == ["AP", "76.20", "76.20", "1"]
     assert rows["edgebank/uci"][-2:] == ["2.0 s", "400 MB"]

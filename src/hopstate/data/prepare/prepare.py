@@ -83,12 +83,12 @@ def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
 
 BAD_ROWS = "bad_rows.csv"
 _MARKERS = {"events": EVENTS_FILE, "edges": GRAPH_FILE}  # written last
-_LEAST = 512 << 20  # bytes of memory
-_OWN = 256 << 20  # bytes of this process without its engine
+_MIN_MEMORY = 512 << 20  # bytes of memory
+_PROCESS_MEMORY = 256 << 20  # bytes of this process without its engine
 _WORK_VERSION = 4
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_CLASSES = 10_000  # most texts of a column of labels
-_HOLE = 100  # times later than every earlier file: no file that follows them
+_MAX_CLASSES = 10_000  # most texts of a column of labels
+_UNIT_GAP_RATIO = 100  # times later than every earlier file: no file that follows them
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def prepare(
         BusyError: another process prepares it.
     """
     budget = parse_bytes(memory)
-    if budget < _LEAST:
+    if budget < _MIN_MEMORY:
         raise ConfigError(f"--memory {memory} is too little; prepare needs at least 512MiB")
     check_engine(engine)
     if kind not in _MARKERS:
@@ -161,16 +161,16 @@ def prepare(
     name = stem_of(paths[0] if len(paths) == 1 else Path(source))
     rows = batch_rows or min(1 << 19, max(1 << 14, budget >> 12))
     try:
-        with locked(out, "a store"), _nothing_half(out):
+        with locked(out, "a store"), _rollback_on_error(out):
             job = _Job(
                 out, kind, files, columns, read, {"name": name, "source": str(source)}, say or (lambda text: None)
             )
             if not exists(job.marker):
                 job.stage(rows)
-                with open_engine(engine, job.work, budget - _OWN, threads) as opened:
+                with open_engine(engine, job.work, budget - _PROCESS_MEMORY, threads) as opened:
                     job.finish(opened, nodes)
             shutil.rmtree(job.work, ignore_errors=True)
-            return _prepared(out, kind)
+            return _finished_store(out, kind)
     except OSError as error:
         if isinstance(error, StorageError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -233,8 +233,8 @@ class _Job:
         if not some:
             raise self._no_rows(facts)
         staged = engine.read([self._path(n, "parquet") for n, fact in enumerate(facts) if fact["count"]])
-        found = self._found(engine, staged)
-        whole = self._whole(found, staged)
+        found = self._aggregate(engine, staged)
+        whole = self._ids_are_integers(found, staged)
         text = not all(whole)
         rows = with_keys(staged, whole, text, engine.number)
         table = self._nodes(engine, rows, text)
@@ -274,7 +274,7 @@ class _Job:
             rows = rows.mutate(t=engine.number(rows.t) if time.dtype.kind == "i" else rows.t.cast("float64"))
         if labels is not None and labels.classes is None and rows.label.type().is_string():
             rows = rows.mutate(label=rows.label.cast("float64" if labels.dtype.kind == "f" else "int64"))
-        count, numbered = self._own_ids(table)
+        count, numbered = self._count_ids(table)
         if not numbered:
             writer.node_ids(table)
             rows = with_nodes(rows, engine.read([table]))
@@ -294,7 +294,7 @@ class _Job:
     def _graph(self, engine: Engine, rows: Any, table: Path, writer: Any, edges: int, nodes: Any) -> Fact:
         notes: list[str] = []
         if nodes is None:
-            count, numbered = self._own_ids(table)
+            count, numbered = self._count_ids(table)
             own: Fact = {"class_names": None}
             if not numbered:
                 writer.node_ids(table)
@@ -320,7 +320,7 @@ class _Job:
         own["tables"] = own.get("tables", {}) | self._edge_tables()
         return own | {"num_nodes": count, "notes": notes}
 
-    def _own_ids(self, table: Path) -> tuple[int, bool]:
+    def _count_ids(self, table: Path) -> tuple[int, bool]:
         """Return the number of nodes, and whether their ids are 0, 1, 2, ..."""
         with pq.ParquetFile(table) as file:
             count = file.metadata.num_rows
@@ -349,7 +349,7 @@ class _Job:
         why = "" if first is None else "; the first, {0} line {1} ({3:.80}): {2}".format(*first)
         return DataError(f"{self.files[0].path}: no row has {what}{why}")
 
-    def _found(self, engine: Engine, rows: Any) -> Fact:
+    def _aggregate(self, engine: Engine, rows: Any) -> Fact:
         """Return what the staged rows hold together, found by one query."""
         asked: dict[str, Any] = {}
         for side in ("src", "dst"):
@@ -385,7 +385,7 @@ class _Job:
         found: Fact = next(iter(engine.batches(rows.aggregate(**asked)))).to_pylist()[0]
         return found | {f"{name}_type": str(rows[name].type()) for name in rows.columns}
 
-    def _whole(self, found: Fact, rows: Any) -> tuple[bool, bool]:
+    def _ids_are_integers(self, found: Fact, rows: Any) -> tuple[bool, bool]:
         """Return whether the ids of each end are whole numbers; those of a text are if all of them are."""
         path, whole = self.files[0].path, []
         for side in ("src", "dst"):
@@ -446,11 +446,11 @@ class _Job:
                 return Labels(np.dtype(np.int64))
             plain = np.dtype(facts[0]["label_type"] or (np.int64 if integer else np.float64))
             return Labels(np.dtype(np.int64) if absent else plain)
-        words = rows.filter(rows.label.notnull()).label.value_counts(name="count").limit(_CLASSES + 1)
+        words = rows.filter(rows.label.notnull()).label.value_counts(name="count").limit(_MAX_CLASSES + 1)
         counts = {row["label"]: row["count"] for batch in engine.batches(words) for row in batch.to_pylist()}
-        if len(counts) > _CLASSES:
+        if len(counts) > _MAX_CLASSES:
             raise DataError(
-                f"{where} has over {_CLASSES:,} different texts, which are no classes; --read.label_column ''"
+                f"{where} has over {_MAX_CLASSES:,} different texts, which are no classes; --read.label_column ''"
             )
         if {word.lower() for word in counts} <= {"true", "false"}:
             return Labels(np.dtype(np.int64), ("false", "true"))
@@ -480,7 +480,7 @@ def _check_units(facts: Sequence[Fact]) -> None:
         low, high = some[:at], some[at:]
         ends = low[-1]["most"], min(fact["least"] for fact in high)
         units = [calendar_unit(min(f["least"] for f in part), max(f["most"] for f in part)) for part in (low, high)]
-        if ends[0] > 0 and ends[1] >= _HOLE * ends[0] and all(units) and units[0] != units[1]:
+        if ends[0] > 0 and ends[1] >= _UNIT_GAP_RATIO * ends[0] and all(units) and units[0] != units[1]:
             raise DataError(
                 f"times of {high[0]['path']} look like {units[1]} since 1970 and those of {low[-1]['path']} like "
                 f"{units[0]}; write all files in one unit, or give it if they are (--read.time_unit s)"
@@ -509,7 +509,7 @@ def _check_out(out: Path, kind: str) -> None:
 
 
 @contextlib.contextmanager
-def _nothing_half(out: Path) -> Iterator[None]:
+def _rollback_on_error(out: Path) -> Iterator[None]:
     """Remove what was written if the source cannot become a store: other files or options begin anew."""
     whole = any(exists(out / marker) for marker in _MARKERS.values())
     try:
@@ -523,7 +523,7 @@ def _nothing_half(out: Path) -> Iterator[None]:
         raise
 
 
-def _prepared(out: Path, kind: str) -> Prepared:
+def _finished_store(out: Path, kind: str) -> Prepared:
     """Return what a finished store has; raise FormatError if it is damaged or of another version."""
     meta = read_meta(out, _MARKERS[kind])
     try:

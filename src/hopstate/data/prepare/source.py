@@ -125,11 +125,11 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
         raise DataError(f"{paths[0]} has no {'edges' if edges else 'events'}")
     columns = (_edge_columns if edges else _event_columns)(samples[0][1], read)
     for sample in samples[1:]:
-        _check_alike(samples[0], sample, columns)
+        _check_same_schema(samples[0], sample, columns)
     return [file for file, _ in samples], columns
 
 
-def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
+def _check_same_schema(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
     """Raise DataError if a file cannot follow the first one in one table."""
     (one, one_table), (two, two_table) = first, other
     if (one.text is None) != (two.text is None):
@@ -140,7 +140,7 @@ def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: 
         names = [name for name in {**kinds[0], **kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]
         raise DataError(f"{two.path} has other columns than {one.path}: {', '.join(names) or 'another order'}")
     for name in (columns.source, columns.target):
-        if {_all_whole(one_table, name), _all_whole(two_table, name)} == {True, False}:
+        if {_ids_are_integers(one_table, name), _ids_are_integers(two_table, name)} == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
     if columns.time and holds_dates(one_table, columns.time) != holds_dates(two_table, columns.time):
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
@@ -150,7 +150,7 @@ def _types(table: Table) -> dict[str, str]:
     return {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
 
 
-def _all_whole(table: Table, name: str) -> bool | None:
+def _ids_are_integers(table: Table, name: str) -> bool | None:
     """Return whether all ids of a sample are whole numbers; None if some are."""
     cells = table.frame[name].dropna()
     if is_numeric(cells):
@@ -210,7 +210,7 @@ def stage(file: File, columns: Columns, start: int, out: Path, size: int, say: C
             for table, rows in file.tables(columns.names, size, uneven):
                 with reading(file.path, "a table"):
                     good, lines = _batch(table, columns, facts, start)
-                reported = [(file.line(int(rows[at])), why, _cells(table, at)) for at, why in lines.items()]
+                reported = [(file.line(int(rows[at])), why, _row_text(table, at)) for at, why in lines.items()]
                 reported += _uneven(file, uneven[told:])
                 told = len(uneven)
                 _report(bad, file, sorted(reported), facts)
@@ -241,7 +241,7 @@ def _report(bad: Any, file: File, rows: list[tuple[int, str, str]], facts: dict[
     facts["bad"] += len(rows)
 
 
-def _cells(table: Table, row: int) -> str:
+def _row_text(table: Table, row: int) -> str:
     cells = [table.written[name][row].as_py() for name in table.written] if table.written else table.frame.iloc[row]
     return ",".join("" if pd.isna(cell) else str(cell) for cell in cells)
 

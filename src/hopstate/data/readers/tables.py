@@ -487,9 +487,7 @@ def _normalize_column(column: pd.Series, name: str, what: str) -> Any:
         cells = pa.array(column.map(str, na_action="ignore"), pa.string(), from_pandas=True)
     if types.is_string(cells.type) or types.is_large_string(cells.type):
         cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
-    return _column_of_arrow(
-        pa.chunked_array([cells] if isinstance(cells, pa.Array) else cells.chunks), name, what
-    )
+    return _column_of_arrow(pa.chunked_array([cells] if isinstance(cells, pa.Array) else cells.chunks), name, what)
 
 
 def node_ids(table: Table, column: str, named: str | None) -> tuple[Any, tuple[str, ...]]:
