@@ -9,7 +9,7 @@ import pytest
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.data.preprocessing import MOST
+from hopstate.data.preprocessing import MAX_CATEGORIES
 from hopstate.data.readers.encode import parse_column_specs, encode_features, column_specs_of_run
 from hopstate.data.readers.tables import Table
 from hopstate.data.store import load_events, save_events
@@ -30,7 +30,7 @@ def run_columns(made, rows=None):
 def quiet(made, columns):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return made.in_order_of(columns, "later")
+        return made.align_to(columns, "later")
 
 
 # ---- a row alone and among others --------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_all_rows_unknown_is_said_with_what_the_run_knows():
     columns = run_columns(table(venue=["KDD", "ICML"] * 10))
     later = table(parse_column_specs(column_specs_of_run(columns)), venue=["kdd", "icml"])
     with pytest.warns(HopstateWarning, match="venue"):
-        later.in_order_of(columns, "later")
+        later.align_to(columns, "later")
 
 
 # ---- held-out rows -----------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_held_out_rows_decide_nothing(head):
         found.append((columns, quiet(made, columns)[rows].tobytes()))
     assert len(set(found)) == 1
     count = sum(name.startswith("category ") for name in found[0][0])
-    assert count == {40: 2 if head[0] == "KDD" else 0, 600: MOST}[len(head)]
+    assert count == {40: 2 if head[0] == "KDD" else 0, 600: MAX_CATEGORIES}[len(head)]
 
 
 def test_a_column_that_training_rows_do_not_repeat_is_left_out_in_its_place():

@@ -14,7 +14,7 @@ from hopstate.data.dates import NANOSECONDS, UNITS, plot_times, format_duration,
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import CATEGORY, DATE, FAR_APART, OTHER, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import CATEGORY, DATE, WARN_SCALE_RATIO, OTHER, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.validate import default_names
 from hopstate.io.output import draw_figure, format_number_ticks
@@ -335,7 +335,7 @@ def _feature_doubts(
     if constant.any():
         yield f"{int(constant.sum())} of {len(low)} {name} features never change"
     ratio, large, small = scale_ratio(array if table is None else table.values)
-    if ratio > FAR_APART:
+    if ratio > WARN_SCALE_RATIO:
         names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (large, small)]
         what = (
             "fit does not scale them by default (--read.scale standard)"

@@ -14,7 +14,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import WARN_SCALE_RATIO, OTHER, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
@@ -105,7 +105,7 @@ def _fit(
     values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: ReadOptions | EventReadOptions
 ) -> FeatureScaler:
     columns = None if table is None else table.columns_of(rows)
-    ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
+    ordered = values if table is None or columns is None else table.align_to(columns, "", warn_new=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(
             "there are missing values among the features; say how to fill them: --read.missing mean or median"
@@ -119,7 +119,7 @@ def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
     if values is None or asked != "auto" or not values.size:
         return
     ratio, large, small = scale_ratio(values)
-    if ratio > FAR_APART:
+    if ratio > WARN_SCALE_RATIO:
         warnings.warn(
             f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are left as they are; "
             f"--read.scale standard standardises them",
@@ -257,7 +257,7 @@ def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
-    return [FeatureScaler.from_json(scaler).told(*what[name]) for name, scaler in kept.items()]
+    return [FeatureScaler.from_json(scaler).describe(*what[name]) for name, scaler in kept.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
@@ -273,7 +273,7 @@ def _applied(
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
         left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell, left=left))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=tell, skipped=left))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hopstate.data.dates import DATE_RANGE, UNITS
-from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
+from hopstate.data.preprocessing import DATE, MAX_CATEGORIES, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
 from hopstate.data.readers.local import parse_formatted_numbers, check_dates, check_numbers, date_forms
 from hopstate.data.readers.tables import Table, is_numeric
@@ -231,7 +231,7 @@ def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
     told = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
     empty = len(column.codes) - some
     told += f", {empty:,} rows without one" if empty else ""
-    if len(rows) > MOST:
+    if len(rows) > MAX_CATEGORIES:
         rarer = some - sum(rows[one] for one in order)
-        told += f"; {len(rows) - MOST:,} rarer ones, {rarer:,} rows, are one more"
+        told += f"; {len(rows) - MAX_CATEGORIES:,} rarer ones, {rarer:,} rows, are one more"
     return told
