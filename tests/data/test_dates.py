@@ -9,7 +9,7 @@ from matplotlib.dates import AutoDateLocator
 from matplotlib.figure import Figure
 
 import hopstate
-from hopstate.data.dates import plot_times, format_duration, format_times, zone_of
+from hopstate.data.dates import format_duration, format_times, plot_times, zone_of
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.summary import _plot_activity, summarize
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.events import EventStream, is_prefix, as_slice
+from hopstate.data.events import EventStream, as_slice, is_prefix
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
-from hopstate.io.scratch import scratch_folder_of, release_pages, mapped_array
+from hopstate.io.scratch import mapped_array, release_pages, scratch_folder_of
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
 from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint

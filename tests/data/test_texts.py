@@ -10,7 +10,7 @@ import pytest
 import hopstate
 from hopstate.data.graph import Graph
 from hopstate.data.preprocessing import MAX_CATEGORIES
-from hopstate.data.readers.encode import parse_column_specs, encode_features, column_specs_of_run
+from hopstate.data.readers.encode import column_specs_of_run, encode_features, parse_column_specs
 from hopstate.data.readers.tables import Table
 from hopstate.data.store import load_events, save_events
 from hopstate.errors import DataError, HopstateWarning

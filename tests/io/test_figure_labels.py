@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from hopstate.data import summary as summary_plots
 from hopstate.data.events import EventStream
-from hopstate.io.output import label_points, format_number_ticks
+from hopstate.io.output import format_number_ticks, label_points
 from hopstate.runs.explain import Explanation
 
 

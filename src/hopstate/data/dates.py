@@ -69,7 +69,7 @@ def validate_times(t: np.ndarray, where: str) -> np.ndarray:
 
 
 def _check_range(t: np.ndarray, where: str) -> np.ndarray:
-    """Return times; raise a DataError where no clock goes on from one."""
+    """Return times; raise DataError if one is out of range."""
     beyond = out_of_range(t)
     if beyond.any():
         row = int(np.argmax(beyond))
@@ -78,21 +78,21 @@ def _check_range(t: np.ndarray, where: str) -> np.ndarray:
 
 
 def out_of_range(t: np.ndarray) -> np.ndarray:
-    """Return which times no clock counts: the first and the last of int64, and floats from 2^63 on."""
+    """Return which times are out of range: the limits of int64, and floats from 2^63 on."""
     if t.dtype.kind == "f":
         return np.abs(t) >= 2.0**63
     return (t >= np.iinfo(np.int64).max) | (t == np.iinfo(np.int64).min)
 
 
 def out_of_range_reason(t: np.ndarray) -> str:
-    """Return how messages say what is wrong with the times that `out_of_range` marks."""
+    """Return the error text for times that are `out_of_range`."""
     if t.dtype.kind == "f":
         return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
     return "is the first or last that 64 bits hold, or beyond; give the event its own time"
 
 
 def zone_of(values: pd.Series) -> str:
-    """Return what zone the dates of a column are in, as `EventStream.dates` has it; "" where it holds numbers."""
+    """Return the zone of a column's dates in the form of `EventStream.dates`; "" if it holds numbers."""
     import pandas as pd
 
     if values.dtype.kind in "iufb" or str(values.dtype).startswith(("Int", "UInt", "Float")):
@@ -149,7 +149,7 @@ def _normalize_zone(zone: str) -> str:
 def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list[float | int]:
     """Return times as numbers in a stream's unit; a date without a zone is read in the zone of the stream's own dates.
 
-    Where the stream's own times name no one zone, such a date is taken as UTC, and a warning says so.
+    If the stream's times have no single zone, such a date is read as UTC, with a warning.
 
     Args:
         values: numbers, numbers as text (whole ones stay exact), dates (`datetime`, `pandas.Timestamp`,
@@ -231,7 +231,7 @@ def as_utc_times(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
 
 
 def warn_assumed_utc(dates: str, what: str) -> None:
-    """Warn that dates without a zone are taken as UTC, unless a stream's own dates are in one zone or name none."""
+    """Warn that dates without a zone are read as UTC, unless the stream has one zone or none."""
     if dates in ("", "UTC"):
         warn(
             f"{what}: a date without a time zone is taken as UTC, as the times of the run's data are in no one zone; "
@@ -241,7 +241,7 @@ def warn_assumed_utc(dates: str, what: str) -> None:
 
 
 def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
-    """Return (Q,) times as ISO dates in their zone, or as the numbers that they are where they came as numbers.
+    """Format (Q,) times as ISO dates in their zone; times of streams without dates stay numbers.
 
     Args:
         t: (Q,) times, or one.
@@ -260,12 +260,12 @@ def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
 
 
 def format_time(t: Any, unit: str, dates: str) -> str:
-    """Return one time, as `format_times` does, for messages."""
+    """Format one time for messages, as `format_times` does."""
     return str(format_times(t, unit, dates))
 
 
 def plot_times(t: Any, unit: str, dates: str) -> Any:
-    """Return (Q,) times as a chart has them: datetime64 by the clock of their zone, or numbers; as `format_times`."""
+    """Return (Q,) times for a plot: local datetime64 if the stream has dates, otherwise numbers."""
     numbers = np.asarray(t)
     if not _are_dates(numbers, unit, dates):
         return t
@@ -303,7 +303,7 @@ def _zone(dates: str) -> str:
 
 
 def _zone_suffixes(offsets: np.ndarray, dates: str) -> np.ndarray:
-    """Return (Q,) what stands behind a date: nothing, Z or an offset."""
+    """Return (Q,) the suffixes of ISO dates: empty, Z or an offset."""
     if dates == NAIVE:
         return np.full(len(offsets), "", object)
     if dates in ("Z", "UTC"):
@@ -314,7 +314,7 @@ def _zone_suffixes(offsets: np.ndarray, dates: str) -> np.ndarray:
 
 
 def format_duration(span: Any, unit: str) -> str:
-    """Return a length of time in words where its unit is known, else the number and the unit.
+    """Format a duration in words if its unit is known, otherwise as a number and its unit.
 
     >>> format_duration(7_532_879, "s"), format_duration(90, "ms"), format_duration(12, "")
     ('87 days', '0.09 seconds', '12')
@@ -366,7 +366,7 @@ class Clock:
 
     @classmethod
     def of_gaps(cls, gaps: np.ndarray, time_unit: str = "") -> Clock:
-        """Return the clock whose unit is the median of gaps (Q,) that are not 0; 1 where there is none."""
+        """Return the clock with the median nonzero gap of gaps (Q,) as its unit, or 1 if there is none."""
         gaps = gaps[gaps > 0]
         middle = (len(gaps) - 1) // 2  # of an even number the lower one: a gap of the stream, never rounded
         return cls(unit=float(np.partition(gaps, middle)[middle]) if len(gaps) else 1.0, time_unit=time_unit)

@@ -1,4 +1,4 @@
-"""The event stream: who met whom, when, and with which features; immutable and sorted by time.
+"""The event stream: timestamped edges with features, immutable and sorted by time.
 
 An event's id is its position in the stream. Arrays are numpy and may be memory-mapped; slices are views.
 """
@@ -413,7 +413,7 @@ def edge_ends(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int
 
 
 def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """Return the same for events of groups (E,): the k-th deletion of a group ends its k-th edge."""
+    """Return `edge_ends` of events in groups (E,): the k-th deletion of a group ends its k-th edge."""
     deletes = kind == DELETE
     at = np.flatnonzero(kind != GONE)
     _, group = np.unique(group[at], return_inverse=True)
@@ -432,7 +432,7 @@ def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
 def expand_node_deletions(
     stream: EventStream, earlier: tuple[np.ndarray, np.ndarray] | None = None, seen: np.ndarray | None = None
 ) -> EventStream:
-    """Return a stream with a deletion of each active edge of a node in place of the node's; itself if there is none.
+    """Replace each node deletion by deletions of the node's active edges.
 
     Args:
         stream: the events.
@@ -475,7 +475,7 @@ def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> N
 
 
 def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (E',) events whose ends the expanded ones have, and (E',) the events at whose places they are."""
+    """Return (E',) events that give the endpoints of expanded events, and (E',) their positions in the stream."""
     E, gone = len(src), np.flatnonzero(kind == GONE)
     leaves = np.minimum(*(_next(src[gone], gone, ends, E) for ends in (src, dst)))
     pair = src * num_nodes + dst
@@ -520,7 +520,7 @@ def _events_at(
 
 
 def as_slice(rows: np.ndarray) -> np.ndarray | slice:
-    """Return rising rows (P,) as a slice where they follow each other.
+    """Return ascending rows (P,) as a slice if they are consecutive.
 
     >>> as_slice(np.array([3, 4, 5])), as_slice(np.array([3, 5]))
     (slice(3, 6, None), array([3, 5]))
@@ -530,12 +530,12 @@ def as_slice(rows: np.ndarray) -> np.ndarray | slice:
 
 
 def is_prefix(rows: np.ndarray) -> bool:
-    """Return whether rising rows (P,) are the first P of a stream: look-ups at their times see nothing else."""
+    """Return whether ascending rows (P,) are the first P events, so that queries see only them."""
     return len(rows) > 0 and rows[0] == 0 and rows[-1] == len(rows) - 1
 
 
 def canonical_tie_order(stream: EventStream) -> EventStream:
-    """Return a stream whose events of one time stand by source, then destination, features and label.
+    """Sort events with equal timestamps by source, destination, features and label.
 
     Rows of nodes stand for their ids in sorted order, as reading a table makes them. A stream with deletions stays as
     it is: of an edge that is added and deleted at one time, the order tells which came first.
@@ -562,7 +562,7 @@ def canonical_tie_order(stream: EventStream) -> EventStream:
 
 
 def _refined(order: np.ndarray, equal: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> np.ndarray:
-    """Return an order (E,) whose runs of equal columns are sorted by keys, the last key first."""
+    """Sort runs of equal columns in an order (E,) by keys, the last key first."""
     same = np.ones(max(len(order) - 1, 0), bool)
     for column in equal:
         same &= column[order[1:]] == column[order[:-1]]

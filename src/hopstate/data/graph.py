@@ -18,8 +18,8 @@ from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import edge_notes
 from hopstate.data.validate import (
     SPLITS,
-    as_regression_targets,
     as_float32,
+    as_regression_targets,
     check_graph,
     check_ids,
     check_labels,

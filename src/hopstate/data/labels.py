@@ -1,4 +1,4 @@
-"""What is predicted, as users write it: classes, several yes-or-no labels, or numbers (regression targets).
+"""Labels as users write them: classes, multiple 0/1 labels (multilabel) or regression targets.
 
 Labels of nodes, edges, events and graphs are arrays of one of three kinds: (n,) int64 classes, -1 where unknown;
 (n, T) floats of 0 and 1, NaN where unknown (multilabel); (n,) or (n, T) floats, NaN where unknown (regression).
@@ -21,11 +21,11 @@ from hopstate.data.readers.tables import (
     IDS,
     Table,
     as_frame,
-    not_none,
     is_array,
     is_frame,
     is_numeric,
     node_ids,
+    not_none,
     plain_array,
     read_npy,
     read_table,
@@ -176,7 +176,7 @@ def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -
 
 
 def _check_texts_recur(table: Table, column: str) -> None:
-    """Raise DataError if the texts of a column that nobody named hardly ever recur."""
+    """Raise DataError if texts of a column chosen by default rarely recur."""
     values = table.frame[column].dropna()
     if not is_numeric(values) and len(values) >= 2 * MAX_CLASS_CODES and values.nunique() > 0.5 * len(values):
         raise DataError(
@@ -234,7 +234,7 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
 
 
 def _parse_values(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> tuple[pd.Series, np.ndarray]:
-    """Return values, as numbers if all known ones are, and which (n,) are missing."""
+    """Return values, converted to numbers if possible, and a mask (n,) of missing ones."""
     if values.dtype == bool:
         values = values.astype(np.int64)
     missing = values.isna().to_numpy(bool) | is_unlabelled(values, unlabelled)
@@ -264,7 +264,7 @@ def encode_classes(
 
 
 def check_words(values: pd.Series, where: str, place: Place) -> None:
-    """Raise DataError if a label is a word for nothing, as R and pandas write it."""
+    """Raise DataError if a label is a marker of missing values, as R and pandas write them."""
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
@@ -286,7 +286,7 @@ def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
 
 
 def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
-    """Return where values equal the one that means "no label"."""
+    """Return which values equal the marker of a missing label."""
     if unlabelled in (None, "none", AS_STORED):
         return np.zeros(len(values), bool)
     if not is_numeric(values):
@@ -300,7 +300,7 @@ def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
 def _are_regression_targets(
     numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, options: LabelOptions
 ) -> bool:
-    """Return whether numbers (n,) are amounts, not classes."""
+    """Return whether numbers (n,) are regression targets, not classes."""
     infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
     if len(infinite):
         raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is no label")
@@ -329,7 +329,7 @@ def _are_regression_targets(
 
 
 def check_minus_one(numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
-    """Raise DataError if -1 is among whole numbers other than 1, and nobody said whether it is a label."""
+    """Raise DataError if -1 may be a class or a missing label and `unlabelled` is not set."""
     minus = labeled & (numbers == -1)
     if minus.any() and unlabelled is None and not np.isin(numbers[labeled], (-1, 1)).all():
         raise DataError(
@@ -339,7 +339,7 @@ def check_minus_one(numbers: np.ndarray, labeled: np.ndarray, where: str, place:
 
 
 def looks_like_regression(numbers: np.ndarray) -> bool:
-    """Return whether whole numbers look like rounded amounts or counts rather than numbered classes.
+    """Return whether integers look like regression targets rather than classes.
 
     Up to 10 different ones never do. Beyond, these do: fewer than five rows a value; values that fill an interval
     other than 0..C-1 or 1..C; values whose neighbours are about as frequent as themselves.
@@ -433,7 +433,7 @@ def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> 
 
 
 def find_separator(different: pd.Series) -> str | None:
-    """Return what separates several labels in some of the different texts, or None."""
+    """Return the separator of multiple labels in distinct texts, or None."""
     for cut in (";", "|", ","):
         split = [[part.strip() for part in text.split(cut)] for text in different]
         several = [parts for parts in split if len(parts) > 1 and all(parts)]

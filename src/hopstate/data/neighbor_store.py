@@ -19,7 +19,7 @@ import numpy as np
 
 from hopstate.data.events import as_slice
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.io.scratch import scratch_folder_of, release_pages, mapped_array
+from hopstate.io.scratch import mapped_array, release_pages, scratch_folder_of
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.ops.rows import ranges
 
@@ -109,7 +109,7 @@ class Histories(ABC):
 
     @abstractmethod
     def _of(self, *nodes: np.ndarray) -> NeighborStore:
-        """Return the store with the histories of nodes (q,), to be read at once."""
+        """Return the store with the histories of nodes (q,), ready for queries."""
 
     @abstractmethod
     def event_times(self) -> EventTimes:
@@ -176,7 +176,7 @@ class Histories(ABC):
     def last_meeting(
         self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return when each pair last met strictly before its time, and whether it ever did.
+        """Return the time of each pair's last event strictly before its query time, and whether there is one.
 
         Costs one scan of the less busy end's history.
 
@@ -186,7 +186,7 @@ class Histories(ABC):
             directed: count only events from src to dst.
 
         Returns:
-            (Q,) times, 0 where they never met; (Q,) bool.
+            (Q,) times, 0 if there is none; (Q,) bool.
         """
         from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
@@ -198,7 +198,7 @@ class Histories(ABC):
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: how often each pair met strictly before its time; directed as in `last_meeting`."""
+        """Return (Q,) int64: the number of events of each pair strictly before its query time; directed as in `last_meeting`."""
         from hopstate.ops.neighbors.kernels import count_meetings_kernel
 
         store = self._of(src, dst)
@@ -421,7 +421,7 @@ class NeighborStore(Histories):
     def _fill(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
         """Fill the arena; a mapped one from its start to its end, since entries in order of time are all over it.
 
-        Then the events are read once for each stretch of nodes whose entries fit in memory together.
+        Then the events are read once for each range of nodes that fits in memory.
         """
         from hopstate.ops.neighbors.kernels import fill_some
 

@@ -1,9 +1,8 @@
-"""How columns of features become numbers: scaled, filled and one-hot encoded as training rows say.
+"""Feature preprocessing fitted to training rows: scaling, imputation and one-hot encoding.
 
-N rows, F columns; n of the rows are for training. What is fitted reads these n rows alone; what is applied looks at one
-row at a time, so that a row comes out the same alone and among others. A column of texts becomes a column of 0 and 1
-for each frequent text, "category venue=ICML", and one for all others, "other venue"; a column of dates becomes "date
-when".
+Shapes: N rows, F columns, n training rows. Fitting reads only the training rows. Applying works row by row, so results
+do not depend on other rows. A text column becomes one 0/1 column per frequent text, such as "category venue=ICML", and
+one for all others, "other venue". A date column becomes "date when".
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ class FeatureTable:
 
     @property
     def has_missing(self) -> bool:
-        """Whether any entry is no finite number."""
+        """Whether any entry is NaN or infinite."""
         return not all(np.isfinite(block).all() for _, block in row_blocks(self.values))
 
     def plain(self) -> np.ndarray:
@@ -180,7 +179,7 @@ class FeatureTable:
         return FeatureTable(tuple(self.columns[at] for at in kept), self.values[:, kept], texts)
 
     def columns_of(self, rows: np.ndarray) -> tuple[str, ...]:
-        """Return the columns that a model learns from training rows (n,), which alone decide about categories."""
+        """Return the feature columns of a model; categories are fitted to training rows (n,)."""
         rest, found = self.numbers(), list[str]()
         for place in range(len(rest) + 1):
             for text in self.texts:
@@ -192,7 +191,7 @@ class FeatureTable:
     def align_to(
         self, columns: tuple[str, ...], what: str, *, warn_new: bool = True, skipped: Sequence[str] = ()
     ) -> np.ndarray:
-        """Return (N, F) values with the columns of a run, by name; texts that the run does not know are "other".
+        """Return (N, F) values in the column order of a run; unseen texts count as "other".
 
         Args:
             columns: (F,) of the run.
@@ -251,7 +250,7 @@ class FeatureTable:
 def _check_names(
     plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, text_columns: set[str]
 ) -> None:
-    """Raise DataError if columns of a run are absent, or others exist that it does not know."""
+    """Raise DataError if columns of a run are missing, or unknown columns exist."""
     own = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
     absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]
@@ -270,7 +269,7 @@ def _check_names(
 # ---- scales and fillings ------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FeatureScaler:
-    """How each column is filled where empty, moved and divided, fitted to training rows by scikit-learn.
+    """Imputation and scaling of each column, fitted to training rows by scikit-learn.
 
     A value v becomes (v - shift) / scale, 0 if scale is 0.
     """
@@ -341,7 +340,7 @@ class FeatureScaler:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> FeatureScaler:
-        """Return what `as_json` gave."""
+        """Return the scaler that `as_json` wrote."""
         try:
             fill, shift, scale = (np.array(record[name], np.float64) for name in ("fill", "shift", "scale"))
             marked, columns = np.array(record["marked"], np.int64), record["columns"]
@@ -357,7 +356,7 @@ class FeatureScaler:
         return cls(kind=kind, columns=names, fill=fill, shift=shift, scale=scale, marked=marked, rows=rows)
 
     def describe(self, what: str, rows: str) -> str:
-        """Return one line on what was done, for a run's own notes; words for the features and for the rows."""
+        """Describe the scaling in one line; what and rows name the features and the rows."""
         how = {
             "standard": "standardised by the mean and deviation",
             "robust": "scaled by the median and the distance of the quartiles",

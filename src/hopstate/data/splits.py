@@ -35,7 +35,7 @@ def random_split(
     seed: int = 0,
     stratified: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Return sorted rows of train, val and test, drawn without replacement from the rows whose label is known.
+    """Return sorted rows of train, val and test, sampled without replacement from labeled rows.
 
     Args:
         y: (N,) classes, -1 unknown, or (N,) / (N, T) float targets, NaN unknown.
@@ -78,7 +78,7 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
 
     Raises:
         ConfigError: y holds no classes.
-        DataError: a class with fewer nodes than are asked for, and one for test.
+        DataError: a class has too few nodes for the requested sizes and one test node.
     """
     y = np.asarray(y)
     if y.dtype.kind not in "iu" or y.ndim != 1:
@@ -137,7 +137,7 @@ def split_edges(
             that is stored several times is as old as the first of them.
 
     Raises:
-        DataError: fewer than three links, or a time that is no number.
+        DataError: fewer than three links, or a time that is not a number.
     """
     own, rows = _links(graph)
     key = np.unique(own)
@@ -167,7 +167,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
         pairs: "val" and "test" to (n, 2) rows of nodes, in either direction; "train", where it is there, is checked.
 
     Raises:
-        DataError: a pair that is no link of the graph, one in two splits, or an empty split.
+        DataError: a pair that is not a link of the graph, one in two splits, or an empty split.
     """
     own_keys, rows = _links(graph)
     key = np.unique(own_keys)
@@ -193,7 +193,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
 
 
 def load_split_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
-    """Return the pairs (n, 2) of each split that a run of links kept.
+    """Load the pairs (n, 2) of each split of a link-prediction run.
 
     Args:
         path: its split.npz.
@@ -328,7 +328,7 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
             stream's time_unit is s, ms, us or ns since 1970. A date without a zone is in that of the stream's dates.
 
     Raises:
-        ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
+        ConfigError: the times are out of order, or dates on a stream of unknown unit.
         DataError: no training, validation or test events remain.
     """
     low, high = parse_times([val_time, test_time], stream.time_unit, stream.dates, stream.name)
@@ -459,7 +459,7 @@ def parse_duration(stream: EventStream, duration: Any) -> float | int:
         duration: a number in it, or text such as 30s, 15m, 12h, 7d or 4w where the unit is s, ms, us or ns.
 
     Raises:
-        ConfigError: neither of these, not above 0, or a duration on a stream whose unit is unknown.
+        ConfigError: neither of these, not above 0, or a duration on a stream of unknown unit.
 
     >>> import numpy as np
     >>> one = np.zeros(1, np.int64)

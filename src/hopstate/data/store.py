@@ -1,6 +1,6 @@
 """Graphs and event streams on disk: a folder of .npy arrays, and one JSON file that makes it valid.
 
-Arrays are read back as memory maps, so that a record larger than memory opens at once.
+Arrays are read as memory maps, so that data larger than memory opens immediately.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ class StreamState:
 
     @property
     def needed(self) -> int:
-        """Id of the first event whose features are still of use: a memory replaces those of the events before."""
+        """Id of the first event with features still in use; node memories replace earlier ones."""
         return self.settled if self.tag else 0
 
     def event(self, number: int) -> Event:
@@ -356,9 +356,9 @@ class StreamState:
     def joined(
         self, new: EventStream, *, skip_features: bool = False, again: bool = False
     ) -> tuple[EventStream, StreamState]:
-        """Return new events in the rows, ids and times of this state, and the state that has taken them in.
+        """Return new events in the rows, ids and times of this state, and the updated state.
 
-        Ids that have not been met become the next rows; nothing has updated the memory yet.
+        Unseen ids become the next rows; the memory is not updated yet.
 
         Args:
             new: events with the user's ids.

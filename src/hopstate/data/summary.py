@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import NANOSECONDS, UNITS, plot_times, format_duration, format_times
+from hopstate.data.dates import NANOSECONDS, UNITS, format_duration, format_times, plot_times
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import CATEGORY, DATE, WARN_SCALE_RATIO, OTHER, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import CATEGORY, DATE, OTHER, WARN_SCALE_RATIO, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.validate import default_names
 from hopstate.io.output import draw_figure, format_number_ticks

@@ -272,7 +272,7 @@ ROUNDING = 1e-6  # of a column's standard deviation
 
 
 def as_regression_targets(y: np.ndarray) -> np.ndarray:
-    """Return amounts (n,) or (n, T), NaN where unknown, as float32, or float64 where that would tell on a column.
+    """Return targets (n,) or (n, T), NaN if unknown, as float32, or as float64 if rounding would matter.
 
     >>> as_regression_targets(np.array([1.5, 2.25])).dtype, as_regression_targets(np.array([1.7e9, 1.7e9 + 60])).dtype
     (dtype('float32'), dtype('float64'))

@@ -64,7 +64,7 @@ def parse_bytes(text: str | int) -> int:
 
 @contextmanager
 def byte_limit(max_bytes: int | str | None) -> Iterator[None]:
-    """Within it no file is read beyond so many bytes, packed ones unpacked; None leaves the limit as it is."""
+    """Limit the bytes read of a file, after decompression; None keeps the current limit."""
     if max_bytes is None:
         yield
         return
@@ -91,7 +91,7 @@ def check_size(
     Args:
         path: the file.
         claimed: bytes that are to be read or made.
-        stored_bytes: bytes that stand in the file for them, where they are packed; None takes the size of the file.
+        stored_bytes: their compressed bytes in the file; by default the size of the file.
         what: what takes them, for the message.
         min_bytes: bytes that are allowed whatever is stored.
     """
@@ -119,7 +119,7 @@ def check_regular(path: str | Path) -> Path:
 
 
 def printable_name(text: object) -> str:
-    """Return a name as messages give it: printable, and not without end."""
+    """Return a name for messages: printable, and at most 200 characters."""
     plain = str(text).encode("utf-8", "backslashreplace").decode()
     plain = plain if plain.isprintable() else repr(plain)
     return plain if len(plain) <= 200 else f"{plain[:200]}..."
@@ -157,7 +157,7 @@ def open_regular(path: str | Path) -> IO[bytes]:
 
 
 def first_bytes(path: str | Path, count: int = 8) -> bytes:
-    """Return the beginning of a regular file, by which its format is told."""
+    """Return the first bytes of a regular file, which identify its format."""
     with open_regular(path) as file:
         return file.read(count)
 
@@ -195,7 +195,7 @@ class BoundedFile(io.RawIOBase):
         return len(block)
 
     def _check_text(self, block: bytes) -> None:
-        """Raise FormatError for what parsers take for something else than was written."""
+        """Raise FormatError for bytes that parsers misread."""
         if b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
             raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
@@ -236,7 +236,7 @@ def zip_members(path: str | Path) -> list[str]:
 
 
 def table_member(path: str | Path) -> str | None:
-    """Return the only file of a zip archive if it is a text table, or the only one of events of TGB, else None."""
+    """Return the only text table or TGB event file of a zip archive, or None."""
     names = zip_members(path)
     names = [name for name in names if TGB_EVENTS.fullmatch(name)] or names
     return names[0] if len(names) == 1 and names[0].lower().endswith(TEXTS) else None
@@ -288,7 +288,7 @@ def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> An
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, in which no key may stand twice: readers differ in which of them counts."""
+    """Return a JSON object; raise ValueError for duplicate keys, which parsers treat differently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

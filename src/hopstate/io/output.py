@@ -1,4 +1,4 @@
-"""Output: tables and figures as files, the console, and the progress of long loops."""
+"""Output: tables and plots as files, the console, and the progress of long loops."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def check_table_path(path: str | Path) -> str:
 
 # ---- the terminal ----------------------------------------------------------------------------------------------
 def printable(text: str) -> str:
-    r"""Return a text whose control characters, and those that reorder a line, are escaped.
+    r"""Escape control characters and characters that reorder a line.
 
     >>> printable("a\x1b]0;title\x07")
     'a\\x1b]0;title\\x07'
@@ -98,7 +98,7 @@ class PrintableStream:
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Return a console as wide as its terminal, whose texts are `printable` and taken as they are, without markup.
+    """Return a console of the terminal's width that prints `printable` texts without markup.
 
     Output to a file or a pipe is never cut.
     """
@@ -116,7 +116,7 @@ def screen(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def progress_callback(callback: ProgressCallback) -> Iterator[None]:
-    """Let `report_progress` in loops within call tell(done, total)."""
+    """Make `report_progress` call callback(done, total) within the context."""
     token = _LISTENER.set(callback)
     try:
         yield
@@ -133,7 +133,7 @@ def report_progress(done: int, total: int) -> None:
 
 # ---- figures ---------------------------------------------------------------------------------------------------
 def draw_figure(path: str | Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
-    """Write a figure of size inches, painted by paint, as .png, .pdf or .svg."""
+    """Write a plot of size inches, drawn by paint, as .png, .pdf or .svg."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -146,7 +146,7 @@ def draw_figure(path: str | Path, size: tuple[float, float], paint: Callable[[Fi
 
 
 def check_figure_path(path: str | Path) -> str:
-    """Return the extension of a file; raise FormatError if it is not of a figure."""
+    """Return the extension of a file; raise FormatError if it is not an image format."""
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in ("png", "pdf", "svg"):
         raise FormatError(f"figures are drawn as .png, .pdf or .svg, not as {Path(path).name!r}")
@@ -156,7 +156,7 @@ def check_figure_path(path: str | Path) -> str:
 def format_number_ticks(
     axes: Axes, which: Literal["x", "y"] = "x", *, max_ticks: int = 5, integers: bool = False
 ) -> None:
-    """Write the numbers of a linear axis in full, with commas; fewer if they are long."""
+    """Format ticks of a linear axis in full, with commas; use fewer ticks if numbers are long."""
     from matplotlib.ticker import MaxNLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis

@@ -1,4 +1,4 @@
-"""Arrays mapped from files: read in blocks whose memory is given back, or made in a file without a name."""
+"""Memory-mapped arrays: block-wise reading that releases pages, and arrays in unnamed temporary files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = 1 << 22  # entries read together
 
 
 class Scratch:
-    """Makes arrays to be written and read: in memory, or in files without names in a folder."""
+    """Allocate temporary arrays in memory, or in unnamed files in a folder."""
 
     def __init__(self, folder: Path | None = None, read: Iterable[np.ndarray] = ()) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Scratch:
         return torch.from_numpy(array).view(dtype).view(rows, columns)
 
     def release_pages(self, *tensors: Tensor) -> None:
-        """Give back the memory of what was read and written of tensors made here."""
+        """Release resident pages of tensors allocated here."""
         if self.folder is not None:
             release_pages(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
 
@@ -58,7 +58,7 @@ def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
 
 
 def scratch_folder_of(array: np.ndarray) -> Path | None:
-    """Return where scratch of a mapped array goes, None if it is in memory."""
+    """Return the folder for temporary files of a mapped array, or None if it is in memory."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     folder = Path(array.filename).parent
@@ -87,7 +87,7 @@ def digest_of(*parts: np.ndarray | str | None) -> str:
 
 
 def release_pages(*arrays: np.ndarray | None) -> None:
-    """Give back the memory of what was read of mapped arrays; what is touched again is read again from their files."""
+    """Release resident pages of mapped arrays; later access reads them from the file again."""
     for array in arrays:
         base = mapping_of(array)
         if base is not None and sys.platform == "linux":  # elsewhere pages may lose what was written

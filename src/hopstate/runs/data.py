@@ -14,7 +14,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import WARN_SCALE_RATIO, OTHER, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import OTHER, WARN_SCALE_RATIO, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
@@ -29,8 +29,8 @@ from hopstate.io.opening import (
     is_inside,
     names_host,
     parse_bytes,
-    reading,
     printable_name,
+    reading,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from

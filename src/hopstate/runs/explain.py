@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hopstate.data.dates import Clock, plot_times, format_duration, format_time, format_times
+from hopstate.data.dates import Clock, format_duration, format_time, format_times, plot_times
 from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, Memories, StreamState
@@ -28,9 +28,9 @@ from hopstate.io.output import (
     check_figure_path,
     check_table_path,
     draw_figure,
-    limit_date_ticks,
-    label_points,
     format_number_ticks,
+    label_points,
+    limit_date_ticks,
     write_table,
 )
 from hopstate.random import random_state_kept

@@ -17,7 +17,7 @@ from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
-from hopstate.data.splits import load_split_pairs, link_keys
+from hopstate.data.splits import link_keys, load_split_pairs
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expand_home, reading, printable_name
+from hopstate.io.opening import exists, expand_home, printable_name, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, UNITS, as_utc_times, parse_times, format_time, format_times, zone_of
+from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
 from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table

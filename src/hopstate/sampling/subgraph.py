@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
-from hopstate.io.scratch import release_pages, mapping_of
+from hopstate.io.scratch import mapping_of, release_pages
 from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.sampling import LocalGraph, Neighborhoods

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import out_of_range, format_time
+from hopstate.data.dates import format_time, out_of_range
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import parse_column_specs

@@ -39,7 +39,7 @@ from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
-from hopstate.data.readers.ids import EXACT, MISSING, INTEGER, LEADING_ZEROS
+from hopstate.data.readers.ids import EXACT, INTEGER, LEADING_ZEROS, MISSING
 from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
@@ -350,7 +350,7 @@ class _Job:
         return DataError(f"{self.files[0].path}: no row has {what}{why}")
 
     def _aggregate(self, engine: Engine, rows: Any) -> Fact:
-        """Return what the staged rows hold together, found by one query."""
+        """Return statistics of all staged rows, from one query."""
         asked: dict[str, Any] = {}
         for side in ("src", "dst"):
             ids = rows[side]
@@ -386,7 +386,7 @@ class _Job:
         return found | {f"{name}_type": str(rows[name].type()) for name in rows.columns}
 
     def _ids_are_integers(self, found: Fact, rows: Any) -> tuple[bool, bool]:
-        """Return whether the ids of each end are whole numbers; those of a text are if all of them are."""
+        """Return whether the source ids and the target ids are all integers."""
         path, whole = self.files[0].path, []
         for side in ("src", "dst"):
             if f"{side}_whole" not in found or self.files[0].text is None:
@@ -425,7 +425,7 @@ class _Job:
         return Time(np.dtype(np.int64), unit, UNITS[unit], zones.pop() if len(zones) == 1 else "UTC")
 
     def _labels(self, engine: Engine, rows: Any, facts: Sequence[Fact], found: Fact) -> Any:
-        """Return labels as `hopstate.data.labels.labels_of_events` has them; None if they are no classes."""
+        """Return labels as `hopstate.data.labels.labels_of_events` has them; None if they are not classes."""
         column, path = self.columns.label, facts[0]["path"]
         if column is None:
             return None
@@ -461,7 +461,7 @@ class _Job:
         return Labels(np.dtype(np.int64), classes, classes)
 
     def _check_sets(self, num_nodes: int, *, text: bool) -> None:
-        """Raise DataError if numbers may be nodes of two sets, which nothing tells apart."""
+        """Raise DataError if ids may belong to one or two sets of nodes."""
         if self.columns.sets == ONE or (text and self.columns.sets != TWO):
             return
         sent, size = np.zeros(num_nodes, bool), 1 << 20
@@ -474,7 +474,7 @@ class _Job:
 
 
 def _check_units(facts: Sequence[Fact]) -> None:
-    """Raise DataError if files count time in two units: apart by a factor of 100, and dates since 1970 in two units."""
+    """Raise DataError if files seem to use different time units since 1970."""
     some = sorted((fact for fact in facts), key=lambda fact: fact["most"])
     for at in range(1, len(some)):
         low, high = some[:at], some[at:]
@@ -510,7 +510,7 @@ def _check_out(out: Path, kind: str) -> None:
 
 @contextlib.contextmanager
 def _rollback_on_error(out: Path) -> Iterator[None]:
-    """Remove what was written if the source cannot become a store: other files or options begin anew."""
+    """Remove written files if the source cannot become a store, so that the next call starts again."""
     whole = any(exists(out / marker) for marker in _MARKERS.values())
     try:
         yield
@@ -524,7 +524,7 @@ def _rollback_on_error(out: Path) -> Iterator[None]:
 
 
 def _finished_store(out: Path, kind: str) -> Prepared:
-    """Return what a finished store has; raise FormatError if it is damaged or of another version."""
+    """Describe a finished store; raise FormatError if it is damaged or of another version."""
     meta = read_meta(out, _MARKERS[kind])
     try:
         arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}

@@ -22,15 +22,15 @@ from hopstate.data.dates import zone_of
 from hopstate.data.labels import split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
-from hopstate.data.readers.ids import MISSING, INTEGER, as_text, ids_of
+from hopstate.data.readers.ids import INTEGER, MISSING, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import describe_times, holds_dates, times_of, join_date_and_clock
+from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expand_home, first_bytes, reading, printable_name
+from hopstate.io.opening import exists, expand_home, first_bytes, printable_name, reading
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")

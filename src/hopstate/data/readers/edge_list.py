@@ -1,4 +1,4 @@
-"""A table of edges, with optional tables of node features and labels, to a graph."""
+"""Read a graph from a table of edges and optional tables of node features and labels."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import (
     ColumnSpec,
-    check_specs,
     check_plain_numbers,
-    parse_column_specs,
+    check_specs,
     encode_features,
+    parse_column_specs,
 )
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
-from hopstate.data.readers.notes import isolated_nodes_note, date_hint, uninformative_columns, possible_time_note
+from hopstate.data.readers.notes import date_hint, isolated_nodes_note, possible_time_note, uninformative_columns
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
     TIMES,
     TWO,
     Bipartite,
+    bipartite_by_name,
+    bipartite_ids,
     bipartite_of,
     check_unnamed,
-    bipartite_ids,
+    find_role_column,
     is_unnamed,
     roles_note,
-    find_role_column,
-    bipartite_by_name,
 )
 from hopstate.data.readers.tables import (
     IDS,
     Table,
     as_frame,
-    not_none,
     is_array,
     is_numeric,
     node_ids,
+    not_none,
     plain_array,
     read_npy,
     read_table,
@@ -85,7 +85,7 @@ def read_edge_list(
     """Return the graph of an edge table and, if given, tables of node features and labels.
 
     Nodes are the rows of the feature table in its order; without one, all ids of edges and labels, sorted. A .npy
-    file of features (or labels) stands for nodes 0..N-1 and stays memory-mapped.
+    file of features or labels has one row for each node 0..N-1 and stays memory-mapped.
 
     Args:
         source: table of edges, a path or in memory: two columns of ids, others numeric edge features.
@@ -174,7 +174,7 @@ def _with_attributes(ids: Any, attributes: list[dict[str, Any]], what: str) -> A
 def endpoint_columns(
     table: Table, source_column: str | None, target_column: str | None, excluded: Collection[str] = ()
 ) -> tuple[str, str]:
-    """Return the columns of sources and targets; if no name says so, the first that may be ends."""
+    """Return the source and target columns: by option, by name, otherwise the first candidates."""
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
     excluded = {*excluded, *not_none(source_column, target_column)}
@@ -204,7 +204,7 @@ def endpoint_columns(
 def feature_columns(
     table: Table, ends: Collection[str], chosen: Sequence[str] | None, specs: Mapping[str, ColumnSpec]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the columns of features of edges (those chosen, or all numbers, and those declared), and notes."""
+    """Return the columns of edge features, and notes."""
     rest = [name for name in table.names if name not in ends]
     needed = [name for name in rest if name in specs and specs[name].required]
     notes: tuple[str, ...] = ()
@@ -232,9 +232,9 @@ def feature_columns(
 def _two_sets(
     table: Table, ends: tuple[str, str], src: Any, dst: Any, bipartite: Bipartite, *, as_rows: bool
 ) -> tuple[Any, Any, bool | None]:
-    """Return ids of sources and targets, and whether they are two sets of nodes; None goes by the rows.
+    """Return source and target ids, and whether the graph is bipartite; None decides by the rows.
 
-    Numbers that are in both columns of two sets get a letter in front, unless ids are the rows of nodes.
+    Numbers in both columns of a bipartite graph get a prefix, unless ids are node rows.
     """
     if bipartite is False or as_rows:
         return src, dst, None if bipartite == "auto" else bipartite

@@ -1,8 +1,8 @@
-"""Columns of features as tables hold them, each as a user declared it or as it looks: numbers, dates, texts.
+"""Feature columns of tables: numbers, dates or texts, declared by the user or inferred.
 
-Nothing is guessed: a text among numbers and a date of another form among dates raise an error that names their row;
-texts that hardly ever recur are left out. Which texts a column has is read from all of it; which are categories of
-their own follows from training rows alone (`hopstate.data.preprocessing`).
+A text among numbers, or a date of another format among dates, raises an error that names the row. Text columns that
+rarely recur are ignored. All rows define the texts of a column. Only training rows define its categories (see
+`hopstate.data.preprocessing`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from hopstate.data.dates import DATE_RANGE, UNITS
 from hopstate.data.preprocessing import DATE, MAX_CATEGORIES, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
-from hopstate.data.readers.local import parse_formatted_numbers, check_dates, check_numbers, date_forms
+from hopstate.data.readers.local import check_dates, check_numbers, date_forms, parse_formatted_numbers
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.times import times_of
 from hopstate.errors import ConfigError, DataError, nearest
@@ -33,7 +33,7 @@ OPTIONAL_MARK = "?"  # at the end of a kind: of a column that a table need not h
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """What a column holds, as a user or a trained run declares it."""
+    """The declared content of a column."""
 
     kind: Kind
     format: str = ""  # of dates as strptime has it, of numbers the decimal sign, "point" or "comma"
@@ -103,7 +103,7 @@ def encode_features(
     missing: str,
     specs: Mapping[str, ColumnSpec] | None = None,
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of columns, and notes on what was made of dates and texts; None if no column is left."""
+    """Return features of columns, or None if no column is used, and notes on dates and texts."""
     import pandas as pd
 
     specs = specs or {}
@@ -148,7 +148,7 @@ def encode_features(
 
 
 def _infer_spec(table: Table, name: str) -> ColumnSpec:
-    """Return what a column holds by the looks of it: most of its cells decide, so that a slip among them is found."""
+    """Infer the kind of a column from the majority of its cells, so that a typo raises an error later."""
     import pandas as pd
 
     values = table.frame[name]
@@ -163,7 +163,7 @@ def _infer_spec(table: Table, name: str) -> ColumnSpec:
 
 
 def _check_missing_words(table: Table, name: str, what: str) -> None:
-    """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
+    """Raise DataError if a text may be a marker of missing values."""
     worded = table.worded(name)
     words = worded.isin(NO_LABEL)
     if table.written and words.any():
@@ -176,7 +176,7 @@ def _check_missing_words(table: Table, name: str, what: str) -> None:
 
 
 def _written(table: Table, name: str) -> pd.Series:
-    """Return a column as it is written, "" where nothing is."""
+    """Return a column as written, "" for missing cells."""
     values = table.worded(name)
     written = table.text(name) if is_numeric(values) else None
     text = values.astype(object) if written is None else written
@@ -184,12 +184,12 @@ def _written(table: Table, name: str) -> pd.Series:
 
 
 def _texts(table: Table, name: str) -> pd.Series:
-    """Return a column of categories; 5.0 is 5, whatever stands in other rows."""
+    """Return a column of categories; 5.0 becomes 5."""
     return _written(table, name).str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
 
 
 def check_plain_numbers(table: Table, name: str, what: str) -> None:
-    """Raise DataError if a column of texts holds numbers as people write them, and say the options."""
+    """Raise DataError if a text column holds numbers with separators or signs."""
     values = table.frame[name]
     if is_numeric(values) or values.dtype.kind in "Mb":
         return
@@ -199,7 +199,7 @@ def check_plain_numbers(table: Table, name: str, what: str) -> None:
 
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
-    """Return a column of numbers as people write them; NaN if a cell is empty."""
+    """Parse a column of formatted numbers; NaN if a cell is empty."""
     text = _written(table, name)
     found = parse_formatted_numbers(text, form)
     table.check(found.isna() & (text != ""), name, f"no number with a decimal {form}", "Correct it.")

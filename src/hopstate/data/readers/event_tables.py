@@ -1,4 +1,4 @@
-"""Tables of events to event streams."""
+"""Read event streams from tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import ColumnSpec, check_specs, parse_column_specs, encode_features
+from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features, parse_column_specs
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
 from hopstate.data.readers.local import are_formatted_numbers
 from hopstate.data.readers.roles import (
@@ -24,19 +24,19 @@ from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
     TIMES,
-    bipartite_of,
     assign_by_position,
+    bipartite_by_name,
+    bipartite_ids,
+    bipartite_of,
     check_single_time_column,
     check_target,
     check_unnamed,
-    bipartite_ids,
+    find_role_column,
     is_unnamed,
     roles_note,
-    find_role_column,
-    bipartite_by_name,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
-from hopstate.data.readers.times import describe_times, parse_time_column, join_date_and_clock
+from hopstate.data.readers.times import describe_times, join_date_and_clock, parse_time_column
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
@@ -77,7 +77,7 @@ class EventTableOptions:
 
     @property
     def named(self) -> dict[str, str | None]:
-        """Columns by option, in the order in which columns without names stand."""
+        """Columns by option, in the default order of columns without names."""
         return {name: getattr(self, name) for name in ROLES}
 
 
@@ -86,7 +86,7 @@ ROLES = tuple(field.name for field in fields(EventTableOptions))[:5]
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """What each column of a table of events is, and notes on columns that are not used."""
+    """The roles of columns of an event table, and notes on unused columns."""
 
     source: str
     target: str
@@ -173,7 +173,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
 def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, ColumnSpec]) -> Roles:
-    """Return what each column is: as the user names it, else by the usual names, else, without names, by place."""
+    """Assign roles to columns: by option, by name, or by position if columns have no names."""
     named = options.named
     several = split_column_names(table, options.label_column)
     chosen = options.edge_columns
@@ -281,7 +281,7 @@ def _with_separators(column: pd.Series) -> bool:
 def _event_features(
     table: Table, columns: Sequence[str], missing: str, specs: Mapping[str, ColumnSpec], kinds: np.ndarray | None
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
+    """Return event features and notes; missing numbers of deletions are 0."""
     for name in set(columns).difference(table.names):
         table.column(name, (), None, "edge_columns")
     if kinds is not None and (kinds != ADD).any():
@@ -314,7 +314,7 @@ def _rows(src: Any, dst: Any, stream_fields: dict[str, Any]) -> tuple[np.ndarray
 
 # ---- kinds -------------------------------------------------------------------------------------------------------
 def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
-    """Return the table with the source for the target of events that delete a node, and the kinds that tell those."""
+    """Return the table with the target of node deletions set to their source, and the event kinds."""
     values, sources = table.frame[target], table.frame[source]
     empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
     gone = (kinds == GONE) | ((kinds == DELETE) & empty)
@@ -336,7 +336,7 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
 
 
 def find_kind_column(table: Table, excluded: Collection[str]) -> str:
-    """Return the column that is called as one of kinds and says some in words, else `NONE`; codes are an error."""
+    """Return the column of event kinds, or `NONE`; number codes raise an error."""
     found = find_role_column(table, None, KINDS, "kind_column", excluded)
     if found is None or not _parsed_kinds(table, found)[1].any():
         return NONE

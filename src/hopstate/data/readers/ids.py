@@ -1,4 +1,4 @@
-"""Ids of a table's column as the user wrote them: whole numbers or texts, none of which becomes another's.
+"""Ids of a table column as the user wrote them: integers or texts.
 
 Whole numbers are int64, whether written 5, +5 or 5.0, as tables with gaps have them. If one of a column is written with
 leading zeros or is no number, all of the column is text. Spaces around an id are not part of it.
@@ -108,7 +108,7 @@ def _texts(table: Table, column: str, texts: Any) -> Any:
 
 
 def _check_lines(table: Table, column: str, texts: Any) -> None:
-    """Raise DataError for lines of a text file that are no rows: names once more, remarks, words for nothing."""
+    """Raise DataError for lines that are not rows: a repeated header, comments or missing-value markers."""
     for row in np.flatnonzero(pc.equal(texts, column))[:9].tolist():
         if all(str(cell).strip() == str(name) for name, cell in table.frame.iloc[row].items()):
             raise DataError(f"{table.path}: {table.place(row)} is the line of names once more; remove it")

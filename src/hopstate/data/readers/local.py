@@ -1,4 +1,4 @@
-"""Numbers and dates as people write them: 1,234.50, 1.234,50 €, 45%, 31/12/2026; asked about, not guessed."""
+"""Localized numbers and dates, such as 1,234.50, 1.234,50 €, 45% and 31/12/2026. Ambiguous ones raise an error."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parse_formatted_numbers(text: pd.Series, form: str) -> pd.Series:
 
 
 def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], otherwise: str) -> None:
-    """Raise DataError for texts of which nearly all are numbers that are written as people do."""
+    """Raise DataError if nearly all texts are formatted numbers."""
     found = are_formatted_numbers(text)
     if not found.any():
         return
@@ -82,7 +82,7 @@ def check_dates(text: pd.Series, where: str, place: Callable[[int], str], name: 
 
 
 def date_forms(text: pd.Series) -> tuple[str, ...]:
-    """Return the forms that dates of a country may have, as strptime has them; () if most texts are no such dates.
+    """Return the forms that dates of a country may have, as strptime has them; () if most texts are not such dates.
 
     >>> import pandas as pd
     >>> date_forms(pd.Series(["31.12.2026 14:05"])), date_forms(pd.Series(["1/2/26"]))

@@ -1,4 +1,4 @@
-"""What reading a list of edges leaves out or adds, in sentences: duplicates, directions, self-loops, times."""
+"""Notes on what reading edges drops or adds: duplicates, reverse edges, self-loops, times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def edge_notes(
     edge_attr: np.ndarray | None = None,
     edge_weight: np.ndarray | None = None,
 ) -> tuple[str, ...]:
-    """Return sentences on what `Graph.from_edges` does to a list of edges."""
+    """Return notes on what `Graph.from_edges` changes."""
     features = edge_attr is not None
     distinct = np.unique(sources * num_nodes + targets)
     repeated = len(sources) - len(distinct)
@@ -79,7 +79,7 @@ def edge_notes(
 
 
 def uninformative_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both."""
+    """Return edge columns that are empty or number the rows, and notes on both."""
     empty = [name for name in columns if frame[name].isna().all()]
     rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
     notes: tuple[str, ...] = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
@@ -96,7 +96,7 @@ def _all_differ(values: pd.Series) -> bool:
 
 
 def possible_time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
+    """Return a note if exactly one edge feature looks like a time: it never decreases.
 
     Row numbers, ids and columns with fewer than three values are none; of several such columns none is named.
     """

@@ -31,7 +31,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.files import cache_folder
-from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, reading, printable_name
+from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, printable_name, reading
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:

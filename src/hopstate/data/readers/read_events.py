@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import TIES, EventStream, Ties, check_deletes, canonical_tie_order
+from hopstate.data.events import TIES, EventStream, Ties, canonical_tie_order, check_deletes
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
@@ -34,15 +34,15 @@ from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     TGB_EVENTS,
     byte_limit,
-    open_bounded,
     exists,
     expand_home,
     first_bytes,
+    open_bounded,
+    parse_json,
+    printable_name,
+    reading,
     table_member,
     zip_members,
-    parse_json,
-    reading,
-    printable_name,
 )
 from hopstate.io.tensors import load_npy
 
@@ -220,7 +220,7 @@ def read_events(
         ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
-            goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
+            depends on the content), columns (what columns of features hold, where it is not as it looks, as
             "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are rows 0..num_nodes-1), x
             (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
@@ -367,7 +367,7 @@ def write_events(stream: EventStream, path: str | Path) -> None:
 
     Raises:
         FormatError: another extension.
-        StorageError: it could not be written; what stood there is untouched.
+        StorageError: it could not be written; an existing file is untouched.
     """
     path = Path(path)
     if path.suffix == ".parquet":

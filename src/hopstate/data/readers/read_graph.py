@@ -1,4 +1,4 @@
-"""`read_graph`: any supported file, folder or object to a `Graph`, told apart by content and extension."""
+"""`read_graph`: read any supported file, folder or object as a `Graph`; content and extension select the reader."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from hopstate.errors import ConfigError, DataError, FormatError, MissingFileErro
 from hopstate.io.opening import (
     ZIP,
     byte_limit,
-    open_bounded,
     check_size,
     exists,
     expand_home,
     first_bytes,
-    table_member,
-    reading,
+    open_bounded,
     printable_name,
+    reading,
+    table_member,
 )
 from hopstate.io.tensors import Archive
 
@@ -85,7 +85,7 @@ def _check_square(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def _check_weights(path: Path, matrix: Any, first: int = 0) -> None:
-    """Raise DataError for a weight of an edge that is no number; nodes are counted from first."""
+    """Raise DataError for an edge weight that is not finite; nodes are counted from first."""
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):
         ends = f"{matrix.row[bad[0]] + first} -> {matrix.col[bad[0]] + first}"
@@ -235,7 +235,7 @@ def read_graph(
               of labels and splits are then no features. labels: table with an id and a label column, and optionally
               one named split: train, val, test or empty. Both may be .npy files or arrays for nodes 0..N-1.
             - num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
-            - header: whether the first line of edges holds names of columns; by default it goes by what stands there.
+            - header: whether the first line of edges holds names of columns; by default the content decides.
             - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
             - edge_columns: edge features; by default every other numeric column. An empty list takes none.
             - columns: what columns of features hold, if it is not as it looks; see
@@ -412,7 +412,7 @@ def read_graph_set(
 
 
 def is_set(source: str) -> bool:
-    """Return whether a path or address is that of a set of graphs, as far as that can be told without reading it all.
+    """Return whether a path or address names a set of graphs, without reading it all.
 
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
     ogbg data sets.

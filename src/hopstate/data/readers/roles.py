@@ -1,7 +1,7 @@
 """Roles of columns (source, target, time, ...) and whether sources and targets are one set of nodes.
 
-A column has the role that the user gives it, or that its name says. If two columns could have a role, or a table of
-more than three columns has no names, the user is asked.
+An option or the column's name sets its role. If two columns match a role, or a table of more than three columns has no
+names, an error lists the options.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PLACE = "column "
 def find_role_column(
     table: Table, given: str | None, names: Collection[str], option: str, excluded: Collection[str | None] = ()
 ) -> str | None:
-    """Return the column of a role: the one given, else the one whose name is known, or None."""
+    """Return the column of a role: by option, otherwise by name, or None."""
     if given is not None:
         return table.column(given, (), None, option)
     could = [name for name in table.names if name.lower() in names and name not in excluded]
@@ -57,7 +57,7 @@ def find_role_column(
 
 
 def ambiguous_role_error(table: Table, could: Sequence[str], option: str) -> DataError:
-    """Return the error that asks which of several columns is meant."""
+    """Return the error for a role that several columns match."""
     what = option.removesuffix("_column")
     return DataError(
         f"{table.path}: columns {', '.join(map(repr, could))} could each be the {what}, and nothing says which; name "
@@ -71,7 +71,7 @@ def is_unnamed(table: Table) -> bool:
 
 
 def check_unnamed(table: Table, given: Mapping[str, str | None], required: Sequence[str]) -> None:
-    """Raise DataError if more than three columns have no names, and none of the options asked for is given."""
+    """Raise DataError if more than three columns have no names and no required option is set."""
     names = table.names
     if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in required):
         return
@@ -84,13 +84,13 @@ def check_unnamed(table: Table, given: Mapping[str, str | None], required: Seque
 
 
 def assign_by_position(table: Table, given: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the columns of roles by option, in a table without names: those given, the others in their order."""
+    """Assign columns without names to the options that are not set, in order."""
     rest = iter([name for name in table.names if name not in given.values()])
     return {option: name if name is not None else next(rest, None) for option, name in given.items()}
 
 
 def check_single_time_column(table: Table, time: str, excluded: Collection[str | None]) -> None:
-    """Raise DataError where another column than that of times has the name of a time, or of a part of one."""
+    """Raise DataError if another column is also named like a time."""
     could = [name for name in table.names if name == time or TIME_NAME.fullmatch(name)]
     could = [name for name in could if name == time or name not in excluded]
     if len(could) > 1:
@@ -111,7 +111,7 @@ def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
 def roles_note(
     table: Table, roles: Mapping[str, str | None], features: Sequence[str], times: str = "", sets: str = ""
 ) -> str:
-    """Return the note that says what each column is."""
+    """Return the note that lists the role of each column."""
     used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
     ignored = [name for name in table.names if name not in used]
     parts = [
@@ -132,7 +132,7 @@ Bipartite = bool | Literal["auto"]
 
 
 def bipartite_of(value: Any) -> Bipartite:
-    """Return the option, of which texts are words of a command."""
+    """Parse the option `read.bipartite`."""
     found = {"auto": "auto", "true": True, "false": False}.get(str(value).lower())
     if found is None:
         raise ConfigError(f"read.bipartite is auto, true or false; got {value!r}")
@@ -140,7 +140,7 @@ def bipartite_of(value: Any) -> Bipartite:
 
 
 def bipartite_by_name(source: str, target: str, *, unnamed: bool) -> str:
-    """Return `ONE` or `TWO` as names of columns say, "" where they do not; columns without names are one set."""
+    """Return `ONE` or `TWO` by the column names, "" if they do not decide; unnamed columns are one set."""
     source, target = source.lower(), target.lower()
     if source in USERS and target in ITEMS:
         return TWO
@@ -151,11 +151,11 @@ def bipartite_by_name(source: str, target: str, *, unnamed: bool) -> str:
 def bipartite_ids(
     ends: tuple[Any, Any], gone: np.ndarray | None, named: str, bipartite: Bipartite, where: str
 ) -> tuple[Any, Any, str]:
-    """Return ids of sources and targets (E,), with a letter in front where they are two sets, and what is said of it.
+    """Return source and target ids (E,), with prefixes if the graph is bipartite, and a note.
 
     Args:
         ends: both, as they are written.
-        gone: events that delete their source, which stands as the target too, or None.
+        gone: (E,) marks node deletions, which have the node as source and target, or None.
         named: see `sets_by_name`.
         bipartite: as the user says; True always puts letters in front.
         where: how messages call the columns.
@@ -174,14 +174,14 @@ def bipartite_ids(
 
 
 def add_prefix(letter: str, ids: Any) -> Any:
-    """Return ids as texts with a letter in front."""
+    """Return ids as texts with a letter prefix."""
     return pc.binary_join_element_wise(
         pa.scalar(letter, pa.large_string()), as_texts(ids), pa.scalar("", pa.large_string())
     )
 
 
 def shared_ids_error(where: str, why: str) -> DataError:
-    """Return the error that asks whether two columns hold ids of one set of nodes or of two."""
+    """Return the error for ids that may belong to one or two sets of nodes."""
     return DataError(
         f"{where}: {why}, and nothing says whether they are the same nodes; say --read.bipartite false where they are, "
         "true where sources and targets are two sets, as users and items are (bipartite in Python)"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
-from hopstate.data.readers.ids import MISSING, LEADING_ZEROS, ids_of
+from hopstate.data.readers.ids import LEADING_ZEROS, MISSING, ids_of
 from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
@@ -98,7 +98,7 @@ class Table:
         return None if cells is None else cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
-        """Return a column in which words for a missing value, such as NA, are texts; what is empty stays missing."""
+        """Return a column with markers such as NA as texts; empty cells stay missing."""
         values = self.frame[column]
         text = self.text(column) if values.isna().any() else None
         return values if text is None or (text[values.isna()] == "").all() else text.where(text != "")
@@ -112,7 +112,7 @@ class Table:
         return text.replace("", None)
 
     def check(self, bad: Any, column: str, wrong: str, remedy: str) -> None:
-        """Raise DataError that names the first of the bad rows (rows,) with what stands in a column there."""
+        """Raise DataError that names the first bad row of (rows,) and its cell in a column."""
         rows = np.flatnonzero(np.asarray(bad, bool))
         if self.bad is not None:
             for row in rows.tolist():
@@ -262,7 +262,7 @@ _DIGITS = b"0123456789+-.eE"
 
 
 def _numbers_of(texts: pa.ChunkedArray) -> Any:
-    """Return texts as numbers for pandas, None if one is no number."""
+    """Return texts as numbers for pandas, or None if one is not a number."""
     import pandas as pd
 
     if not consist_of(texts, _DIGITS):  # pyarrow reads 0x10 and nan as numbers too
@@ -329,7 +329,7 @@ def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
 
 
 def _frame(columns: dict[str, Any]) -> pd.DataFrame:
-    """Return a frame whose names are objects: to look up texts, pandas changes the process's warning settings."""
+    """Return a frame with object names, because pandas changes warning filters to look up string names."""
     import pandas as pd
 
     names = pd.Index(list(columns), dtype=np.dtype(object))
@@ -506,7 +506,7 @@ def node_ids(table: Table, column: str, named: str | None) -> tuple[Any, tuple[s
 
 
 def rows_are_nodes(path: Path | str) -> str:
-    """Return what to do with a table without ids whose rows are the nodes, for messages."""
+    """Return the hint for tables without ids, in which rows are the nodes."""
     path = Path(path)
     return (
         f"if rows are the nodes 0..N-1, save it as .npy: numpy.save('{stem_of(path)}.npy', "

@@ -17,7 +17,7 @@ import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
 from hopstate.errors import DataError, FormatError, HopstateError
-from hopstate.io.opening import ZIP, open_bounded, zip_members, open_regular
+from hopstate.io.opening import ZIP, open_bounded, open_regular, zip_members
 
 SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines from which the layout is found
@@ -134,7 +134,7 @@ class Text:
 
 
 class _SingleSpacedFile(io.RawIOBase):
-    """Text in which one space stands for any white space within a line."""
+    """A text file with white space within lines reduced to one space."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._lines = file, io.BytesIO()
@@ -264,7 +264,7 @@ def _split_line(line: str, separator: str) -> list[str]:
 def _header(
     path: Path, rows: list[list[str]], id_columns: Sequence[str], num_ids: int, header: bool | None, plain: bool
 ) -> tuple[bool, bool]:
-    """Return whether the first line holds names of columns, and whether that is sure."""
+    """Return whether the first line is a header, and whether that is certain."""
     if header is not None:
         return header, True
     first, body = rows[0], rows[1:]

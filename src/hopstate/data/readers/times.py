@@ -1,4 +1,4 @@
-"""Times of a table's events: numbers or dates, each as it is written or rejected with its row."""
+"""Event times of tables: numbers or dates; an unreadable time is an error that names its row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from hopstate.data.dates import (
+    AMBIGUOUS_DATE,
     DATE_RANGE,
     DAY_OR_MONTH,
     NANOSECONDS,
-    AMBIGUOUS_DATE,
     UNITS,
-    out_of_range,
     iso_dates,
-    plain_dates,
+    out_of_range,
     out_of_range_reason,
+    plain_dates,
     zone_of,
 )
 from hopstate.data.readers.ids import EXACT, MISSING
@@ -43,15 +43,15 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 def parse_time_column(
     table: Table, column: str, unit: str, missing: str, form: str = ""
 ) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
-    """Return the rows of a table that have a time, these times, their unit ("" where unknown), and notes.
+    """Return the rows with a time, the times, their unit ("" if unknown), and notes.
 
-    Dates are counted in the unit that is asked for, else in the coarsest of s, ms, us, ns that loses nothing; without
-    a zone they are UTC.
+    Dates are counted in the given unit, otherwise in the coarsest exact one of s, ms, us and ns. Dates without a zone
+    are UTC.
 
     Args:
         table: one row for each event.
         column: of the times.
-        unit: asked for, or "".
+        unit: of dates; "" selects the coarsest exact one.
         missing: "error", or "drop" rows without a time and with dates that nanoseconds do not reach.
         form: of dates, as strptime has it; "" for ISO dates.
     """
@@ -98,7 +98,7 @@ def calendar_unit(first: float, last: float) -> str:
 
 
 def describe_times(t: np.ndarray, unit: str, dates: str) -> str:
-    """Return what times (E,) are, for people: dates, seconds since 1970, or numbers of a unit that nobody named."""
+    """Describe times (E,): dates, Unix times, or numbers of unknown unit."""
     if dates:
         return "dates"
     if unit:
@@ -113,7 +113,7 @@ def exact_unit(t: np.ndarray) -> str:
 
 
 def unit_of_dates(exact: str, requested: str, path: Any) -> str:
-    """Return the unit in which dates are counted: the one asked for, if it loses nothing, else the exact one."""
+    """Return the unit of dates: the requested one if it is exact, by default the exact one."""
     unit = requested or exact
     if unit not in UNITS:
         raise ConfigError(f"{path} holds dates, which are counted in {', '.join(UNITS)}, not in {unit!r}")
@@ -156,7 +156,7 @@ def _all_match(table: Table, column: str, form: str) -> bool:
 # ---- parsing -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Times:
-    """What a column of times holds, row by row."""
+    """Parsed times of a column."""
 
     t: np.ndarray  # (E,) int64 or float64, nanoseconds since 1970 if they are dates; 0 where there is none
     dated: bool
@@ -231,7 +231,7 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
 
 
 def _check_one_kind(table: Table, column: str, present: pd.Series, other: np.ndarray) -> None:
-    """Raise DataError for a cell that is no time like the others."""
+    """Raise DataError for a cell that is not a time like the others."""
     remedy = (
         f"Remove the row or give it a time; --read.columns '[{column}=date:%d/%m/%Y]' reads dates of a form of your own"
         f", '[{column}=category]' or '[{column}=drop]' a column that holds something else."
@@ -257,7 +257,7 @@ def holds_dates(table: Table, column: str) -> bool:
 
 
 def missing_times(values: pd.Series) -> np.ndarray:
-    """Return (E,) which cells hold nothing, or a word for it."""
+    """Return (E,) which cells are empty or a missing-value marker."""
     absent = values.isna().to_numpy(bool)
     if values.dtype.kind in "iufbM":
         return absent
@@ -276,7 +276,7 @@ def _exact_numbers(text: pd.Series) -> pd.Series:
 
 
 def _may_lose_digits(values: pd.Series) -> bool:
-    """Return whether floats may stand for other numbers in the file: beyond 2^53, or ending in a nought."""
+    """Return whether floats may differ from the file's numbers: beyond 2^53, or ending in 0."""
     numbers = values.to_numpy(np.float64, na_value=0.0)
     finite = np.where(np.isfinite(numbers), numbers, 0)
     return bool(((finite != 0) & (np.fmod(finite, 10) == 0)).any() or (np.abs(finite) >= EXACT).any())
@@ -290,7 +290,7 @@ def _to_all_rows(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
 
 
 def _not_times_error(table: Table, column: str, present: pd.Series) -> DataError:
-    """Return the error of a column of texts of which none is a time."""
+    """Return the error for a text column without any time."""
     forms = date_forms(present)
     local = present.str.match(DAY_OR_MONTH).to_numpy(bool) | bool(forms)
     if local.any():
@@ -307,7 +307,7 @@ def _not_times_error(table: Table, column: str, present: pd.Series) -> DataError
 
 
 def beyond_nanoseconds(dates: np.ndarray) -> np.ndarray:
-    """Return which dates nanoseconds since 1970 do not reach; NaT counts, as it stands for one that was not read."""
+    """Return which dates int64 nanoseconds cannot represent; NaT is one, because it was not parsed."""
     size = NANOSECONDS[np.datetime_data(dates.dtype)[0]]
     limit = (np.iinfo(np.int64).max - 1) // size  # nothing could come after the last
     count = dates.astype(np.int64)

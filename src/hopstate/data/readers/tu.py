@@ -176,7 +176,7 @@ def _texts(values: np.ndarray) -> tuple[str, ...]:
 
 # ---- folds ---------------------------------------------------------------------------------------------------------
 def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
-    """Return the masks of the folds of a set; none if there is no folder of them."""
+    """Return the masks of the folds of a set; empty if there is no such folder."""
     chosen = path.parent / "10fold" if folder is None else Path(folder)
     if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
         return {}
@@ -231,7 +231,7 @@ def is_tu_folder(path: str | Path) -> bool:
 def read_tu_folder(path: str | Path, **build: Any) -> GraphSet:
     """Return the graphs of a folder of a TU collection.
 
-    Without labels and attributes of nodes the profile of their degrees stands in. Where graphs have both labels and
+    Without node labels and attributes, degree profiles are the features. Where graphs have both labels and
     attributes, the labels are what is learned, and a note says so. Folds are read as `read_tu` reads them.
     """
     stem = _stem(Path(path))

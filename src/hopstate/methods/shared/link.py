@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hopstate.data.dates import Clock, GapUnit
-from hopstate.data.events import EventStream, Ties, is_prefix, as_slice
+from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
