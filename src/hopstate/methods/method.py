@@ -112,6 +112,7 @@ class ReadOptions:
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
         header: whether the first line of an edge file has column names; null detects it.
+        separator: cell separator of an edge text file, such as ";", tab or space; null detects it.
         source_column, target_column: columns of an edge table; null uses the usual names.
         edge_columns: columns of edge features; null uses all other numeric columns.
         columns: types of feature columns, if detection is wrong: '[venue=category, when=date, note=drop]'. Types:
@@ -143,6 +144,7 @@ class ReadOptions:
     duplicates: Literal["keep", "drop"] = "drop"
     self_loops: Literal["keep", "drop"] = "keep"
     header: bool | None = None
+    separator: str | None = None
     source_column: str | None = None
     target_column: str | None = None
     edge_columns: tuple[str, ...] | None = None

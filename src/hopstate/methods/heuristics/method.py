@@ -18,7 +18,7 @@ from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
@@ -152,8 +152,8 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
     }
     metrics_by_name: Baselines = {}
     for name, scorer in scorers.items():
-        let_go(stream.src, stream.dst, stream.t)  # release pages of a mapped stream
-        store.let_go()
+        release_pages(stream.src, stream.dst, stream.t)  # release pages of a mapped stream
+        store.release_pages()
         metrics_by_name[name] = _evaluate(scorer, stream, split, config, negatives)
     metric = next((name for name in metrics_by_name["recency"] if name.startswith("val_")), "")
     if metric.endswith(("average_precision", "roc_auc")):  # one negative per event

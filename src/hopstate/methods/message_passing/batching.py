@@ -80,8 +80,8 @@ def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = No
                 block = rows_adjacency(graph, all_rows[start : start + ROWS], degree)
                 out[start : start + ROWS] = block.normalized_adjacency(top.normalization, sent.dtype) @ sent
                 if start % (HELD * ROWS) == 0:
-                    allocate.let_go(out)
-            allocate.let_go(sent, out)
+                    allocate.release_pages(out)
+            allocate.release_pages(sent, out)
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from hopstate.data.dates import Clock, GapUnit
-from hopstate.data.events import EventStream, Ties, begins, stretch
+from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Baselines, Context, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
@@ -50,6 +50,8 @@ class EventReadOptions:
     Args:
         format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
         header: whether the first line has column names; null detects it.
+        separator: cell separator of a text file, such as ";", tab or space; null detects it.
+        time_format: strptime format of dates that are not ISO, such as "%d.%m.%Y %H:%M".
         source_column, target_column, time_column: columns of the table; null uses the usual names.
         kind_column: column with "add" or "delete" for each event, or "delete-node" with an empty target; null uses the
             usual names.
@@ -83,6 +85,8 @@ class EventReadOptions:
 
     format: str = "auto"
     header: bool | None = None
+    separator: str | None = None
+    time_format: str | None = None
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
@@ -328,13 +332,13 @@ class HistoryIndex:
 
 
 def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
-    return None if rows is not None and begins(rows) and folder_of(events) is not None else rows
+    return None if rows is not None and is_prefix(rows) and folder_of(events) is not None else rows
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
     """Return the time normalization of the trained model, or fit it to the training events."""
     saved = (context.trained or {}).get("clock")
-    return Clock(**saved) if saved else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
+    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
@@ -456,7 +460,7 @@ def fit_feature_scale(
     if not len(rows):
         return
     sample = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).astype(np.int64))
-    src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
+    src, dst, t = (column[as_slice(rows)] for column in (stream.src, stream.dst, stream.t))
     rng = named_rng(seed, "pair-history")
     before = np.searchsorted(t, t[sample])
     past = (rng.random(len(sample)) * before).astype(np.int64)
@@ -464,9 +468,9 @@ def fit_feature_scale(
     u = np.concatenate([src[sample], src[sample], src[with_past[1]]])
     v = np.concatenate([dst[sample], dst[rng.integers(0, len(dst), len(sample))], dst[with_past[1]]])
     head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[sample], t[sample], t[with_past[0]]]))))
-    let_go(src, dst, t)
+    release_pages(src, dst, t)
     if isinstance(features.store, NeighborStore):
-        features.store.let_go()  # the queries touched most pages of a mapped index
+        features.store.release_pages()  # the queries touched most pages of a mapped index
 
 
 def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -> None:
@@ -539,7 +543,7 @@ def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[s
 
 def repeated_share(stream: EventStream, rows: np.ndarray) -> float:
     """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
-    part = stretch(stream.additions(rows))
+    part = as_slice(stream.additions(rows))
     pairs = stream.src[part] * stream.num_nodes
     pairs += stream.dst[part]
     pairs.sort()  # in place to save memory
