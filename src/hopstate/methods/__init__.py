@@ -101,7 +101,7 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
     allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
     if ":" in name and named is None and name not in _named and name not in allowed:
         raise CheckpointError(
-            f"{where} is of the custom method {printable_name(name)}, and a run folder may come from anywhere; if you trust "
+            f"{where} is of the custom method {printable_name(name)}, and run folders may be untrusted; if you trust "
             f"that module, name it: --method {printable_name(name)} (method= in Python), or set {ALLOWED}"
         )
     return get_method(name)

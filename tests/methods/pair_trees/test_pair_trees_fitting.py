@@ -93,7 +93,7 @@ def test_scores_are_log_odds_against_one_negative() -> None:
 def test_no_tree_uses_a_column_that_is_left_out_or_never_known() -> None:
     x, y = table()
     x[:, 3] = np.nan
-    share = fitted(x, y, without=(0,)).importances()
+    share = fitted(x, y, excluded=(0,)).importances()
     assert share[[0, 3]].tolist() == [0, 0]
     assert share.sum() == pytest.approx(1)
     lost = np.full((60, 2), np.nan, np.float32)
