@@ -222,7 +222,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
 
 
 def export_spec(task: LinkTask) -> ExportSpec:
-    """Return what is exported of a trained task: tokens of past events in, logits of pairs out."""
+    """Return the export of a trained task: tokens of past events → logits of pairs."""
     about = (
         "the node itself and its last events strictly before the query, oldest first, up to model.max_length tokens; "
         "`hopstate.tokens.history` has the definition"

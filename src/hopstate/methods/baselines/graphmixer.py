@@ -78,12 +78,12 @@ def _perceptron(dim: int, hidden: int, dropout: float) -> nn.Sequential:
 
 
 class RecentLinks(NamedTuple):
-    """S distinct ends and the P pairs made of them.
+    """Distinct endpoints (S) and the pairs (P) made of them.
 
     Args:
-        tokens: the ends' most recent links, one sequence each.
-        ends: (2, P) int64 which sequences are the pairs' sources and destinations.
-        x: (S, F) float32 features of each end plus the mean over its neighbors', or None where all are zero.
+        tokens: each endpoint's most recent links as a sequence.
+        ends: (2, P) int64 sequences of the pairs' sources and destinations.
+        x: (S, F) float32 features of each endpoint plus the mean over its neighbors, or None if all are zero.
         pair: see `HistoryTokens`.
     """
 
@@ -94,19 +94,18 @@ class RecentLinks(NamedTuple):
 
 
 class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
-    """Queries to their ends' most recent links.
+    """Tokenize pairs as the most recent links of both endpoints.
 
     Args:
-        store: histories to look up.
-        stream: where features come from.
-        num_links: links of a sequence.
-        num_neighbors: most recent neighbors whose features are averaged.
-        window: only neighbors met at most this long before the query are averaged; None for no limit.
-        clock, deletions, dtype: what a gap of 1 is, what becomes of deletions, the type of gaps; see
-            `HistoryTokenizer`.
+        store: histories.
+        stream: source of features.
+        num_links: links per sequence.
+        num_neighbors: most recent neighbors, whose features are averaged.
+        window: maximum age of these neighbors' events, None for no limit.
+        clock, deletions, dtype: see `HistoryTokenizer`.
 
     Raises:
-        ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
+        ConfigError: num_links or num_neighbors is below 1, or the window is not positive.
     """
 
     def __init__(
@@ -129,8 +128,8 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
         self._neighbors = self._averaged if stream.has_node_features else None
 
-    def moved(self, store: Histories) -> None:
-        """Find the neighbors there, too."""
+    def on_store_change(self, store: Histories) -> None:
+        """Average neighbor features over the new store, too."""
         if self._neighbors is not None:
             self._neighbors.store = store
 
@@ -143,27 +142,27 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         return tokenizer
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
-        """Return what is needed to score pairs u (P,), v (P,) at t (P,)."""
+        """Return the model input for pairs u (P,), v (P,) at times t (P,)."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
         nodes, times = np.concatenate([u, v]), np.concatenate([t, t])
         order = np.lexsort((nodes, times))
         new = np.ones(len(order), bool)
         new[1:] = (np.diff(nodes[order]) != 0) | (np.diff(times[order]) != 0)
-        which = np.empty(len(order), np.int64)
-        which[order] = np.cumsum(new) - 1
-        ends, when = nodes[order[new]], times[order[new]]
-        tokens = self.inner.nodes(ends, when)
-        return RecentLinks(tokens, torch.from_numpy(which.reshape(2, -1)), self._features(ends, when))
+        sequence_of = np.empty(len(order), np.int64)
+        sequence_of[order] = np.cumsum(new) - 1
+        ends, end_times = nodes[order[new]], times[order[new]]
+        tokens = self.inner.nodes(ends, end_times)
+        return RecentLinks(tokens, torch.from_numpy(sequence_of.reshape(2, -1)), self._features(ends, end_times))
 
-    def _features(self, ends: np.ndarray, when: np.ndarray) -> Tensor | None:
+    def _features(self, nodes: np.ndarray, times: np.ndarray) -> Tensor | None:
         if self._neighbors is None:
             return None
-        near = self._neighbors.nodes(ends, when)
+        neighbors = self._neighbors.nodes(nodes, times)
         assert self._neighbors.x is not None
-        assert near.x is not None
-        mean = segment_sum(near.x, near.offsets)
-        return torch.from_numpy(self._neighbors.x[ends]) + mean / near.lengths.clamp_min(1).unsqueeze(-1)
+        assert neighbors.x is not None
+        mean = segment_sum(neighbors.x, neighbors.offsets)
+        return torch.from_numpy(self._neighbors.x[nodes]) + mean / neighbors.lengths.clamp_min(1).unsqueeze(-1)
 
 
 class GraphMixer(HistoryModel):
@@ -180,8 +179,8 @@ class GraphMixer(HistoryModel):
         """Settings of GraphMixer; DyGLib's.
 
         Args:
-            num_links: most recent links of an end; with fewer, the first tokens are padding.
-            dim: channels of a token; DyGLib pads the features of an event to 172 and takes as many.
+            num_links: most recent links per endpoint, padded at the start.
+            dim: channels of a token. DyGLib pads event features to 172 and uses the same width.
             time_dim: frequencies of the fixed time encoding.
             out_dim: width of an embedding.
             num_layers: MLP-Mixer blocks.

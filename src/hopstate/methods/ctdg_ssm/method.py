@@ -133,7 +133,7 @@ class CTDGSSMRun(MemoryLinkRun):
     """Configuration of a CTDG-SSM run.
 
     Args:
-        model: the memory model; its order is also how many hops active nodes reach.
+        model: the memory model. Active nodes are neighborhoods of model.order hops.
     """
 
     model: CTDGSSMConfig = field(default_factory=_model)
@@ -149,7 +149,7 @@ class CTDGSSMNodeRun(MemoryNodeRun):
     """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
 
     Args:
-        model: the memory model; its order is also how many hops active nodes reach.
+        model: the memory model. Active nodes are neighborhoods of model.order hops.
     """
 
     model: CTDGSSMConfig = field(default_factory=_model)
@@ -165,19 +165,19 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
-    """Return the task of classifying sources of stream's events."""
-    split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
+    """Return the node-classification task."""
+    split, init = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     targets = event_targets(stream, split, config, context)
-    model = _network(stream, config, built, decoder="node", num_outputs=targets.width)
-    made = MemoryInputs.of(stream, config, built, model)
+    model = _network(stream, config, init, decoder="node", num_outputs=targets.width)
+    memory = MemoryInputs.of(stream, config, init, model)
     frozen = load_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
-    questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
+    questions = ClassQuestions(stream, memory.split, memory.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
-        made.windows(questions, config.batch_size),
+        memory.windows(questions, config.batch_size),
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,
-        clock=made.clock,
+        clock=memory.clock,
         frozen=frozen,
     )
 
@@ -201,32 +201,32 @@ def _auto_config_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tup
 
 
 def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
-    """Return what is exported of a trained task: outputs of the memory in a given state in, logits out."""
+    """Return the export of a trained task: memory outputs → logits."""
     model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
     ends, axis, what = (2, "pair", "the sources, then of the targets") if links else (1, "node", "the nodes")
-    since = "the pair last met), then since the source's and the target's last event"
+    since = "the pair's last event), then since the source's and the target's last event"
     since = since if links else "the node's last event)"
-    gap = f"ln(1 + time since {since}, in the run's own unit; the model's own number of one not met"
+    gap = f"ln(1 + time since {since}, in the run's own unit; model.never if there is none"
     history, like = model.readout.pair_history, next(model.parameters())
     features = 0 if history is None else history.num_features
-    known = {
-        "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
-        "static": (f"the static vectors of {what}", (ends, 3, model.static.dim)),
+    inputs_by_name = {
+        "memory": (f"output of the memory's last layer of {what}; zeros for unseen nodes", (ends, 3, model.config.dim)),
+        "static": (f"static embeddings of {what}", (ends, 3, model.static.dim)),
         "gap": (gap, (3, model.gaps)),
-        "pair": (f"what the pair's own history tells; columns: {', '.join(NAMES)}", (3, features)),
+        "pair": (f"features of the pair's history; columns: {', '.join(NAMES)}", (3, features)),
     }
     ports = [
         Port(name=name, meaning=meaning, axes=("", axis, "")[-len(shape) :], example=torch.rand(shape).to(like))
-        for name, (meaning, shape) in known.items()
+        for name, (meaning, shape) in inputs_by_name.items()
         if shape[-1]
     ]
 
-    def call(readout: Readout, given: Tensors) -> Tensor:
-        memory = given["memory"]
+    def call(readout: Readout, tensors: Tensors) -> Tensor:
+        memory = tensors["memory"]
         none = memory.new_zeros(*memory.shape[:2], 0)
-        read = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
-        ends = torch.cat([readout.norm(memory), given.get("static", none)], -1).unbind(0)
+        read = torch.cat([tensors.get("gap", none[0]), tensors.get("pair", none[0])], 1)
+        ends = torch.cat([readout.norm(memory), tensors.get("static", none)], -1).unbind(0)
         logits = readout(ends, read)
         return logits[:, 0] if links else logits
 
@@ -245,8 +245,8 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         inputs=tuple(ports),
         outputs=(logit_port() if links else rows_port(axis),),
         preprocessing="the state of the memory before the query, as `hopstate stream` leaves it",
-        left_out="how a batch of events moves the memory of ctdg-ssm: it solves linear systems of the batch's own "
-        "size, which ONNX has no operation for; `hopstate stream` and `hopstate serve` move it",
+        left_out="the memory update of ctdg-ssm: it solves linear systems of the batch's "
+        "size, for which ONNX has no operation; `hopstate stream` and `hopstate serve` update it",
         fill=fill,
     )
 

@@ -172,7 +172,7 @@ class FullBatchRun(NodeRun):
     """Configuration of a backbone's run.
 
     Args:
-        edges: which way messages flow, and what weights and features of edges are for.
+        edges: direction of messages, edge weights and edge features.
         model: layers, width, dropout.
         batching: whole graph or batches, and how they are cut.
     """

@@ -119,13 +119,13 @@ LINKS = 100  # links that a check queries, with as many negatives
 MEANINGS = {
     "lengths": "tokens of each source's sequence, then of each target's; a sequence without a token is allowed",
     "gaps": "time from each token's event to the query, in units of the run's clock; 0 for the node itself",
-    "spans": "time from each event to the next of its sequence, of the last to the query; of the node itself, where it "
-    "stands first, the time from the sequence's first event to the query",
-    "counts": "how often the token's node stands in the source's sequence and in the target's",
+    "spans": "time from each event to the next of its sequence, of the last to the query; of the node itself, if it "
+    "is first, the time from the sequence's first event to the query",
+    "counts": "how often the token's node occurs in the source's and in the target's sequence",
     "x": "features of each token's node, scaled as in training",
     "edge_attr": "features of each token's event, scaled as in training, zeros for the node itself; where deletions "
     "are marked, the last column is 1 for them",
-    "pair": "what the pair's own history tells, NaN where something never happened; columns: ",
+    "pair": "features of the pair's history, NaN if undefined; columns: ",
     "nodes": "mean features of the neighbors of each source, then of each target, and their own",
 }
 
