@@ -171,7 +171,7 @@ def test_a_run_over_a_mapped_stream_and_its_plain_floors_look_up_in_one_index(na
         return build(stream, rows, **options)
 
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
+    monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_baseline", lambda *_: {})
     monkeypatch.setattr(NeighborStore, "from_stream", counted)
     few = {"model__num_trees": 5} if name == "pair-trees" else {"loop__epochs": 0}
     run = fit(name, str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, **few)
@@ -187,8 +187,8 @@ def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_floor(tmp_
     seen = []
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
     monkeypatch.setattr(method, "release_pages", lambda *columns: seen.append(len(columns)))
-    monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
-    monkeypatch.setattr(method, "_judged", lambda *_: seen.append("judged") or {})
+    monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_baseline", lambda *_: {})
+    monkeypatch.setattr(method, "_evaluate", lambda *_: seen.append("judged") or {})
     monkeypatch.setattr(NeighborStore, "release_pages", lambda _: seen.append("index"))
     fit("graphmixer", str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, loop__epochs=0)
     assert seen[-6:] == [3, "index", "judged", 3, "index", "judged"]
