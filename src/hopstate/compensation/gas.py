@@ -1,4 +1,4 @@
-"""GAS: out-of-batch neighbours send what they last sent when they were in a batch themselves.
+"""GAS: out-of-batch neighbors send what they last sent when they were in a batch themselves.
 
 Histories are kept without dropout: where a model drops elements in training, a pass without it writes them first.
 
@@ -23,7 +23,7 @@ from hopstate.io.files import append_file, named_errors, remove_file, replace_fi
 from hopstate.io.tensors import load_npy
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
-from hopstate.sampling.subgraph import Compensation, around_adjacency
+from hopstate.sampling.subgraph import Compensation, sampled_adjacency
 
 
 class GasCache(Compensation):
@@ -73,9 +73,9 @@ class GasCache(Compensation):
         self.tables[layer][rows] = sent.detach().to(self.dtype).cpu()
 
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
-        """Return a batch of nodes of a graph, whose other neighbours send what is held here."""
+        """Return a batch of nodes of a graph, whose other neighbors send what is held here."""
         around = cutter.induced(nodes, halo=True)
-        return GasBatch(around_adjacency(graph, around), torch.from_numpy(around.nodes), self)
+        return GasBatch(sampled_adjacency(graph, around), torch.from_numpy(around.nodes), self)
 
     def pull(self, layer: int, rows: Tensor) -> Tensor:
         """Return what rows sent last at a layer; zeros where they never did."""
@@ -201,10 +201,10 @@ class Journal:
 
 
 class GasBatch:
-    """A batch whose out-of-batch neighbours send what the cache holds of them.
+    """A batch whose out-of-batch neighbors send what the cache holds of them.
 
     Args:
-        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
+        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbors.
         nodes: (|B| + m,) int64 rows of the graph, the batch's first.
         cache: read, and written with what the batch's nodes send.
         writes: whether it is written.

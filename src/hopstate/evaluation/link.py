@@ -29,11 +29,11 @@ from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limit
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 from hopstate.io.scratch import let_go
-from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
+from hopstate.sampling.event_batches import batch_boundaries, event_batches, sample_rows
 from hopstate.sampling.negatives import (
+    DEFAULT_STRATEGIES,
     STRATEGIES,
-    USUAL,
-    HowDrawn,
+    DrawOptions,
     Negatives,
     NoOtherPairError,
     distinct_sets,
@@ -60,16 +60,16 @@ class LinkScores:
     positive: np.ndarray
     negative: np.ndarray
     offsets: np.ndarray
-    own_event: np.ndarray | None = None
+    collisions: np.ndarray | None = None
 
-    def without_own_event(self) -> LinkScores:
+    def without_collisions(self) -> LinkScores:
         """Return the scores without negatives that are the very pair of their event."""
-        if self.own_event is None:
+        if self.collisions is None:
             return self
-        kept = ~self.own_event
+        kept = ~self.collisions
         of = np.repeat(np.arange(len(self.rows)), np.diff(self.offsets))[kept]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=len(self.rows)))])
-        return replace(self, negative=self.negative[kept], offsets=offsets, own_event=None)
+        return replace(self, negative=self.negative[kept], offsets=offsets, collisions=None)
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (labels, scores) of all positives and negatives."""
@@ -284,7 +284,7 @@ def evaluate_link(
     splits: EventSplit,
     split: Literal["val", "test"] = "test",
     *,
-    strategies: tuple[str, ...] = USUAL,
+    strategies: tuple[str, ...] = DEFAULT_STRATEGIES,
     protocol: LinkProtocol = "pooled",
     batch_size: int = 200,
     num_negatives: int | Literal["all"] = 100,
@@ -345,9 +345,9 @@ def link_negatives(
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
     chosen = dict(negatives or {})
-    positives = {name: judged(stream.additions(splits.rows(name)), max_events) for name in (split, f"new_{split}")}
+    positives = {name: sample_rows(stream.additions(splits.rows(name)), max_events) for name in (split, f"new_{split}")}
     there = [name for name, rows in positives.items() if len(rows)]
-    how: HowDrawn = {"num_negatives": num_negatives, "seed": seed, "most": max_events}
+    how: DrawOptions = {"num_negatives": num_negatives, "seed": seed, "max_events": max_events}
     for key in ((p, s) for p in there for s in strategies):
         if key not in chosen:
             try:
@@ -395,7 +395,7 @@ def score_links(
         negatives,
         history=history,
         batch_size=batch_size,
-        whole_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
+        keep_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
     )
 
 
@@ -421,11 +421,11 @@ def link_report(
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
-        if own.own_event is not None and own.own_event.mean() >= _TOLD:
-            rows[-1]["own_event_share"] = float(own.own_event.mean())
+        if own.collisions is not None and own.collisions.mean() >= _TOLD:
+            rows[-1]["own_event_share"] = float(own.collisions.mean())
         values = [some for some in (own.positive, own.negative) if len(some)]
         if not STRATEGIES[strategy].ranking and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
-            reliability[name, strategy] = found = calibration(*own.without_own_event().pooled())
+            reliability[name, strategy] = found = calibration(*own.without_collisions().pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
     distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
     return LinkReport(rows=rows, scores=dict(scores), distinct=distinct, reliability=reliability)
@@ -439,7 +439,7 @@ def score_split(
     *,
     history: np.ndarray | None = None,
     batch_size: int = 200,
-    whole_ties: bool = True,
+    keep_ties: bool = True,
 ) -> dict[tuple[str, str], LinkScores]:
     """Replay the events at rows to a model and return the scores of each set of negatives and its positives.
 
@@ -448,7 +448,7 @@ def score_split(
         rows: (P,) ascending positions of the split; the model sees all of them.
         negatives: sets whose rows are all among those that add; they are the positives, which alone are scored.
         history: positions shown before; by default every event before the split.
-        whole_ties: never end a batch amid events of one time.
+        keep_ties: never end a batch amid events of one time.
     """
     own = stream.additions(rows)
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))
@@ -458,7 +458,7 @@ def score_split(
         if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
         asked.append(Asked(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
-    boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, whole_ties=whole_ties)
+    boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, keep_ties=keep_ties)
     positive, *others = scored(scorer, stream, asked, rows, boundaries, _shown(stream, rows, history, batch_size))
     return {
         key: LinkScores(
@@ -466,7 +466,9 @@ def score_split(
             positive=positive[np.searchsorted(wanted, drawn.rows)],
             negative=scores,
             offsets=drawn.offsets,
-            own_event=None if STRATEGIES[drawn.strategy].ranking else drawn.own_event(stream),  # these are other nodes
+            collisions=None
+            if STRATEGIES[drawn.strategy].ranking
+            else drawn.collisions(stream),  # these are other nodes
         )
         for (key, drawn), scores in zip(negatives.items(), others, strict=True)
     }

@@ -61,7 +61,7 @@ class Question:
         for start in range(0, len(nodes), step):
             block = nodes[start : start + step]
             rng = named_rng(self.seed, "candidates", start)
-            found, cuts = self.free.some(block, most, rng)
+            found, cuts = self.free.sample(block, most, rng)
             rows = order[bounds[start] : bounds[start + len(block)]]
             yield rows, which[rows] - start, found, cuts
 

@@ -72,7 +72,7 @@ def validation_curve(scored: LinkScores) -> Curve | None:
         scored: if there are more than MOST events, some of them are taken, spread evenly. Negatives that are the very
             pair of their event do not count.
     """
-    scored = scored.without_own_event()
+    scored = scored.without_collisions()
     which = np.zeros(len(scored.rows), bool)
     which[evenly(len(scored.rows))] = True
     at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(scored.offsets))]))
@@ -119,6 +119,6 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
         elif (name, strategy) in report.reliability:
             bins.append(reliability(report.reliability[name, strategy], STRATEGIES[strategy].label, TRAINED))
         if curve is not None and strategy == curve.strategy:
-            y, scores = scored.without_own_event().pooled()
+            y, scores = scored.without_collisions().pooled()
             bins += of_pairs(scores, y, STRATEGIES[strategy].label, curve, None)
     return {"ranking": ranking, "reliability": bins}

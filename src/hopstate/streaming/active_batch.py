@@ -1,7 +1,7 @@
 """One batch of events as a memory model sees it: its active nodes, their edges with and without it, its inputs.
 
-Active nodes are the events' end points and whatever the neighbour look-up adds. The graph `after` the batch has the
-batch's edges and the context (the neighbours' edges), the graph `before` it has the context and the removed edges;
+Active nodes are the events' end points and whatever the neighbor look-up adds. The graph `after` the batch has the
+batch's edges and the context (the neighbors' edges), the graph `before` it has the context and the removed edges;
 an edge met several times weighs as often. Blocks are batches of separate streams that advance together, block b in
 rows b*n/blocks and on.
 
@@ -95,7 +95,7 @@ class ActiveBatch:
         Args:
             src, dst: (B,) nodes of the events, which may be none.
             t: (B,) times, never decreasing.
-            context: (2, E) edges that stand before and after: the events of sampled neighbours, without removed ones.
+            context: (2, E) edges that stand before and after: the events of sampled neighbors, without removed ones.
             removed: (2, R) edges from before the batch that it removes.
             standing: (B,) bool, whether an event's edge stands after the batch: not one that the batch removes as well,
                 which stands in neither graph; None where all do.

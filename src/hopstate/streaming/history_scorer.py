@@ -1,4 +1,4 @@
-"""A temporal scorer made of a model that is fed past events from a neighbour store."""
+"""A temporal scorer made of a model that is fed past events from a neighbor store."""
 
 from __future__ import annotations
 

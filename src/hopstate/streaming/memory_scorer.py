@@ -23,7 +23,7 @@ from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import Memories, NodeFeatures, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
-from hopstate.sampling.event_batches import pieces
+from hopstate.sampling.event_batches import split_batch
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
@@ -233,7 +233,7 @@ class MemoryScorer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
-        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+        for part in [batch] if self.at_once is None else split_batch(batch, self.at_once):
             self._move(part)
 
     def _move(self, batch: EventBatch) -> None:
@@ -306,7 +306,7 @@ class FollowingMemory(MemoryScorer):
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""
-        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+        for part in [batch] if self.at_once is None else split_batch(batch, self.at_once):
             active = self.inputs.batch(part)
             yield
             self._update(active)

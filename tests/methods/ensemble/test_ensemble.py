@@ -133,7 +133,7 @@ def test_weights_are_those_of_validation(made: tuple[Run, list[Run]]) -> None:
     with load_run(made[0].path) as (_, task):
         drawn = {key: task.negatives[key] for key in (("val", "random"), ("val", "historical"))}
         found = [task._scored(one, "val", drawn, "pooled") for one in task._each()]
-        pooled = [[own[key].without_own_event().pooled() for key in drawn] for own in found]
+        pooled = [[own[key].without_collisions().pooled() for key in drawn] for own in found]
         x = np.stack([np.concatenate([values for _, values in own]) for own in pooled], 1)
         residual = expit(task.source.stack.logits(x)) - np.concatenate([labels for labels, _ in pooled[0]])
         weight = task.source.stack.weight.numpy() * x.std(0)

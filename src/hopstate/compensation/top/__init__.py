@@ -1,4 +1,4 @@
-"""TOP: missing neighbours expressed by the nodes that are there; any message-passing model runs under it unchanged.
+"""TOP: missing neighbors expressed by the nodes that are there; any message-passing model runs under it unchanged.
 
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|

@@ -47,7 +47,7 @@ class Basis:
 
     Args:
         values: (n, r) at the nodes that are kept.
-        sums: (n, r) its sums over all neighbours there, for the linear form; else (n, 0).
+        sums: (n, r) its sums over all neighbors there, for the linear form; else (n, 0).
         probe: (n, p) other embeddings, by which the ridge is chosen; p = 0 where there are none.
         probe_sums: (n, p) their sums, as sums.
         width: d, of the messages that it was made of, without axes; None stands for r (as folders of 0.1.0 have it).

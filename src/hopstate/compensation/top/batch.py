@@ -1,4 +1,4 @@
-"""Batches under TOP: what a model convolves over when something stands for a batch's missing neighbours.
+"""Batches under TOP: what a model convolves over when something stands for a batch's missing neighbors.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 (linear
 form) and appendix B.1 (general form).
@@ -19,7 +19,7 @@ class LinearTop:
 
     Args:
         inside: adjacency among the batch's nodes, weighted by the whole graph's degrees.
-        missing: what stands for the sums over out-of-batch neighbours, for each layer or one for all.
+        missing: what stands for the sums over out-of-batch neighbors, for each layer or one for all.
         normalization: the one normalization that `missing` was made for.
     """
 
@@ -50,11 +50,11 @@ class LinearTop:
 
 
 class GeneralTop:
-    """A batch in the general form: every layer receives made-up rows for the out-of-batch neighbours.
+    """A batch in the general form: every layer receives made-up rows for the out-of-batch neighbors.
 
     Args:
-        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
-        missing: what stands for those neighbours' rows, for each layer or one for all.
+        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbors.
+        missing: what stands for those neighbors' rows, for each layer or one for all.
     """
 
     def __init__(self, around: Adjacency, missing: list[LowRankCompensation]) -> None:
@@ -70,12 +70,12 @@ class GeneralTop:
         return torch.cat([h, missing.left.to(h.dtype) @ missing.weights(h)])
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output where missing neighbours send made-up rows."""
+        """Return (|B|, F'): the layer's output where missing neighbors send made-up rows."""
         return self.around.propagate(conv, normalization, layer, *(self.extended(h, layer) for h in nodes))
 
 
 def not_linear(name: str, normalization: str) -> str:
     return (
-        f"{name} ({normalization}) does not sum its neighbours with fixed weights of the right kind, which TOP's "
+        f"{name} ({normalization}) does not sum its neighbors with fixed weights of the right kind, which TOP's "
         f"linear form needs; use the general form (top.form=general), which works with any aggregator"
     )

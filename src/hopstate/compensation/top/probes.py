@@ -1,4 +1,4 @@
-"""Basic embeddings of TOP: what a model's message-passing layers receive, and its sums over all neighbours.
+"""Basic embeddings of TOP: what a model's message-passing layers receive, and its sums over all neighbors.
 
 They are made with the model's present weights or with random ones, in one pass over the whole graph at once (any model)
 or layer by layer in blocks of nodes (backbones), and only the rows that batches will hold are kept.
@@ -30,7 +30,7 @@ CHANGES = 0.1  # how much less than messages their changes count where a basis c
 
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
-    """What a layer received, (n, d), and its sums over all neighbours, (n, d) or (n, 0), at the rows that are kept.
+    """What a layer received, (n, d), and its sums over all neighbors, (n, d) or (n, 0), at the rows that are kept.
 
     weight is 1 for what it did receive, less for what only a gradient passes through.
     """
@@ -73,7 +73,7 @@ class BlockPass:
 
     Args:
         run: gives, layer after layer, what all nodes send in a model, (N, d).
-        sums: (what nodes send, rows) → its sums over all neighbours of the rows; None where none are kept.
+        sums: (what nodes send, rows) → its sums over all neighbors of the rows; None where none are kept.
         rows: (n,) rows that are kept; None keeps all.
     """
 

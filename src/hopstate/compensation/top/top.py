@@ -1,9 +1,9 @@
-"""TOP: mini-batches whose missing neighbours are expressed by the nodes that are there.
+"""TOP: mini-batches whose missing neighbors are expressed by the nodes that are there.
 
 R with H_out ~ R H_in is fitted on basic embeddings (`basis`), for each layer its own. In training, a batch B aggregates
 A_BB H_B + dA (P H_S): dA (|B|, k) and P (k, |S|) stand for A_B,out R and are made once for a batch. That is the
 linear form, for layers that sum with fixed weights. The general form gives any aggregator the missing rows themselves,
-L (P H_S), one for each out-of-batch neighbour. Weights are those of the whole graph's degrees in both.
+L (P H_S), one for each out-of-batch neighbor. Weights are those of the whole graph's degrees in both.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1, algorithms
 1 and 2, equations 12-13, appendix B.1 (general form) and B.5.
@@ -50,7 +50,7 @@ from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 from hopstate.sampling.samplers import DRAWS, cutter_of
-from hopstate.sampling.subgraph import Compensation, RowsAhead, around_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import Compensation, PrefetchedRows, full_adjacency, sampled_adjacency
 
 
 class Refresher:
@@ -119,7 +119,7 @@ class TopConfig:
         refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
             so many; 0 makes it once, from random weights.
         directions: express also how messages change when the weights do, in so many random directions (8, say): the
-            gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
+            gradient of the layers below passes through missing neighbors by that. It helps batches of many times more
             nodes than the model is wide; every direction is one more pass over the graph a refresh.
         initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
@@ -162,7 +162,7 @@ class Top(Compensation):
     Args:
         graph: the whole graph.
         config: settings.
-        normalization: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
+        normalization: how the model's layers weigh neighbors; "edges" for any that weigh edges themselves.
         seed: fixes initialisations and draws.
         rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
         store: makes what is kept of each node; by default in memory.
@@ -185,7 +185,7 @@ class Top(Compensation):
             raise ConfigError(not_linear("the model's aggregator", normalization))
         self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
         self.linear = config.form != "general" and normalization in LINEAR
-        self._own, self._made, self._near = _Own(), store or Scratch(), RowsAhead()
+        self._own, self._made, self._near = _Own(), store or Scratch(), PrefetchedRows()
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -200,7 +200,7 @@ class Top(Compensation):
         """Return what embeds any model in one pass over the whole graph; whole is its adjacency, if there is one."""
         if not self.linear:
             return WholePass(forward)
-        adjacency = whole or whole_adjacency(self.graph)
+        adjacency = whole or full_adjacency(self.graph)
         return WholePass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
@@ -292,7 +292,7 @@ class Top(Compensation):
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
-        adjacency = around_adjacency(self.graph, around)
+        adjacency = sampled_adjacency(self.graph, around)
         with nullcontext() if self.config.refresh else one_thread():  # what is made once is the same for any threads
             found = self._substitutes(nodes, adjacency, around)
         return LinearTop(adjacency, found, self.normalization) if self.linear else GeneralTop(adjacency, found)
@@ -362,7 +362,7 @@ class Top(Compensation):
     def row_bytes(self) -> int:
         return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
 
-    def read_ahead(self, nodes: np.ndarray) -> None:
+    def prefetch(self, nodes: np.ndarray) -> None:
         if self._made.folder is not None:
             self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
 

@@ -1,4 +1,4 @@
-"""Any torch-geometric model under TOP: its layers run unchanged, on batches with made-up rows for missing neighbours.
+"""Any torch-geometric model under TOP: its layers run unchanged, on batches with made-up rows for missing neighbors.
 
     topped = top(model, graph)            # fits the compensation on the model's present weights
     topped.refresh()                      # ... and anew, now and then while it trains
@@ -8,7 +8,7 @@
 Edges send from their source to their target, as in torch-geometric. What they carry is given to the model by the names
 that torch-geometric's own models have for it, edge_weight and edge_attr; a model that takes neither is refused. Weights
 that a layer makes of degrees are those of the whole graph. A layer of which a batch cannot be exact even with
-the rows of all neighbours is refused when the model is wrapped.
+the rows of all neighbors is refused when the model is wrapped.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 and
 appendix B.1.
@@ -37,7 +37,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
 from hopstate.layers.modes import evaluating
 from hopstate.random import named_rng
-from hopstate.sampling.subgraph import inside_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import full_adjacency, induced_adjacency
 
 __all__ = ["ToppedModel", "top"]
 
@@ -131,7 +131,7 @@ class Witness:
     def _refuse(self) -> None:
         raise ConfigError(
             f"{type(self.layer).__name__} returns something else on a batch than on the whole graph even where it "
-            f"receives the same from every neighbour, so TOP would be wrong for it: it may weigh edges by degrees or "
+            f"receives the same from every neighbor, so TOP would be wrong for it: it may weigh edges by degrees or "
             f"other properties of the graph that a batch does not have. Weigh them by torch-geometric's gcn_norm or "
             f"get_laplacian in the layer itself, which TOP gives the whole graph, or train it by plain node batches"
         )
@@ -384,7 +384,7 @@ def top(
     names = edge_arguments(model, graph, call)
     call = call or _call
     compensation = Top(graph, config, "edges", seed=seed)
-    x, adjacency = torch.from_numpy(np.array(graph.x)), whole_adjacency(graph)
+    x, adjacency = torch.from_numpy(np.array(graph.x)), full_adjacency(graph)
     edges, carried = adjacency.edge_index(), _carried(adjacency, names)
     whole = partial(_over_all, call, x, edges, carried)
     embed = compensation.whole_pass(whole)
@@ -462,7 +462,7 @@ def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) ->
     nodes = _witnesses(graph.incoming.count)
     around = topped.compensation.cutter.induced(nodes, halo=True)
     every, device = torch.from_numpy(around.nodes), next(model.parameters()).device
-    adjacency = inside_adjacency(graph, around)
+    adjacency = induced_adjacency(graph, around)
     batch = NumberedTop(GeneralTop(adjacency, []), every).to(device)
     layers = message_layers(model)
     witnesses = [Witness(layer, every, len(nodes)) for layer in layers]
@@ -479,7 +479,7 @@ def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) ->
 
 
 def _witnesses(degree: np.ndarray) -> np.ndarray:
-    """Return some nodes of few neighbours, whose neighbours then have many that a batch of them leaves out."""
+    """Return some nodes of few neighbors, whose neighbors then have many that a batch of them leaves out."""
     order = np.argsort(degree, kind="stable")
     order = order[degree[order] > 0] if degree.any() else order
     few = order[: max(1, len(order) // 2)]

@@ -178,7 +178,7 @@ class EnsembleTask(LinkTask):
         if not drawn:
             raise ConfigError("split: validation has no events, on which the weights of an ensemble are fitted")
         found = [
-            [own.without_own_event().pooled() for own in self._scored(scorer, "val", drawn, "pooled").values()]
+            [own.without_collisions().pooled() for own in self._scored(scorer, "val", drawn, "pooled").values()]
             for scorer in self._each()
         ]
         x = np.stack([np.concatenate([values for _, values in own]) for own in found], 1)

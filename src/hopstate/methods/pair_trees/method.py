@@ -133,7 +133,7 @@ def training_table(
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_own=True)
+                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_positives=True)
                 pairs.append((found.src, found.dst))
     # all are drawn before any is looked up: of a large stream, either takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])

@@ -22,10 +22,10 @@ from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
-from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
+from hopstate.sampling.event_batches import epoch_batches, parse_count, sample_rows
 from hopstate.sampling.negatives import (
     STRATEGIES,
-    HowDrawn,
+    DrawOptions,
     Negatives,
     NoOtherPairError,
     TrainingNegatives,
@@ -223,12 +223,12 @@ class HistoryLinkRun(LearnedLinkRun):
 
     def __post_init__(self) -> None:
         check_range(least=1, batch_size=self.batch_size)
-        number_or_all("max_events", self.max_events)
+        parse_count("max_events", self.max_events)
 
     @property
     def most(self) -> int | None:
         """Training events of an epoch at most, None for all."""
-        return number_or_all("max_events", self.max_events)
+        return parse_count("max_events", self.max_events)
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
@@ -367,7 +367,7 @@ def evaluation_negatives(
             continue
         count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        how: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        how: DrawOptions = {"num_negatives": evaluation.num_negatives, "max_events": evaluation.most}
         try:
             found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
         except NoOtherPairError:
@@ -474,7 +474,7 @@ def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
 def tell_judged(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
     """Tell how many events of each split are judged where it is not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    some = {name: len(sample_rows(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
     some = {name: count for name, count in some.items() if count < sizes[name]}
     if some:
         context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}

@@ -24,7 +24,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
-from hopstate.sampling.event_batches import epoch_batches, in_batches
+from hopstate.sampling.event_batches import epoch_batches, rows_of_batches
 from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
@@ -47,7 +47,7 @@ def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, s
     """
     draw = int(named_rng(seed, "negatives", *number).integers(2**32))
     part = stretch(rows)
-    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_own=True)
+    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_positives=True)
 
 
 class EpochNegatives:
@@ -348,7 +348,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
-        rows, *drawn = (in_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
+        rows, *drawn = (rows_of_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
         for first in range(start * self.batch_size, len(rows), step * self.batch_size):
             own = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]

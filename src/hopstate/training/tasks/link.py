@@ -29,8 +29,15 @@ from hopstate.evaluation.link import (
     score_split,
 )
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.sampling.event_batches import number_or_all
-from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, draw_negatives, metric_name, strategy_of
+from hopstate.sampling.event_batches import parse_count
+from hopstate.sampling.negatives import (
+    DEFAULT_STRATEGIES,
+    STRATEGIES,
+    Negatives,
+    draw_negatives,
+    metric_name,
+    strategy_of,
+)
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
@@ -55,7 +62,7 @@ class LinkEvaluation:
     """
 
     protocol: LinkProtocol = "pooled"
-    strategies: tuple[str, ...] = USUAL
+    strategies: tuple[str, ...] = DEFAULT_STRATEGIES
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
@@ -72,15 +79,15 @@ class LinkEvaluation:
             raise ConfigError("evaluation.choose=mean is over random, historical and inductive; many has no such mean")
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
-        number_or_all("evaluation.num_negatives", self.num_negatives)
-        number_or_all("evaluation.max_events", self.max_events)
+        parse_count("evaluation.num_negatives", self.num_negatives)
+        parse_count("evaluation.max_events", self.max_events)
         check_range("evaluation.", least=1, batch_size=self.batch_size)
         check_range("evaluation.", least=0, bootstrap=self.bootstrap)
 
     @property
     def most(self) -> int | None:
         """Events of a split that are judged, None for all."""
-        return number_or_all("evaluation.max_events", self.max_events)
+        return parse_count("evaluation.max_events", self.max_events)
 
     @property
     def choosing(self) -> tuple[str, ...]:

@@ -328,7 +328,7 @@ class Subgraphs(NodeBatches[Batch]):
 
     @property
     def single_process(self) -> str:  # type: ignore[override]
-        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache)
+        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.compensation, GasCache)
         return "every batch writes one cache of messages; take --batching.kind top" if cached else ""
 
     def _batch(self, batch: GraphBatch) -> Batch:
@@ -347,7 +347,7 @@ class Subgraphs(NodeBatches[Batch]):
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
         if isinstance(self.source, SeedSource):
-            made = self.source.around(rows, epoch, number)
+            made = self.source.seed_batch(rows, epoch, number)
             return (made.x, made.graph, made.rows, made.rows, None), rows
         made = self.source.batch(epoch, number)
         every = torch.arange(len(made.nodes))
