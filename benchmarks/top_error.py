@@ -31,7 +31,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import ReadOptions
 from hopstate.runs.data import load_data
 from hopstate.sampling.samplers import NodeSet, SaintSampler
-from hopstate.sampling.subgraph import NodeSetSource, sampled_adjacency, features, induced_adjacency, full_graph
+from hopstate.sampling.subgraph import NodeSetSource, features, full_graph, induced_adjacency, sampled_adjacency
 
 KINDS = ("top", "random", "cluster", "cut", "gas")
 BATCHES = (("clusters", 0.5), ("clusters", 0.1), ("random", 0.5), ("saint-walk", 0.5))

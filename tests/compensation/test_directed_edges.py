@@ -112,7 +112,7 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
         config = TopConfig(refresh=0, ridge=0.0, rank=200, **settings)  # type: ignore[arg-type]
         made = Top(graph, config, model.normalization, seed=0)
         x, adjacency = full_graph(graph)
-        made.prepare(model, made.whole_pass(lambda other: other(x, adjacency), adjacency))
+        made.prepare(model, made.full_graph_pass(lambda other: other(x, adjacency), adjacency))
         return NodeSetSource(graph, uniform, train, made)
 
     def histories() -> NodeSetSource:

@@ -74,8 +74,8 @@ class GasCache(Compensation):
 
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
         """Return a batch of nodes of a graph, whose other neighbors send what is held here."""
-        around = cutter.induced(nodes, halo=True)
-        return GasBatch(sampled_adjacency(graph, around), torch.from_numpy(around.nodes), self)
+        adjacency = cutter.induced(nodes, halo=True)
+        return GasBatch(sampled_adjacency(graph, adjacency), torch.from_numpy(adjacency.nodes), self)
 
     def pull(self, layer: int, rows: Tensor) -> Tensor:
         """Return what rows sent last at a layer; zeros where they never did."""
@@ -210,12 +210,12 @@ class GasBatch:
         writes: whether it is written.
     """
 
-    def __init__(self, around: Adjacency, nodes: Tensor, cache: GasCache, *, writes: bool = True) -> None:
-        self.around, self.nodes, self.cache, self.writes = around, nodes, cache, writes
+    def __init__(self, adjacency: Adjacency, nodes: Tensor, cache: GasCache, *, writes: bool = True) -> None:
+        self.adjacency, self.nodes, self.cache, self.writes = adjacency, nodes, cache, writes
 
     def to(self, device: torch.device | str) -> GasBatch:
         """Return the batch on a device; the cache stays where they are."""
-        return GasBatch(self.around.to(device), self.nodes, self.cache, writes=self.writes)
+        return GasBatch(self.adjacency.to(device), self.nodes, self.cache, writes=self.writes)
 
     def written_by(self, model: nn.Module, x: Tensor) -> GasBatch:
         """Return the batch for a training step, the cache written without dropout where the model has any."""
@@ -224,17 +224,17 @@ class GasBatch:
             return self
         with torch.no_grad(), _without(drops, model):
             model(x, self)
-        return GasBatch(self.around, self.nodes, self.cache, writes=False)
+        return GasBatch(self.adjacency, self.nodes, self.cache, writes=False)
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output with the cache in place of the missing rows of the first tensor."""
-        count = self.around.num_receivers
+        count = self.adjacency.num_receivers
         sent = nodes[0]
         if self.writes:
             self.cache.push(layer, self.nodes[:count], sent)
         far = self.cache.pull(layer, self.nodes[count:]).to(sent)
         rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
-        return self.around.propagate(conv, normalization, layer, torch.cat([sent, far]), *rest)
+        return self.adjacency.propagate(conv, normalization, layer, torch.cat([sent, far]), *rest)
 
 
 @contextmanager

@@ -67,11 +67,11 @@ def calibration(y: np.ndarray, probabilities: np.ndarray, *, bins: int = 15) -> 
     )
 
 
-MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
+MAX_CALIBRATION_EVENTS = 1_000  # events of validation that a curve is fitted to, evenly spread
 
 
 @dataclass(frozen=True)
-class Curve:
+class IsotonicCurve:
     """A rising map from scores to probabilities.
 
     Args:
@@ -100,7 +100,7 @@ class Curve:
         )
 
 
-def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
+def fit_isotonic(scores: np.ndarray, y: np.ndarray, strategy: str) -> IsotonicCurve:
     """Return the curve of scores with outcomes.
 
     Args:
@@ -120,9 +120,9 @@ def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
     values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
     events = int(y.sum())
     ratio = round((len(y) - events) / max(events, 1), 2)
-    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
+    return IsotonicCurve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
 
 
-def evenly(count: int) -> np.ndarray:
+def evenly_spaced(count: int) -> np.ndarray:
     """Return the positions, at most MOST of count, evenly spread, that a curve is fitted to."""
-    return np.unique(np.linspace(0, count - 1, min(MOST, count)).astype(np.int64))
+    return np.unique(np.linspace(0, count - 1, min(MAX_CALIBRATION_EVENTS, count)).astype(np.int64))

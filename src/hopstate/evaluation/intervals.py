@@ -14,7 +14,9 @@ import numpy as np
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
 
-KEPT = 200  # resamples of the intervals that every run of labels keeps: quick, and ends that move by a tenth of a width
+DEFAULT_REPEATS = (
+    200  # resamples of the intervals that every run of labels keeps: quick, and ends that move by a tenth of a width
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,12 @@ def bootstrap_areas(
 
 
 def label_intervals(
-    metrics: Sequence[str], y: np.ndarray, found: np.ndarray, *, repeats: int = KEPT, weights: np.ndarray | None = None
+    metrics: Sequence[str],
+    y: np.ndarray,
+    found: np.ndarray,
+    *,
+    repeats: int = DEFAULT_REPEATS,
+    weights: np.ndarray | None = None,
 ) -> dict[str, Interval]:
     """Return the intervals of those metrics that are means over rows, or areas of two classes; rows are drawn again.
 
@@ -87,28 +94,28 @@ def label_intervals(
         repeats: resamples.
         weights: (C,) of the classes, as in `classification_metrics`.
     """
-    told: dict[str, Interval] = {}
+    intervals: dict[str, Interval] = {}
     if y.ndim == 1 and len(y):
         if "accuracy" in metrics:
             decided = found if weights is None else found * weights
-            told["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=repeats)
+            intervals["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=repeats)
         if found.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
             areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=repeats)
-            told |= {name: own for name, own in areas.items() if name in metrics}
+            intervals |= {name: own for name, own in areas.items() if name in metrics}
     elif found.shape == (len(y), 1) and len(y) and "mae" in metrics:
-        told["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=repeats)
-    return told
+        intervals["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=repeats)
+    return intervals
 
 
-def limits_of(intervals: Mapping[str, Interval]) -> dict[str, float]:
+def interval_columns(intervals: Mapping[str, Interval]) -> dict[str, float]:
     """Return the ends of intervals by name: "mrr_low", "mrr_high", ..."""
     return {f"{name}_{end}": getattr(own, end) for name, own in intervals.items() for end in ("low", "high")}
 
 
-def apart(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return metrics without the ends that `limits_of` names, and [low, high] by metric of those that have both.
+def split_intervals(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Return metrics without the ends that `interval_columns` names, and [low, high] by metric of those that have both.
 
-    >>> apart({"mrr": 0.5, "mrr_low": 0.4, "mrr_high": 0.6})
+    >>> split_intervals({"mrr": 0.5, "mrr_low": 0.4, "mrr_high": 0.6})
     ({'mrr': 0.5}, {'mrr': [0.4, 0.6]})
     """
     limits = {

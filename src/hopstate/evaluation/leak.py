@@ -81,19 +81,19 @@ def check_leak(
     rng = named_rng(seed)
     times, compared = _moments(stream, moments, batch_size, rng), 0
     for t in times:
-        asked = _queries(stream, t, queries, rng)
-        before = scores(stream, *asked)
+        pairs = _queries(stream, t, queries, rng)
+        before = scores(stream, *pairs)
         for alteration in ALTERATIONS:
-            after = scores(_altered(stream, t, alteration, asked, rng), *asked)
+            after = scores(_alter(stream, t, alteration, pairs, rng), *pairs)
             compared += len(after)
             same = np.isclose(after, before, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
             differs = np.flatnonzero(~same.reshape(len(before), -1).all(1))
             if len(differs):
                 q = differs[0]
                 raise LeakError(
-                    f"the score of {asked[0][q]} -> {asked[1][q]} at time {asked[2][q]} changed from {before[q]!r} to "
+                    f"the score of {pairs[0][q]} -> {pairs[1][q]} at time {pairs[2][q]} changed from {before[q]!r} to "
                     f"{after[q]!r} when only events at or after time {t} were altered ({alteration}); "
-                    f"{len(differs)} of {len(after)} scores changed. Look up strictly before the query time"
+                    f"{len(differs)} of {len(after)} scores changed. Use only events strictly before the query time"
                 )
     return LeakReport(moments=tuple(times.tolist()), scores=compared)
 
@@ -128,23 +128,23 @@ def _queries(
     return src, dst, when
 
 
-def _altered(
-    stream: EventStream, t: float, alteration: str, asked: tuple[np.ndarray, ...], rng: np.random.Generator
+def _alter(
+    stream: EventStream, t: float, alteration: str, queries: tuple[np.ndarray, ...], rng: np.random.Generator
 ) -> EventStream:
     """Return the stream with events at or after t altered; everything before t stays as it is."""
     at = int(np.searchsorted(stream.t, t, side="left"))
     columns = {k: np.array(v) for k, v in _columns(stream).items()}
     future = {k: v[at:] for k, v in columns.items()}
     if alteration == "change":
-        future = _scrambled(future, stream.num_nodes, rng)
+        future = _randomize(future, stream.num_nodes, rng)
     elif alteration == "add":
-        future = _joined(future, _scrambled(future, stream.num_nodes, rng))
+        future = _concatenate(future, _randomize(future, stream.num_nodes, rng))
     elif alteration == "add between the pairs":
-        some = rng.integers(0, len(future["src"]), 2 * len(asked[0]))
-        more = _scrambled({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
-        more["src"], more["dst"] = np.concatenate(asked[:2]), np.concatenate([asked[1], asked[0]])
+        some = rng.integers(0, len(future["src"]), 2 * len(queries[0]))
+        more = _randomize({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
+        more["src"], more["dst"] = np.concatenate(queries[:2]), np.concatenate([queries[1], queries[0]])
         more["t"][:] = t
-        future = _joined(more, future)
+        future = _concatenate(more, future)
     elif alteration == "remove":
         keep = rng.random(len(future["src"])) < 0.5
         future = {k: v[keep] for k, v in future.items()}
@@ -162,7 +162,7 @@ def _columns(stream: EventStream) -> dict[str, np.ndarray]:
     return {name: getattr(stream, name) for name in named if getattr(stream, name) is not None}
 
 
-def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _randomize(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     out = {k: v.copy() for k, v in columns.items()}
     size = len(out["src"])
     out["src"], out["dst"] = rng.integers(0, num_nodes, (2, size))
@@ -174,5 +174,5 @@ def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Ge
     return out
 
 
-def _joined(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _concatenate(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {k: np.concatenate([a[k], b[k]]) for k in a}

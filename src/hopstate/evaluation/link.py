@@ -24,10 +24,10 @@ from hopstate.data.events import EventBatch, EventStream, stretch
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.calibration import Calibration, Curve, calibration
-from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
+from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration
+from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, interval_columns
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
-from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
+from hopstate.evaluation.ranking import hits, mrr, ndcg, ranks, recall_at_k
 from hopstate.io.scratch import let_go
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, sample_rows
 from hopstate.sampling.negatives import (
@@ -40,7 +40,7 @@ from hopstate.sampling.negatives import (
     strategy_of,
 )
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import as_scores, check_scores, moments
+from hopstate.streaming.replay import as_scores, check_scores, replay_batches
 
 _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it becomes a logit
 
@@ -85,10 +85,10 @@ class LinkScores:
 
 KINDS = ("met", "new_pair", "new_node")
 HITS = (1, 3, 10)
-FIRST = 10  # places that NDCG and recall look at
+TOP_K = 10  # places that NDCG and recall look at
 
 
-def kinds_of(store: Histories, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+def pair_kinds(store: Histories, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
     """Return (Q,) what pairs src (Q,), dst (Q,) were strictly before t (Q,): positions in KINDS."""
     met = store.last_meeting(src, dst, t)[1]
     old = [store.last(ends, t, 1).lengths > 0 for ends in (src, dst)]
@@ -124,11 +124,13 @@ def ranking_metrics(
     found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
     moment = np.unique(t, return_inverse=True)[1].reshape(-1)
     query = np.unique(src * len(rows) + moment, return_inverse=True)[1].reshape(-1)
-    values = {"mrr": 1 / rank, f"ndcg@{FIRST}": gains(rank, FIRST), f"recall@{FIRST}": recalls(rank, FIRST, query)}
+    values = {"mrr": 1 / rank, f"ndcg@{TOP_K}": ndcg(rank, TOP_K), f"recall@{TOP_K}": recall_at_k(rank, TOP_K, query)}
     store = NeighborStore.from_stream(stream)
-    kind = kinds_of(store, src, dst, t)
+    kind = pair_kinds(store, src, dst, t)
     values |= {f"{name}_mrr": 1 / rank[kind == i] for i, name in enumerate(KINDS)}
-    values["known_mrr"] = 1 / _among_known(store, (src, dst, t), kind, positive, negative, offsets, candidates)
+    values["known_mrr"] = 1 / _ranks_among_past_destinations(
+        store, (src, dst, t), kind, positive, negative, offsets, candidates
+    )
     for name, column in values.items():
         if not len(column):
             continue
@@ -136,11 +138,11 @@ def ranking_metrics(
         if name.removesuffix("_mrr") in (*KINDS, "known"):
             found[f"{name.removesuffix('_mrr')}_events"] = len(column)
         if bootstrap:
-            found |= limits_of({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
+            found |= interval_columns({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
     return found
 
 
-def _among_known(
+def _ranks_among_past_destinations(
     store: NeighborStore,
     events: tuple[np.ndarray, np.ndarray, np.ndarray],
     kind: np.ndarray,
@@ -166,7 +168,7 @@ _PAGES = 1024  # batches after which what was read of a mapped stream is given b
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class QueryPairs:
     """Pairs of some events of a split.
 
     Args:
@@ -181,7 +183,7 @@ class Asked:
     offsets: np.ndarray | None = None
 
     @classmethod
-    def events(cls, stream: EventStream, rows: np.ndarray) -> Asked:
+    def events(cls, stream: EventStream, rows: np.ndarray) -> QueryPairs:
         """Return the events at rising rows (P,) themselves."""
         return cls(stream.src[stretch(rows)], stream.dst[stretch(rows)], rows)
 
@@ -194,10 +196,10 @@ class Asked:
         return slice(int(bounds[0]), int(bounds[-1])), np.repeat(rows, np.diff(bounds))
 
 
-def scored(
+def score_queries(
     scorer: LinkScorer,
     stream: EventStream,
-    asked: Sequence[Asked],
+    queries: Sequence[QueryPairs],
     rows: np.ndarray,
     boundaries: np.ndarray,
     history: Iterable[EventBatch],
@@ -209,7 +211,7 @@ def scored(
     Args:
         scorer: the model; reset, then shown the history.
         stream: the events.
-        asked: pairs of events among rows.
+        queries: pairs of events among rows.
         rows: (P,) rising positions of the split, at least one.
         boundaries: where batches begin and end among rows, 0..P.
         history: what is shown before.
@@ -219,17 +221,17 @@ def scored(
     """
     first = rows[np.minimum(boundaries, len(rows) - 1)]
     first[-1] += 1
-    cuts = [np.searchsorted(one.rows, first) for one in asked]
-    found = [np.empty(len(one.src)) for one in asked]
-    for b in moments(scorer, stream, rows=rows, boundaries=boundaries, history=history):
+    cuts = [np.searchsorted(one.rows, first) for one in queries]
+    found = [np.empty(len(one.src)) for one in queries]
+    for b in replay_batches(scorer, stream, rows=rows, boundaries=boundaries, history=history):
         if b + 1 == len(first):
             break
-        parts = [one.part(int(cut[b]), int(cut[b + 1])) for one, cut in zip(asked, cuts, strict=True)]
+        parts = [one.part(int(cut[b]), int(cut[b + 1])) for one, cut in zip(queries, cuts, strict=True)]
         own = np.concatenate([some for _, some in parts])
         if len(own):
             order = np.argsort(own, kind="stable")  # event by event, whatever the sets
-            src = np.concatenate([one.src[at] for one, (at, _) in zip(asked, parts, strict=True)])[order]
-            dst = np.concatenate([one.dst[at] for one, (at, _) in zip(asked, parts, strict=True)])[order]
+            src = np.concatenate([one.src[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
+            dst = np.concatenate([one.dst[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             scores = np.empty(len(own))
             scores[order] = as_scores(scorer.score(src, dst, stream.t[own[order]]), len(own))
             for out, (at, some) in zip(found, parts, strict=True):
@@ -242,7 +244,7 @@ def scored(
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200
-_TOLD = 0.01  # share of negatives that are their own event from which on a report has it
+_MIN_COLLISION_SHARE = 0.01  # share of negatives that are their own event from which on a report has it
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -264,7 +266,7 @@ class LinkReport:
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     distinct: frozenset[tuple[str, str]] = frozenset()
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
-    curve: Curve | None = None
+    curve: IsotonicCurve | None = None
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
         """Return one metric of a strategy of negatives; by default of the first split reported.
@@ -421,7 +423,7 @@ def link_report(
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
-        if own.collisions is not None and own.collisions.mean() >= _TOLD:
+        if own.collisions is not None and own.collisions.mean() >= _MIN_COLLISION_SHARE:
             rows[-1]["own_event_share"] = float(own.collisions.mean())
         values = [some for some in (own.positive, own.negative) if len(some)]
         if not STRATEGIES[strategy].ranking and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
@@ -452,14 +454,16 @@ def score_split(
     """
     own = stream.additions(rows)
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))
-    asked = [Asked.events(stream, wanted)]
+    asked = [QueryPairs.events(stream, wanted)]
     for key, drawn in negatives.items():
         place = np.minimum(np.searchsorted(own, drawn.rows), max(len(own) - 1, 0))
         if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
-        asked.append(Asked(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
+        asked.append(QueryPairs(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
     boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, keep_ties=keep_ties)
-    positive, *others = scored(scorer, stream, asked, rows, boundaries, _shown(stream, rows, history, batch_size))
+    positive, *others = score_queries(
+        scorer, stream, asked, rows, boundaries, _history_batches(stream, rows, history, batch_size)
+    )
     return {
         key: LinkScores(
             rows=drawn.rows,
@@ -474,13 +478,15 @@ def score_split(
     }
 
 
-def _shown(stream: EventStream, rows: np.ndarray, history: np.ndarray | None, batch_size: int) -> Iterator[EventBatch]:
+def _history_batches(
+    stream: EventStream, rows: np.ndarray, history: np.ndarray | None, batch_size: int
+) -> Iterator[EventBatch]:
     """Yield what is shown before a split; for a model that holds nothing, nothing of it is made."""
     yield from event_batches(stream, np.arange(rows[0]) if history is None else history, batch_size=batch_size)
 
 
 def _metrics(
-    scored: LinkScores,
+    score_queries: LinkScores,
     strategy: str,
     protocol: str,
     bootstrap: int,
@@ -490,36 +496,38 @@ def _metrics(
 ) -> dict[str, float]:
     """Return AP and ROC AUC, or those of ranks, with intervals where asked for."""
     if STRATEGIES[strategy].ranking:
-        ranked = np.diff(scored.offsets) > 0  # alone, a positive would be first of one
+        ranked = np.diff(score_queries.offsets) > 0  # alone, a positive would be first of one
         if not ranked.all():
             left = int((~ranked).sum())
             message = f"{left} of {len(ranked)} events have no negative to be ranked against; MRR leaves them out"
             warnings.warn(message, HopstateWarning, stacklevel=2)
         if not ranked.any():
             return {"mrr": float("nan")} | {f"hits@{k}": float("nan") for k in HITS}
-        bounds = np.concatenate([[0], np.cumsum(np.diff(scored.offsets)[ranked])])
-        own = (scored.rows[ranked], scored.positive[ranked], scored.negative, bounds, candidates)
+        bounds = np.concatenate([[0], np.cumsum(np.diff(score_queries.offsets)[ranked])])
+        own = (score_queries.rows[ranked], score_queries.positive[ranked], score_queries.negative, bounds, candidates)
         return ranking_metrics(stream, *own, bootstrap=bootstrap, seed=seed)
     if protocol == "dyglib":
-        return _batch_means(scored)
-    found = _areas(scored.positive, scored.negative)
+        return _batch_means(score_queries)
+    found = _ap_and_auc(score_queries.positive, score_queries.negative)
     if bootstrap:
-        areas = bootstrap_areas(scored.positive, scored.negative, scored.offsets, repeats=bootstrap, seed=seed)
-        found |= limits_of(areas)
+        areas = bootstrap_areas(
+            score_queries.positive, score_queries.negative, score_queries.offsets, repeats=bootstrap, seed=seed
+        )
+        found |= interval_columns(areas)
     return found
 
 
-def _batch_means(scored: LinkScores) -> dict[str, float]:
+def _batch_means(score_queries: LinkScores) -> dict[str, float]:
     """Return AP and ROC AUC of each batch of 200 positives, averaged."""
     values = []
-    for a in range(0, len(scored.positive), _DYGLIB_BATCH):
-        b = min(a + _DYGLIB_BATCH, len(scored.positive))
-        own = scored.positive[a:b], scored.negative[scored.offsets[a] : scored.offsets[b]]
-        values.append(_areas(*own))
+    for a in range(0, len(score_queries.positive), _DYGLIB_BATCH):
+        b = min(a + _DYGLIB_BATCH, len(score_queries.positive))
+        own = score_queries.positive[a:b], score_queries.negative[score_queries.offsets[a] : score_queries.offsets[b]]
+        values.append(_ap_and_auc(*own))
     return {name: float(np.mean([value[name] for value in values])) for name in ("average_precision", "roc_auc")}
 
 
-def _areas(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
+def _ap_and_auc(positive: np.ndarray, negative: np.ndarray) -> dict[str, float]:
     return {
         "average_precision": average_precision_of(positive, negative),
         "roc_auc": roc_auc_of(positive, negative),

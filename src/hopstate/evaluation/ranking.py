@@ -65,16 +65,16 @@ def hits(rank: np.ndarray, k: int) -> float:
     return float((rank <= k).mean())
 
 
-def gains(rank: np.ndarray, k: int) -> np.ndarray:
+def ndcg(rank: np.ndarray, k: int) -> np.ndarray:
     """Return (P,) 1 / log2(1 + rank), 0 beyond k: NDCG@k of each positive, the one relevant of its candidates.
 
-    >>> gains(np.array([1.0, 3.0, 11.0]), 10).tolist()
+    >>> ndcg(np.array([1.0, 3.0, 11.0]), 10).tolist()
     [1.0, 0.5, 0.0]
     """
     return np.where(rank <= k, 1 / np.log2(1 + rank), 0.0)
 
 
-def recalls(rank: np.ndarray, k: int, query: np.ndarray) -> np.ndarray:
+def recall_at_k(rank: np.ndarray, k: int, query: np.ndarray) -> np.ndarray:
     """Return (Q,) for each query the share of its positives whose rank is at most k.
 
     Args:
@@ -82,7 +82,7 @@ def recalls(rank: np.ndarray, k: int, query: np.ndarray) -> np.ndarray:
         k: places.
         query: (P,) numbers 0..Q-1 of the queries that they answer.
 
-    >>> recalls(np.array([1.0, 20.0, 2.0]), 10, np.array([0, 0, 1])).tolist()
+    >>> recall_at_k(np.array([1.0, 20.0, 2.0]), 10, np.array([0, 0, 1])).tolist()
     [0.5, 1.0]
     """
     return np.bincount(query, rank <= k) / np.bincount(query)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import DataError
-from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
+from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, interval_columns
 from hopstate.evaluation.metrics import average_precision, pairwise_loss, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.ops.rows import ranges
@@ -29,7 +29,7 @@ HITS = (1, 3, 10, 50)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Question:
+class LinkQueries:
     """Held-out links of one split, and what they are ranked among.
 
     Args:
@@ -74,8 +74,8 @@ class Question:
         return np.stack([ends[:, 0], self.free.draw(ends[:, 0], rng)], 1)
 
 
-def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
-    """Return (Q,) the rank of each of `Question.ends`, from 1."""
+def link_ranks(question: LinkQueries, score: PairScorer) -> np.ndarray:
+    """Return (Q,) the rank of each of `LinkQueries.ends`, from 1."""
     ends = question.ends()
     found = np.empty(len(ends))
     for rows, owner, nodes, cuts in question.blocks():
@@ -89,17 +89,17 @@ def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
         for start in range(0, len(rows), step):
             at = owner[start : start + step]
             offsets = np.concatenate([[0], np.cumsum(counts[at])])
-            beside = both[: len(nodes)][ranges(cuts[at], counts[at])]
-            found[rows[start : start + step]] = ranks(own[start : start + step], beside, offsets)
+            negatives = both[: len(nodes)][ranges(cuts[at], counts[at])]
+            found[rows[start : start + step]] = ranks(own[start : start + step], negatives, offsets)
     return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Judged:
+class LinkPredictions:
     """Scores of a question's answers.
 
     Args:
-        rank: (Q,) of each of `Question.ends`.
+        rank: (Q,) of each of `LinkQueries.ends`.
         scores: of the links, then of the pairs beside them that there are.
         y: 1 for links, 0 for the others.
         loss: `pairwise_loss` of the links against the pairs beside them, if scores are logits.
@@ -111,21 +111,21 @@ class Judged:
     loss: float
 
 
-def judged(question: Question, score: PairScorer) -> Judged:
+def predict_links(question: LinkQueries, score: PairScorer) -> LinkPredictions:
     """Return ranks and scores of links and of the pairs beside them."""
     if not len(question.pairs):
         raise DataError("there are no links to rank in this split")
     rank = link_ranks(question, score)
-    beside = question.negatives()
-    there = beside[:, 1] >= 0
-    beside = beside[there]
-    scores = check_scores(score(*np.concatenate([question.pairs, beside]).T), "scores of pairs")
+    negatives = question.negatives()
+    there = negatives[:, 1] >= 0
+    negatives = negatives[there]
+    scores = check_scores(score(*np.concatenate([question.pairs, negatives]).T), "scores of pairs")
     positive, negative = np.split(scores, [len(question.pairs)])
     y = np.repeat([1, 0], [len(positive), len(negative)])
-    return Judged(rank=rank, scores=scores, y=y, loss=pairwise_loss(positive[there], negative))
+    return LinkPredictions(rank=rank, scores=scores, y=y, loss=pairwise_loss(positive[there], negative))
 
 
-def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
+def link_metrics(question: LinkQueries, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
     """Return "mrr", "hits@1", ..., "average_precision" and "roc_auc", and limits of them where bootstrap is not 0.
 
     Args:
@@ -133,10 +133,10 @@ def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -
         score: what is judged.
         bootstrap: resamples for 95% limits ("mrr_low", "mrr_high", ...), of links, with both of their ends.
     """
-    return metrics_of(question, judged(question, score), bootstrap=bootstrap)
+    return metrics_of(question, predict_links(question, score), bootstrap=bootstrap)
 
 
-def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> dict[str, float]:
+def metrics_of(question: LinkQueries, answers: LinkPredictions, *, bootstrap: int = 0) -> dict[str, float]:
     """Return what `link_metrics` does, of answers that were judged before."""
     rank, scores, y = answers.rank, answers.scores, answers.y
     found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
@@ -147,5 +147,5 @@ def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> di
         positive, negative = scores[y == 1], scores[y == 0]
         if len(negative):
             limits |= bootstrap_areas(positive, negative, None, repeats=bootstrap, seed=question.seed)
-        found |= limits_of(limits)
+        found |= interval_columns(limits)
     return found

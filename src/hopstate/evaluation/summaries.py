@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.evaluation.calibration import Calibration, Curve, calibration, evenly, fitted
+from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration, evenly_spaced, fit_isotonic
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negatives import STRATEGIES, Negatives
@@ -47,7 +47,7 @@ def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
     }
 
 
-def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
+def class_reliability(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
     """Return how often the likeliest class is right, by its probability; None where no class is known.
 
     Args:
@@ -65,7 +65,7 @@ def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> d
 KEY = ("val", "random")  # of the pairs that probabilities are among
 
 
-def validation_curve(scored: LinkScores) -> Curve | None:
+def validation_curve(scored: LinkScores) -> IsotonicCurve | None:
     """Return the curve of probabilities from scores of validation events and random pairs; None without such pairs.
 
     Args:
@@ -74,23 +74,23 @@ def validation_curve(scored: LinkScores) -> Curve | None:
     """
     scored = scored.without_collisions()
     which = np.zeros(len(scored.rows), bool)
-    which[evenly(len(scored.rows))] = True
+    which[evenly_spaced(len(scored.rows))] = True
     at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(scored.offsets))]))
     labels, values = scored.pooled()
     y, scores = labels[at].astype(np.float64), values[at]
-    return None if len(y) == y.sum() else fitted(scores, y, KEY[1])
+    return None if len(y) == y.sum() else fit_isotonic(scores, y, KEY[1])
 
 
-def some(drawn: Negatives) -> Negatives:
+def calibration_negatives(drawn: Negatives) -> Negatives:
     """Return the pairs beside the events that a curve is made of."""
-    return drawn.take(drawn.rows[evenly(len(drawn.rows))])
+    return drawn.take(drawn.rows[evenly_spaced(len(drawn.rows))])
 
 
-def of_pairs(
+def pair_reliability(
     scores: np.ndarray,
     y: np.ndarray,
     of: str,
-    curve: Curve | None,
+    curve: IsotonicCurve | None,
     raw: np.ndarray | None,
 ) -> list[dict[str, Any]]:
     """Return the reliability of raw probabilities (Q,), if there are any, and of scores (Q,) through a curve."""
@@ -98,7 +98,7 @@ def of_pairs(
     return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
-def of_links(report: LinkReport, split: str) -> dict[str, Any]:
+def link_curves(report: LinkReport, split: str) -> dict[str, Any]:
     """Return the curves of a split of a stream: of ranks among many, of probabilities by kind of negatives.
 
     Args:
@@ -120,5 +120,5 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
             bins.append(reliability(report.reliability[name, strategy], STRATEGIES[strategy].label, TRAINED))
         if curve is not None and strategy == curve.strategy:
             y, scores = scored.without_collisions().pooled()
-            bins += of_pairs(scores, y, STRATEGIES[strategy].label, curve, None)
+            bins += pair_reliability(scores, y, STRATEGIES[strategy].label, curve, None)
     return {"ranking": ranking, "reliability": bins}

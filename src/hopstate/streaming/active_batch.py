@@ -84,7 +84,7 @@ class ActiveBatch:
         *,
         context: np.ndarray | None = None,
         removed: np.ndarray | None = None,
-        standing: np.ndarray | None = None,
+        active_after: np.ndarray | None = None,
         gap: np.ndarray | None = None,
         x: Tensor | NodeFeatures | None = None,
         edge_attr: np.ndarray | None = None,
@@ -97,8 +97,8 @@ class ActiveBatch:
             t: (B,) times, never decreasing.
             context: (2, E) edges that stand before and after: the events of sampled neighbors, without removed ones.
             removed: (2, R) edges from before the batch that it removes.
-            standing: (B,) bool, whether an event's edge stands after the batch: not one that the batch removes as well,
-                which stands in neither graph; None where all do.
+            active_after: (B,) bool, whether an event's edge is active after the batch. Default: all are. An edge that
+                the batch both adds and removes is in neither graph.
             gap: (B,) ln(1 + time since the pair last met).
             x: (N, F) features of all nodes; the active rows are taken.
             edge_attr: (B, D) features of the events.
@@ -130,8 +130,8 @@ class ActiveBatch:
             target=rows[1, :B],
             time=torch.from_numpy(np.array(t, np.float64)),
             after=rows[:, : B + E]
-            if standing is None
-            else rows[:, np.append(np.flatnonzero(standing), np.arange(B, B + E))],
+            if active_after is None
+            else rows[:, np.append(np.flatnonzero(active_after), np.arange(B, B + E))],
             before=rows[:, B:],
             gap=None if gap is None else torch.from_numpy(np.array(gap, np.float64)),
             node_attr=None if x is None else x[active],

@@ -22,10 +22,10 @@ from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.memory_scorer import Begun
-from hopstate.streaming.protocols import Follower, FollowerT, LiveTask, MovesMemory, Scores
+from hopstate.streaming.memory_scorer import WarmStart
+from hopstate.streaming.protocols import Follower, FollowerT, HasMemory, LiveTask, Scores
 from hopstate.streaming.replay import as_scores, check_scores
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 
 
 class PairQueries:
@@ -84,11 +84,11 @@ class PairQueries:
         self._move_to(len(self._boundaries) - 1)
         return self.follower
 
-    def begun(self) -> Begun | None:
+    def begun(self) -> WarmStart | None:
         """Return by which open batches the memory has been moved for the queries so far, None where by none."""
-        if not self._moved or not isinstance(self.follower, MovesMemory):
+        if not self._moved or not isinstance(self.follower, HasMemory):
             return None
-        return Begun(self._boundaries[: self._moved + 1], self.follower.state())
+        return WarmStart(self._boundaries[: self._moved + 1], self.follower.state())
 
     def _restart(self) -> None:
         self.follower: Any = self.task.follow(self.past)
@@ -110,12 +110,12 @@ def fingerprint(task: LiveTask[FollowerT]) -> str:
     return digest.hexdigest()[:16]
 
 
-def past_of(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
+def state_after_stream(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     """Return the past of a model after all events of a stream."""
-    return continue_stream(task, empty_past(task, stream), stream, score=False)[1]
+    return continue_stream(task, initial_state(task, stream), stream, score=False)[1]
 
 
-def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
+def initial_state(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
     """Return the past of a model before the first event of a stream, with the features of its nodes."""
     return StreamState(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
@@ -147,7 +147,7 @@ def continue_stream(
         ShapeError: event features of another width than the model's.
         TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
     """
-    return finished(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
+    return run_to_completion(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
 
 
 def continue_stream_sliced(
@@ -159,7 +159,7 @@ def continue_stream_sliced(
     again: bool = False,
     checked: bool = False,
     slice_size: int | None = None,
-    begun: Begun | None = None,
+    begun: WarmStart | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
     """Do what `continue_stream` does, and stop before and after the memory moves.
 
@@ -181,7 +181,7 @@ def continue_stream_sliced(
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
     settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
     scores, done = [], 0
-    if begun is not None and isinstance(follower, MovesMemory):
+    if begun is not None and isinstance(follower, HasMemory):
         first = int(place[asked[0]]) if len(asked) else settled
         if begun.fits(edges, min(first, settled)):
             follower.restore(begun.state)
@@ -194,12 +194,12 @@ def continue_stream_sliced(
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))
-            if isinstance(follower, MovesMemory):
+            if isinstance(follower, HasMemory):
                 yield from follower.observing(moved)
             else:
                 follower.observe(moved)
                 yield
-    after = _after(whole, follower, past.settled + int(edges[settled]))
+    after = _state_after(whole, follower, past.settled + int(edges[settled]))
     found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
     return task.score_columns(new, rows, check_scores(found)) if score else {}, after
 
@@ -216,12 +216,12 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
     return np.concatenate(parts)
 
 
-def _after(whole: StreamState, follower: Follower, settled: int) -> StreamState:
-    """Return the past with what the follower's memory has become, updated by events before id `settled`."""
-    if not isinstance(follower, MovesMemory):
-        return replace(whole, settled=settled)
-    state = follower.memory
-    return whole.settled_at(settled, moved=follower.moved(), clock=state.clock, tag=state.tag)
+def _state_after(state: StreamState, follower: Follower, settled: int) -> StreamState:
+    """Return the stream state with the follower's node memory, updated by the events before id `settled`."""
+    if not isinstance(follower, HasMemory):
+        return replace(state, settled=settled)
+    memory = follower.memory
+    return state.settled_at(settled, moved=follower.moved(), clock=memory.clock, tag=memory.tag)
 
 
 def _check_width(width: int, events: EventStream) -> None:

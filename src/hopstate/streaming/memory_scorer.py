@@ -28,11 +28,11 @@ from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.tokens.pair_features import PairFeatures
 
 _NONE = np.empty(0, np.int64)
-TOGETHER = 4096  # pairs scored at once
+SCORE_CHUNK = 4096  # pairs scored at once
 
 
 class ActiveEvents:
@@ -86,12 +86,12 @@ class ActiveEvents:
         context, _ = recent_context(
             self.store, around, first, self.neighbors, self.model.order, look_up=self._look_up(events)
         )
-        standing = None
+        active_after = None
         if events.kind is not None and (events.kind != ADD).any():
-            kept = events.kind == ADD
-            removed, standing = self._changes(events, kept)
-            src, dst, t = src[kept], dst[kept], t[kept]
-            edge_attr = None if edge_attr is None else edge_attr[kept]
+            added = events.kind == ADD
+            removed, active_after = self._changes(events, added)
+            src, dst, t = src[added], dst[added], t[added]
+            edge_attr = None if edge_attr is None else edge_attr[added]
         gap = self.pair_gaps(src, dst, t) if self.model.time_dim else None
         return ActiveBatch.build(
             src,
@@ -99,14 +99,14 @@ class ActiveEvents:
             t,
             context=context,
             removed=removed,
-            standing=standing,
+            active_after=active_after,
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
-            others=self._all_met(events) if self.update_all else None,
+            others=self._nodes_with_history(events) if self.update_all else None,
         )
 
-    def _all_met(self, events: EventBatch) -> np.ndarray:
+    def _nodes_with_history(self, events: EventBatch) -> np.ndarray:
         """Return nodes that met somebody before the first event's time."""
         if not len(events):
             return _NONE
@@ -120,11 +120,11 @@ class ActiveEvents:
         ends, first, until = self.ends, self.first_id, int(events.event_ids[-1])
         return lambda nodes, times, k: self.store.last_active(nodes, times, k, ends, until, first)
 
-    def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _changes(self, events: EventBatch, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return edges (2, R) from before a batch that it removes, and which of those it adds are active after it."""
         assert self.ends is not None
-        ids, removed = events.event_ids, ~kept
-        ends = self.ends[ids[kept] - self.first_id]
+        ids, removed = events.event_ids, ~added
+        ends = self.ends[ids[added] - self.first_id]
         active = ends > ids[-1]
         removed[removed] = ~np.isin(ids[removed], ends[~active])
         return np.stack([events.src[removed], events.dst[removed]]), active
@@ -224,8 +224,8 @@ class MemoryScorer:
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         parts = []
         with evaluating(self.model):
-            for start in range(0, len(gaps), TOGETHER):
-                chunk = slice(start, start + TOGETHER)
+            for start in range(0, len(gaps), SCORE_CHUNK):
+                chunk = slice(start, start + SCORE_CHUNK)
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
@@ -243,12 +243,12 @@ class MemoryScorer:
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
+class WarmStart:
     """Open batches of a past that have moved a memory, and what it came to.
 
     Args:
         edges: (m + 1,) where the m batches begin and end, counted from the first event that is not settled.
-        state: what `MovesMemory.state` returned after them.
+        state: what `HasMemory.state` returned after them.
     """
 
     edges: np.ndarray
@@ -260,7 +260,7 @@ class Begun:
         return done <= first and np.array_equal(edges[: done + 1], self.edges)
 
 
-class FollowingMemory(MemoryScorer):
+class LazyMemoryScorer(MemoryScorer):
     """Scores pairs or nodes from the memory of a past, and moves it.
 
     Args:
@@ -302,7 +302,7 @@ class FollowingMemory(MemoryScorer):
         self._held[state.rows.cpu().numpy()] = self._moved[state.rows.cpu().numpy()] = True
 
     def observe(self, batch: EventBatch) -> None:
-        finished(self.observing(batch))
+        run_to_completion(self.observing(batch))
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""

@@ -97,7 +97,7 @@ class StreamingModel(LinkScorer, Protocol[StateT]):
 
 
 @runtime_checkable
-class MovesMemory(Follower, Protocol):
+class HasMemory(Follower, Protocol):
     """A model over a past whose node memory moves on: it is kept with the past.
 
     memory: with its clock and tag.
@@ -125,7 +125,7 @@ class MovesMemory(Follower, Protocol):
         ...
 
 
-class LooksUp(LinkFollower, Protocol):
+class FollowsStream(LinkFollower, Protocol):
     """A scorer that can be put over the past of a live run."""
 
     def over(self, past: StreamState) -> LinkFollower:
@@ -133,7 +133,7 @@ class LooksUp(LinkFollower, Protocol):
         ...
 
 
-class OnlyLooksUp(ABC):
+class StatelessScorer(ABC):
     """A scorer that holds nothing of the events: it scores from look-ups strictly before the query time."""
 
     by_time = False

@@ -58,7 +58,7 @@ def replay(
     order = np.argsort(place, kind="stable")
     starts = np.append(np.searchsorted(place[order], boundaries), len(order))
     scores: np.ndarray | None = None
-    for b in moments(model, stream, rows=rows, boundaries=boundaries, history=history):
+    for b in replay_batches(model, stream, rows=rows, boundaries=boundaries, history=history):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
             given = as_scores(score(mine), len(mine), wide)
@@ -67,7 +67,7 @@ def replay(
     return check_scores(np.empty(0) if scores is None else scores)
 
 
-def moments(
+def replay_batches(
     model: Replayable, stream: EventStream, *, rows: np.ndarray, boundaries: np.ndarray, history: Iterable[EventBatch]
 ) -> Iterator[int]:
     """Yield the numbers of batches, and that after the last, when the model has seen what comes before each.
@@ -92,7 +92,7 @@ def replay_split(
     model: Replayable,
     score: Callable[[np.ndarray], Scores],
     stream: EventStream,
-    asked: np.ndarray,
+    queried_rows: np.ndarray,
     *,
     rows: np.ndarray,
     batch_size: int,
@@ -104,16 +104,16 @@ def replay_split(
         model: what is reset and shown all events before the split, then the split.
         score: positions in the stream to their scores.
         stream: the events.
-        asked: (Q,) positions of the events that are scored, all among rows.
+        queried_rows: (Q,) positions of the events that are scored, all among rows.
         rows: (P,) ascending positions of the split.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         wide: a query may have several scores, of classes.
     """
     return replay(
         model,
-        lambda mine: score(asked[mine]),
+        lambda mine: score(queried_rows[mine]),
         stream,
-        np.searchsorted(rows, asked),
+        np.searchsorted(rows, queried_rows),
         rows=rows,
         boundaries=batch_boundaries(stream.t[rows], batch_size),
         history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),

@@ -12,11 +12,11 @@ import numpy as np
 T = TypeVar("T")
 Steps = Generator[None, None, T]  # work that stops after each slice, and returns what it was for
 
-AIM = 0.005  # seconds of the processor that a slice is to take
-FIRST, LEAST = 16, 4  # pairs of the first slice of all, and of any: models take long over the first of a call
+TARGET_SECONDS = 0.005  # seconds of the processor that a slice is to take
+INITIAL_ROWS, MIN_ROWS = 16, 4  # pairs of the first slice of all, and of any: models take long over the first of a call
 
 
-def finished(steps: Steps[T]) -> T:
+def run_to_completion(steps: Steps[T]) -> T:
     """Return what work returns, done without a stop."""
     while True:
         try:
@@ -26,7 +26,7 @@ def finished(steps: Steps[T]) -> T:
             return found
 
 
-def each_in(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
+def run_in_context(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
     """Do each slice of work within a context of its own; between them there is none."""
     while True:
         with context():
@@ -38,24 +38,26 @@ def each_in(context: Callable[[], AbstractContextManager[object]], steps: Steps[
         yield
 
 
-class Pace:
+class SliceSizer:
     """How many rows make a slice, which it learns as it goes.
 
     size: rows of the next one.
     """
 
     def __init__(self) -> None:
-        self.size = FIRST
+        self.size = INITIAL_ROWS
 
     def took(self, rows: int, seconds: float) -> None:
         """Take in how long some rows took."""
-        fit = int(rows * AIM / max(seconds, 1e-6))
+        fit = int(rows * TARGET_SECONDS / max(seconds, 1e-6))
         whole = rows >= self.size or fit < self.size
-        if whole and rows >= min(self.size, FIRST):  # few rows, of which the call is most, tell nothing of how many do
-            self.size = max(LEAST, min(4 * rows, fit))
+        if whole and rows >= min(
+            self.size, INITIAL_ROWS
+        ):  # few rows, of which the call is most, tell nothing of how many do
+            self.size = max(MIN_ROWS, min(4 * rows, fit))
 
 
-def in_slices(work: Callable[[slice], np.ndarray], count: int, pace: Pace | None = None) -> Steps[np.ndarray]:
+def map_sliced(work: Callable[[slice], np.ndarray], count: int, pace: SliceSizer | None = None) -> Steps[np.ndarray]:
     """Stop between slices of work, and return (count, ...) of all of them.
 
     Args:

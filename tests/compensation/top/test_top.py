@@ -39,7 +39,7 @@ def prepared(graph: Graph, model: Backbone, **settings) -> Top:
         seed=0,
     )
     x, adjacency = full_graph(graph)
-    top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+    top.prepare(model, top.full_graph_pass(lambda other: other(x, adjacency)))
     return top
 
 
@@ -242,7 +242,7 @@ def test_initialisations_are_seeded_and_leave_model_and_generator_alone() -> Non
     graph, model = random_graph(), backbone("gcn", norm="batch").train()
     x, adjacency = full_graph(graph)
     before, state = [p.clone() for p in model.state_dict().values()], torch.get_rng_state()
-    embed = Top(graph, TopConfig(), "symmetric", seed=0).whole_pass(lambda m: m(x, adjacency))
+    embed = Top(graph, TopConfig(), "symmetric", seed=0).full_graph_pass(lambda m: m(x, adjacency))
     received = [basic_embeddings(model, embed, initialisations=2, seed=s) for s in (0, 0, 1)]
     made = [[[e.values for e in layer] for layer in layers] for layers in received]
     assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values()))
@@ -263,7 +263,7 @@ def test_refresh_makes_present_embeddings_exact() -> None:
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1.5)
-    top.refresh(model, top.whole_pass(lambda other: other(x, adjacency)))
+    top.refresh(model, top.full_graph_pass(lambda other: other(x, adjacency)))
     nodes = np.arange(0, 150, 2)
     full = model(x, adjacency)[torch.from_numpy(nodes)]
     assert relative_rmse(model(features(graph, nodes), top.batch(nodes)), full) < 1e-3
@@ -283,7 +283,7 @@ def test_enough_directions_make_gradients_exact(form: str) -> None:
     error = {}
     for directions in (0, 8):
         top = Top(graph, TopConfig(form=form, rank=72, directions=directions), "symmetric", seed=0)
-        top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+        top.prepare(model, top.full_graph_pass(lambda other: other(x, adjacency)))
         small = model(features(graph, nodes), top.batch(nodes))
         assert relative_rmse(small, full) < 1e-3
         error[directions] = relative_rmse(gradients(model, small, weight)[0], expected)
@@ -296,7 +296,7 @@ def test_keeping_some_rows_changes_nothing_but_what_is_kept() -> None:
     x, adjacency = full_graph(graph)
     made = [Top(graph, TopConfig(ridge=0.0), "mean", seed=0, rows=rows) for rows in (None, np.arange(0, 80, 2))]
     for top in made:
-        top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+        top.prepare(model, top.full_graph_pass(lambda other: other(x, adjacency)))
     nodes = np.arange(0, 60, 4)
     out = [model(features(graph, nodes), top.batch(nodes)) for top in made]
     assert relative_rmse(*out) < 1e-3

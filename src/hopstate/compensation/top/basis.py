@@ -60,33 +60,33 @@ class Basis:
     width: Tensor | None = None
 
 
-def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
+def ridge_inverse(basis: Tensor, ridge: float) -> Tensor:
     """Return (r, s): argmin_W |known W' - h|^2 + ridge mean(diag) |W'|^2 as a matrix that W' = result @ h.
 
-    known (s, r) may have more columns than rows, or dependent ones.
+    basis (s, r) may have more columns than rows, or dependent ones.
     """
-    a = known.double()
+    a = basis.double()
     wide = a.shape[0] < a.shape[1]
     gram = a @ a.T if wide else a.T @ a
     size = len(gram)
     scale = gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
-    least = size * torch.finfo(torch.float32 if known.dtype == torch.float32 else torch.float64).eps ** 2
+    least = size * torch.finfo(torch.float32 if basis.dtype == torch.float32 else torch.float64).eps ** 2
     gram = gram + max(ridge, least) * scale * torch.eye(size, dtype=a.dtype, device=a.device)
     factor = torch.linalg.cholesky(gram)
     solved = a.T @ torch.cholesky_inverse(factor) if wide else torch.cholesky_solve(a.T, factor)
-    return solved.to(known.dtype).contiguous()
+    return solved.to(basis.dtype).contiguous()
 
 
-def best_ridge(known: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -> float:
+def best_ridge(basis: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -> float:
     """Return the ridge of RIDGES with the least error of missing @ (ridge_inverse(known, ridge) @ probes) from target.
 
     Args:
-        known: (s, r) basis at the nodes that are there.
+        basis: (s, r) basis at the nodes that are there.
         missing: (m, r) basis where it is to be predicted.
         probes: (s, p) other embeddings at the nodes that are there.
         target: (m, p) those embeddings where they are to be predicted.
     """
-    a, b = known.double(), probes.double()
+    a, b = basis.double(), probes.double()
     wide = a.shape[0] < a.shape[1]
     gram = a @ a.T if wide else a.T @ a
     scale = gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)

@@ -57,12 +57,12 @@ class GeneralTop:
         missing: what stands for those neighbors' rows, for each layer or one for all.
     """
 
-    def __init__(self, around: Adjacency, missing: list[LowRankCompensation]) -> None:
-        self.around, self.missing = around, missing
+    def __init__(self, adjacency: Adjacency, missing: list[LowRankCompensation]) -> None:
+        self.adjacency, self.missing = adjacency, missing
 
     def to(self, device: torch.device | str) -> GeneralTop:
         """Return the batch on a device."""
-        return GeneralTop(self.around.to(device), [m.to(device) for m in self.missing])
+        return GeneralTop(self.adjacency.to(device), [m.to(device) for m in self.missing])
 
     def extended(self, h: Tensor, layer: int) -> Tensor:
         """Return (|B| + m, d): h, and under it what stands for the missing rows that a layer receives."""
@@ -71,7 +71,7 @@ class GeneralTop:
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output where missing neighbors send made-up rows."""
-        return self.around.propagate(conv, normalization, layer, *(self.extended(h, layer) for h in nodes))
+        return self.adjacency.propagate(conv, normalization, layer, *(self.extended(h, layer) for h in nodes))
 
 
 def not_linear(name: str, normalization: str) -> str:

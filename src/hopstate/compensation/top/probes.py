@@ -43,7 +43,7 @@ class LayerInputs:
 Embed = Callable[[nn.Module], Iterable[list[LayerInputs]]]  # for each layer, one for each of its calls
 
 
-class WholePass:
+class FullGraphPass:
     """Runs any model on the whole graph at once and keeps what its message-passing layers receive.
 
     Args:
@@ -60,9 +60,9 @@ class WholePass:
         matrix = None if self.form is None else self.form()
         if matrix is not None and self.rows is not None:
             matrix = select_rows(matrix, self.rows)
-        return current_embeddings(model, self.forward, lambda values: self._kept(values, matrix))
+        return current_embeddings(model, self.forward, lambda values: self._select(values, matrix))
 
-    def _kept(self, values: Tensor, matrix: Tensor | None) -> LayerInputs:
+    def _select(self, values: Tensor, matrix: Tensor | None) -> LayerInputs:
         values = values.cpu()
         kept = values if self.rows is None else values[self.rows]
         return LayerInputs(kept, kept[:, :0] if matrix is None else matrix.to(values.dtype) @ values)
@@ -106,7 +106,7 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
     """Return what each message-passing layer of freshly initialised copies of model receives, one for each copy."""
     found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
-        other = _with_statistics_of_its_own(_reinitialised(model, seed + number), embed)
+        other = _recompute_batch_norm(_reinitialised(model, seed + number), embed)
         for layer, embeddings in zip(found, embed(other)):
             layer += embeddings
     return found
@@ -117,7 +117,7 @@ def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> It
 
     All weights change by draws of the same small spread, as in a step of an optimiser that scales its gradients.
     """
-    passes = [embed(_moved(model, seed + number)) for number in range(count)]
+    passes = [embed(_perturbed(model, seed + number)) for number in range(count)]
     for layer, *moved in zip(embed(model), *passes):
         yield layer + [
             LayerInputs(after.values - before.values, after.sums - before.sums, CHANGES)
@@ -133,12 +133,12 @@ def current_embeddings(
     layers = message_layers(model)
     found: list[list[LayerInputs]] = [[] for _ in layers]
 
-    def keeper(kept: list[LayerInputs]) -> Callable[..., None]:
+    def keeper(received: list[LayerInputs]) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             first = next(iter([*args, *kwargs.values()]))
             tensor = first[0] if isinstance(first, (tuple, list)) else first
             assert isinstance(tensor, Tensor)
-            kept.append(keep(tensor.detach()))
+            received.append(keep(tensor.detach()))
 
         return hook
 
@@ -186,7 +186,7 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _moved(model: nn.Module, seed: int) -> nn.Module:
+def _perturbed(model: nn.Module, seed: int) -> nn.Module:
     """Return a copy whose weights are a small random step away."""
     other = copy.deepcopy(model)
     weights = [p for p in other.parameters() if p.is_floating_point()]
@@ -198,7 +198,7 @@ def _moved(model: nn.Module, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _with_statistics_of_its_own(model: nn.Module, embed: Embed) -> nn.Module:
+def _recompute_batch_norm(model: nn.Module, embed: Embed) -> nn.Module:
     """Put a model in eval mode, but let batch norms use the mean and variance of what they see in all nodes.
 
     Where that comes in blocks, each batch norm is fixed by a pass of its own, those before it fixed already.

@@ -40,7 +40,7 @@ from hopstate.compensation.top.basis import (
     times,
 )
 from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
-from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
+from hopstate.compensation.top.probes import Embed, Forward, FullGraphPass, LayerInputs, basic_embeddings, with_changes
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError, DataError, check_range
 from hopstate.io.scratch import Scratch
@@ -147,13 +147,13 @@ LINEAR = ("symmetric", "mean", "sum")
 WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
 
 
-class _Own(threading.local):
+class _ThreadLocalCutter(threading.local):
     """A cutter for each thread: it has a workspace."""
 
     cutter: Neighborhoods | None = None
 
-    def __reduce__(self) -> tuple[type[_Own], tuple[()]]:
-        return _Own, ()  # a copy makes its own
+    def __reduce__(self) -> tuple[type[_ThreadLocalCutter], tuple[()]]:
+        return _ThreadLocalCutter, ()  # a copy makes its own
 
 
 class Top(Compensation):
@@ -185,7 +185,7 @@ class Top(Compensation):
             raise ConfigError(not_linear("the model's aggregator", normalization))
         self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
         self.linear = config.form != "general" and normalization in LINEAR
-        self._own, self._made, self._near = _Own(), store or Scratch(), PrefetchedRows()
+        self._own, self._made, self._near = _ThreadLocalCutter(), store or Scratch(), PrefetchedRows()
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -196,12 +196,12 @@ class Top(Compensation):
         self.previous: list[LayerInputs] | None = None  # probes for the next refresh
 
     # ---- making the basis ------------------------------------------------------------------------------
-    def whole_pass(self, forward: Forward, whole: Adjacency | None = None) -> Embed:
+    def full_graph_pass(self, forward: Forward, adjacency: Adjacency | None = None) -> Embed:
         """Return what embeds any model in one pass over the whole graph; whole is its adjacency, if there is one."""
         if not self.linear:
-            return WholePass(forward)
-        adjacency = whole or full_adjacency(self.graph)
-        return WholePass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
+            return FullGraphPass(forward)
+        adjacency = adjacency or full_adjacency(self.graph)
+        return FullGraphPass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis on the model's weights, or on random initialisations; embed passes over the whole graph."""
@@ -297,20 +297,20 @@ class Top(Compensation):
             found = self._substitutes(nodes, adjacency, around)
         return LinearTop(adjacency, found, self.normalization) if self.linear else GeneralTop(adjacency, found)
 
-    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
+    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, local: LocalGraph) -> list[LowRankCompensation]:
         rows, found = self._at(nodes), []
         for basis in self.bases:
-            if not self._chooses(len(nodes), basis):
+            if not self._needs_probes(len(nodes), basis):
                 basis = replace(basis, probe=basis.probe[:, :0], probe_sums=basis.probe_sums[:, :0])
             if self.linear:  # A_B,out times values
                 adjacency_matrix = adjacency.normalized_adjacency(self.normalization)
                 missing, target = (
-                    self._taken(total, rows) - adjacency_matrix.to(values.dtype) @ self._taken(values, rows)
+                    self._read_rows(total, rows) - adjacency_matrix.to(values.dtype) @ self._read_rows(values, rows)
                     for values, total in ((basis.values, basis.sums), (basis.probe, basis.probe_sums))
                 )
             else:
-                far = torch.from_numpy(around.nodes[len(nodes) :])
-                missing, target = self._taken(basis.values, far), self._taken(basis.probe, far)
+                far = torch.from_numpy(local.nodes[len(nodes) :])
+                missing, target = self._read_rows(basis.values, far), self._read_rows(basis.probe, far)
             found.append(self._fit(nodes, rows, basis, missing, target))
         return found
 
@@ -322,51 +322,51 @@ class Top(Compensation):
         every: where the nodes stand in what is kept. target (m, p): values of the probes, which choose the ridge.
         """
         c, count, rows = self.config, len(nodes), None
-        wanted = self._wanted(count, basis)
+        wanted = self._num_samples(count, basis)
         if wanted < count:
             draw = named_rng(DRAWS, self.seed, 8, int(nodes[0]), count)
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
             return fit_in_range(
-                self._taken(basis.values, every), rows, missing, self._width(basis), ridge, seed=self.seed
+                self._read_rows(basis.values, every), rows, missing, self._width(basis), ridge, seed=self.seed
             )
         place = every if rows is None else every[rows]
-        known = self._taken(basis.values, place)
+        known = self._read_rows(basis.values, place)
         if target.numel():
-            ridge = best_ridge(known, missing, self._taken(basis.probe, place), target)
+            ridge = best_ridge(known, missing, self._read_rows(basis.probe, place), target)
         return LowRankCompensation(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
-    def _wanted(self, count: int, basis: Basis) -> int:
+    def _num_samples(self, count: int, basis: Basis) -> int:
         """Return how many nodes of a batch of so many missing ones are expressed by."""
         c = self.config
         wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
         return count if wanted is None else min(wanted, count)
 
-    def _chooses(self, count: int, basis: Basis) -> bool:
+    def _needs_probes(self, count: int, basis: Basis) -> bool:
         """Return whether probes choose the ridge: else many nodes determine present messages well."""
-        return not self._of_present_weights or self._wanted(count, basis) < 2 * basis.values.shape[1]
+        return not self._of_present_weights or self._num_samples(count, basis) < 2 * basis.values.shape[1]
 
-    def _taken(self, kept: Tensor, rows: Tensor) -> Tensor:
-        if self._made.folder is None or not kept.shape[1]:
-            return kept[rows]
-        near = self._near.of(kept, rows)
+    def _read_rows(self, table: Tensor, rows: Tensor) -> Tensor:
+        if self._made.folder is None or not table.shape[1]:
+            return table[rows]
+        near = self._near.of(table, rows)
         if near is not None:
             return near
-        out = kept.new_empty(len(rows), kept.shape[1])
+        out = table.new_empty(len(rows), table.shape[1])
         for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
-            into.copy_(kept[some])
-            self._made.let_go(kept)
+            into.copy_(table[some])
+            self._made.let_go(table)
         return out
 
     def row_bytes(self) -> int:
-        return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
+        return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._batch_tables())
 
     def prefetch(self, nodes: np.ndarray) -> None:
         if self._made.folder is not None:
-            self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
+            self._near.read(self._at(nodes).numpy(), self._batch_tables(), self._read_rows)
 
-    def _kept(self) -> list[Tensor]:
+    def _batch_tables(self) -> list[Tensor]:
         """Return what batches of many nodes take of each."""
         probes = [] if self._of_present_weights else [t for b in self.bases for t in (b.probe, b.probe_sums)]
         return [t for b in self.bases for t in (b.values, b.sums)] + probes

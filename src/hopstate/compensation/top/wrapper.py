@@ -89,7 +89,7 @@ def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[No
             handle.remove()
 
 
-class Witness:
+class OutputCheck:
     """Keeps some rows of what a layer receives and returns on the whole graph, and holds it to them on a batch.
 
     Args:
@@ -169,14 +169,14 @@ class NumberedTop(GeneralTop):
     """
 
     def __init__(self, batch: GeneralTop, nodes: Tensor) -> None:
-        super().__init__(batch.around, batch.missing)
+        super().__init__(batch.adjacency, batch.missing)
         self.nodes = nodes
 
     def to(self, device: torch.device | str) -> NumberedTop:
         return NumberedTop(super().to(device), self.nodes.to(device))
 
 
-class WholeGraph:
+class FullGraphEdges:
     """A graph's edges, and what normalisations make of them, as rows of (N, N) sparse matrices.
 
     Args:
@@ -194,7 +194,7 @@ class WholeGraph:
         return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
 
     def at(
-        self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
+        self, nodes: Tensor, adjacency: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return edges (2, e), counted within nodes (m,), and their weights (e,) in the whole graph's normalisation.
 
@@ -206,15 +206,15 @@ class WholeGraph:
         key = (normalise, by, *how.items())
         if key not in self._made:
             weight = None if by is None else self.carried[by].reshape(-1)
-            whole = {"edge_index": self.edges, "edge_weight": weight, "num_nodes": self.num_nodes}
+            full_graph = {"edge_index": self.edges, "edge_weight": weight, "num_nodes": self.num_nodes}
             with torch.inference_mode(False), torch.no_grad():
-                self._made[key] = self._rows(*normalise(**whole, **how))
+                self._made[key] = self._rows(*normalise(**full_graph, **how))
         nodes = nodes.cpu()
-        matrix = select_rows(self._made[key], nodes[: around.num_receivers])
+        matrix = select_rows(self._made[key], nodes[: adjacency.num_receivers])
         ordered, place = nodes.sort()
         senders = place[torch.searchsorted(ordered, matrix.col_indices())]
         edges = torch.stack([senders, torch.repeat_interleave(matrix.crow_indices().diff())])
-        device = around.indptr.device
+        device = adjacency.indptr.device
         return edges.to(device), matrix.values().to(device)
 
     def _rows(self, edges: Tensor, weights: Tensor) -> Tensor:
@@ -228,8 +228,8 @@ class WholeGraph:
 
 
 @contextmanager
-def whole_weights(
-    layer: nn.Module, batch: NumberedTop, whole: WholeGraph, edges: Tensor, carried: Mapping[str, Tensor]
+def full_graph_weights(
+    layer: nn.Module, batch: NumberedTop, full_graph: FullGraphEdges, edges: Tensor, carried: Mapping[str, Tensor]
 ) -> Iterator[None]:
     """Within it, layer's normalisations of edges, those of the batch, return what they have in the whole graph.
 
@@ -245,7 +245,9 @@ def whole_weights(
     changed: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}  # made for the whole graph
     if "cached" in own:
         changed["cached"] = False
-    changed |= _bound_anew(layer, lambda normalise: _instead(normalise, layer, batch, whole, edges, carried))
+    changed |= _rebind_methods(
+        layer, lambda normalise: _replacement(normalise, layer, batch, full_graph, edges, carried)
+    )
     before = {name: own[name] for name in changed if name in own}
     own.update(changed)
     try:
@@ -256,7 +258,7 @@ def whole_weights(
         own.update(before)
 
 
-def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
+def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     from torch_geometric.utils import get_laplacian
 
@@ -272,11 +274,11 @@ def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> 
     return found
 
 
-def _instead(
+def _replacement(
     normalise: Normalise,
     layer: nn.Module,
     batch: NumberedTop,
-    whole: WholeGraph,
+    full_graph: FullGraphEdges,
     edges: Tensor,
     carried: Mapping[str, Tensor],
 ) -> Normalise:
@@ -295,7 +297,7 @@ def _instead(
                 f"{type(layer).__name__} normalises {'altered' if weight is None else 'weighted'} edges; TOP knows the "
                 f"degrees of the graph's own edges, with the graph's own weights: pass both to the layer as they are"
             )
-        return whole.at(batch.nodes, batch.around, normalise, how, by=by)
+        return full_graph.at(batch.nodes, batch.adjacency, normalise, how, by=by)
 
     return call
 
@@ -330,19 +332,19 @@ class ToppedModel(nn.Module):
         compensation: Top,
         call: Call,
         embed: Embed,
-        whole: WholeGraph,
+        full_graph: FullGraphEdges,
         names: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self.model, self.call, self.names = model, call, dict(names or {})
-        self.compensation, self.embed, self.whole = compensation, embed, whole
+        self.compensation, self.embed, self.full_graph = compensation, embed, full_graph
 
     def batch(self, nodes: np.ndarray) -> NumberedTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         made = self.compensation.batch(nodes)
         assert isinstance(made, GeneralTop)
-        around = self.compensation.cutter.induced(nodes, halo=True)
-        return NumberedTop(made, torch.from_numpy(around.nodes))
+        adjacency = self.compensation.cutter.induced(nodes, halo=True)
+        return NumberedTop(made, torch.from_numpy(adjacency.nodes))
 
     def refresh(self) -> None:
         """Fit the compensation on the model's present weights; do so while training moves them, each few epochs."""
@@ -386,10 +388,10 @@ def top(
     compensation = Top(graph, config, "edges", seed=seed)
     x, adjacency = torch.from_numpy(np.array(graph.x)), full_adjacency(graph)
     edges, carried = adjacency.edge_index(), _carried(adjacency, names)
-    whole = partial(_over_all, call, x, edges, carried)
-    embed = compensation.whole_pass(whole)
-    topped = ToppedModel(model, compensation, call, embed, WholeGraph(edges, graph.num_nodes, carried), names)
-    _check(topped, x, whole)
+    full_graph = partial(_over_all, call, x, edges, carried)
+    embed = compensation.full_graph_pass(full_graph)
+    topped = ToppedModel(model, compensation, call, embed, FullGraphEdges(edges, graph.num_nodes, carried), names)
+    _check(topped, x, full_graph)
     compensation.prepare(model, embed)
     return topped
 
@@ -449,29 +451,29 @@ def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor
 
 
 def _run(topped: ToppedModel, x: Tensor, batch: NumberedTop, extends: list[Extend]) -> Any:
-    edges, carried = batch.around.edge_index(), _carried(batch.around, topped.names)
+    edges, carried = batch.adjacency.edge_index(), _carried(batch.adjacency, topped.names)
     with ExitStack() as stack:
         for number, (layer, extend) in enumerate(zip(message_layers(topped.model), extends)):
-            stack.enter_context(extended(layer, number, batch.around.num_receivers, extend))
-            stack.enter_context(whole_weights(layer, batch, topped.whole, edges, carried))
+            stack.enter_context(extended(layer, number, batch.adjacency.num_receivers, extend))
+            stack.enter_context(full_graph_weights(layer, batch, topped.full_graph, edges, carried))
         return topped.call(topped.model, x, edges, **carried)
 
 
-def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) -> None:
+def _check(topped: ToppedModel, x: Tensor, full_graph: Callable[[nn.Module], Any]) -> None:
     graph, model = topped.compensation.graph, topped.model
     nodes = _witnesses(graph.incoming.count)
-    around = topped.compensation.cutter.induced(nodes, halo=True)
-    every, device = torch.from_numpy(around.nodes), next(model.parameters()).device
-    adjacency = induced_adjacency(graph, around)
+    local = topped.compensation.cutter.induced(nodes, halo=True)
+    every, device = torch.from_numpy(local.nodes), next(model.parameters()).device
+    adjacency = induced_adjacency(graph, local)
     batch = NumberedTop(GeneralTop(adjacency, []), every).to(device)
     layers = message_layers(model)
-    witnesses = [Witness(layer, every, len(nodes)) for layer in layers]
+    witnesses = [OutputCheck(layer, every, len(nodes)) for layer in layers]
     with evaluating(model):
         with ExitStack() as stack:
             for number, (layer, witness) in enumerate(zip(layers, witnesses)):
                 stack.enter_context(extended(layer, number, graph.num_nodes, witness.keep))
                 stack.callback(layer.register_forward_hook(witness.keep_output).remove)
-            whole(model)
+            full_graph(model)
         with ExitStack() as stack:
             for layer, witness in zip(layers, witnesses):
                 stack.callback(layer.register_forward_hook(witness.check_output).remove)

@@ -18,7 +18,7 @@ from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
-from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
+from hopstate.streaming.memory_scorer import LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
@@ -94,7 +94,7 @@ class MemberScorer(EnsembleScorer):
 
 
 class MovingEnsemble(EnsembleScorer):
-    """An ensemble with node memories over a past (`MovesMemory`).
+    """An ensemble with node memories over a past (`HasMemory`).
 
     Memories are kept side by side in one, each with its output as a further row, padded to one width.
     Output is zero.
@@ -102,7 +102,7 @@ class MovingEnsemble(EnsembleScorer):
 
     def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: StreamState) -> None:
         super().__init__(stack, names, scorers)
-        self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, FollowingMemory)]
+        self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, LazyMemoryScorer)]
         last = 0
         for one in self.moving:
             (K, _, d), first = one.memory.memory.shape, last
@@ -158,7 +158,7 @@ class EnsembleSource(EventSource[EnsembleScorer]):
 
     def follow(self, model: Any, past: StreamState) -> EnsembleScorer:
         scorers = [task.follow(past) for task in self.tasks]
-        if any(isinstance(scorer, FollowingMemory) for scorer in scorers):
+        if any(isinstance(scorer, LazyMemoryScorer) for scorer in scorers):
             return MovingEnsemble(self.stack, self.names, scorers, past)
         return EnsembleScorer(self.stack, self.names, scorers)
 

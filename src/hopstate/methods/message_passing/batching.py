@@ -91,7 +91,7 @@ def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = No
         first = next(model.parameters())
         return model(x.to(first.device, first.dtype), adjacency.to(first.device))
 
-    return top.whole_pass(forward, adjacency)
+    return top.full_graph_pass(forward, adjacency)
 
 
 def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:

@@ -39,7 +39,7 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
-from hopstate.streaming.protocols import OnlyLooksUp
+from hopstate.streaming.protocols import StatelessScorer
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
@@ -70,7 +70,7 @@ def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[s
     return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
-class PairTreesScorer(OnlyLooksUp):
+class PairTreesScorer(StatelessScorer):
     """Scores pairs by trees over their features; holds no memory but the features' store.
 
     Args:

@@ -32,7 +32,7 @@ from hopstate.streaming.history_scorer import (
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
+from hopstate.streaming.protocols import Follower, FollowsStream, HistoryModel, LinkFollower, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
@@ -255,7 +255,7 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
 class Untrained(EventSource[LinkFollower]):
     """A scorer, made of a stream, that has nothing to train."""
 
-    def __init__(self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit) -> None:
+    def __init__(self, scorer: Callable[[EventStream], FollowsStream], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
 

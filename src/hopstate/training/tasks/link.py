@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EVENT_SPLITS
 from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
@@ -127,12 +127,12 @@ class LinkTask(EventTask[LinkFollower]):
         if evaluation.choose == "mean":
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
-        self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self._curve: IsotonicCurve | None = None  # from validation's scores, when they were last judged
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
 
     @property
-    def curve(self) -> Curve | None:
+    def curve(self) -> IsotonicCurve | None:
         """From scores to probabilities, as validation gave it when it was last judged; None before."""
         return self._curve
 
@@ -164,13 +164,13 @@ class LinkTask(EventTask[LinkFollower]):
         """The random pairs beside those events of validation that make the curve, where validation is not empty."""
         split, strategy = summaries.KEY
         drawn = self._drawn(split, (strategy,))
-        return {summaries.KEY: summaries.some(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
+        return {summaries.KEY: summaries.calibration_negatives(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
 
-    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> Curve | None:
+    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> IsotonicCurve | None:
         key = summaries.KEY
         return summaries.validation_curve(scores[key]) if key in drawn else None
 
-    def judged_curve(self) -> Curve | None:
+    def judged_curve(self) -> IsotonicCurve | None:
         """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
         if not self._random:
             return None
@@ -192,7 +192,7 @@ class LinkTask(EventTask[LinkFollower]):
         if split == "val":
             self._curve = report.curve
             return
-        self.curves = summaries.of_links(report, split)
+        self.curves = summaries.link_curves(report, split)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.

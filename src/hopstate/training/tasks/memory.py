@@ -36,7 +36,7 @@ from hopstate.sampling.event_batches import batch_boundaries, update_boundaries
 from hopstate.sampling.negatives import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.history_scorer import to_probabilities
-from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
+from hopstate.streaming.memory_scorer import ActiveEvents, LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, beside, link_loss
@@ -295,8 +295,8 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
     def scorer_of(self, model: nn.Module, inputs: ActiveEvents) -> MemoryScorer:
         return self._answering(MemoryScorer(self.memory_model, inputs, at_once=self._at_once))
 
-    def follow(self, model: nn.Module, past: StreamState) -> FollowingMemory:
-        return self._answering(FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
+    def follow(self, model: nn.Module, past: StreamState) -> LazyMemoryScorer:
+        return self._answering(LazyMemoryScorer(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
 
     def _answering(self, scorer: MemoryScorerT) -> MemoryScorerT:
         scorer.activation = self.questions.activation
