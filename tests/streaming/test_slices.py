@@ -43,7 +43,7 @@ def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytes
 
 def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     now, pace, each = 0.0, SliceSizer(), 1 / 128
-    monkeypatch.setattr(slices, "AIM", 1.0)
+    monkeypatch.setattr(slices, "TARGET_SECONDS", 1.0)
     monkeypatch.setattr(slices.time, "thread_time", lambda: now)
 
     def sizes(count: int, call: float = 0.0) -> list[int]:

@@ -1,8 +1,8 @@
-"""The leak guard: nothing at or after a time may change a score for that time.
+"""Leakage test: events at or after a time must not change any score for that time.
 
-For moments t of a stream, events at or after t (ties at t included) are changed, added and removed, at random and
-aimed at the very pairs that are scored; every score for a time up to t must stay the same, to `TOLERANCE`. `hopstate
-check-leak` computes in double precision, so that no rounding comes near it.
+At several times t of a stream, the test changes, adds and removes events at or after t, at random and between the
+scored pairs. Every score for a time up to t must stay the same within `TOLERANCE`. `hopstate check-leak` computes in
+double precision to exclude rounding errors.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ALTERATIONS = ("change", "add", "add between the pairs", "remove", "remove all",
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport:
-    """What was compared: nothing differed.
+    """Result of a passed leakage test.
 
     Args:
-        moments: times before which scores were compared.
-        scores: comparisons of one score before and after one alteration.
+        moments: times at which scores were compared.
+        scores: number of compared scores.
     """
 
     moments: tuple[float, ...]
@@ -56,18 +56,17 @@ def check_leak(
     """Check that no event or label at or after a time changes a score for that time.
 
     Args:
-        build: an (altered) stream to a model ready to be replayed to; a model that looks events up in a store gets a
-            store of that stream.
-        stream: events to alter; a few thousand are enough.
-        score: model, src (Q,), dst (Q,), t (Q,) to scores (Q,) or (Q, C); by default those of links.
-        moments: times to check, ties and batch boundaries among them.
-        queries: pairs scored at and before each moment.
-        batch_size: of the replay.
-        seed: one seed, one check.
+        build: makes a model, ready to replay, from an altered stream. A neighbor store must contain that stream.
+        stream: the event stream; a few thousand events are enough.
+        score: maps (model, src (Q,), dst (Q,), t (Q,)) to scores (Q,) or (Q, C). Default: link scores.
+        moments: number of times to check. Default: 6.
+        queries: number of pairs scored at and before each time. Default: 64.
+        batch_size: events per batch in the replay. Default: 200.
+        seed: random seed. Default: 0.
 
     Raises:
         LeakError: a score changed; the message names the pair, its time and the alteration.
-        DataError: a stream without two different times.
+        DataError: the stream has fewer than two distinct times.
     """
 
     def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -99,7 +98,7 @@ def check_leak(
 
 
 def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose times of the stream's later part: with the most ties, at the ends of batches, and at random."""
+    """Choose times in the last three quarters: with the most equal timestamps, at batch boundaries, and random ones."""
     values, sizes = np.unique(stream.t, return_counts=True)
     if len(values) < 2:
         raise DataError(f"{stream.name}: a leak check needs events at two times at least")
@@ -115,7 +114,7 @@ def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Ge
 def _queries(
     stream: EventStream, t: float, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose pairs: those that meet at t, those that met before, random ones; most at t, some earlier."""
+    """Choose pairs with an event at t, pairs with an earlier event and random pairs; some are queried before t."""
     now = np.flatnonzero(stream.t == t)[: count // 4]
     past = rng.integers(0, np.searchsorted(stream.t, t), count // 2)
     rows = np.concatenate([now, past])
@@ -131,7 +130,7 @@ def _queries(
 def _alter(
     stream: EventStream, t: float, alteration: str, queries: tuple[np.ndarray, ...], rng: np.random.Generator
 ) -> EventStream:
-    """Return the stream with events at or after t altered; everything before t stays as it is."""
+    """Return the stream with altered events at or after t; earlier events stay the same."""
     at = int(np.searchsorted(stream.t, t, side="left"))
     columns = {k: np.array(v) for k, v in _columns(stream).items()}
     future = {k: v[at:] for k, v in columns.items()}

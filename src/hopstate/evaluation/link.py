@@ -1,12 +1,11 @@
-"""Dynamic link prediction: one loop for every temporal model, and the tables made from its scores.
+"""Evaluation of dynamic link prediction.
 
-`streaming.replay` scores a batch of events and their negatives, then lets the model see the batch. A batch never ends
-amid events of one time (unless asked to, for published protocols), so what a model has seen is strictly earlier than
-what it scores. A model that looks its events up in a store must look strictly before the query time;
-`hopstate.evaluation.leak` checks that.
+`streaming.replay` scores a batch of events and their negatives before the model observes the batch. A batch never
+splits equal timestamps (except for published protocols), so a model has only seen strictly earlier events. Models that
+read a neighbor store must query it strictly before the query time; `hopstate.evaluation.leak` tests this.
 
-Protocols: "pooled" (default) takes AP and ROC AUC over all scores of a split; "dyglib" averages them over batches of
-200, streams the split's own training events and cuts ties, so that published tables can be compared.
+Protocols: "pooled" (default) computes AP and ROC AUC over all scores of a split. "dyglib" averages them over batches of
+200, streams only the split's own training events and splits equal timestamps, to reproduce published tables.
 
 Source: Yu et al. 2023, arXiv:2303.13047; Huang et al. 2023, arXiv:2307.01026 for MRR and Hits@k.
 """
@@ -20,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.events import EventBatch, EventStream, stretch
+from hopstate.data.events import EventBatch, EventStream, as_slice
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
@@ -28,7 +27,7 @@ from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibrat
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, interval_columns
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import hits, mrr, ndcg, ranks, recall_at_k
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, sample_rows
 from hopstate.sampling.negatives import (
     DEFAULT_STRATEGIES,
@@ -47,13 +46,14 @@ _EPS = np.finfo(np.float64).eps  # no probability is nearer to 0 or 1 where it b
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinkScores:
-    """Scores of some positives and their negatives.
+    """Scores of positives and their negatives.
 
     Args:
         rows: (P,) positions of the positives in the stream.
-        positive: (P,) float64.
-        negative, offsets: (T,) float64, packed by (P+1,) offsets.
-        own_event: (T,) bool, which negatives are the very pair of their event; None if none is.
+        positive: (P,) float64 scores of the positives.
+        negative: (T,) float64 scores of the negatives.
+        offsets: (P+1,) offsets of each positive's negatives.
+        collisions: (T,) bool, which negatives equal the pair of their own positive; None if none do.
     """
 
     rows: np.ndarray
@@ -63,7 +63,7 @@ class LinkScores:
     collisions: np.ndarray | None = None
 
     def without_collisions(self) -> LinkScores:
-        """Return the scores without negatives that are the very pair of their event."""
+        """Return the scores without the negatives that equal their own positive."""
         if self.collisions is None:
             return self
         kept = ~self.collisions
@@ -77,7 +77,7 @@ class LinkScores:
         return labels, np.concatenate([self.positive, self.negative])
 
     def loss(self) -> float:
-        """Return the `pairwise_loss` of the logits of events and negatives, whose scores are probabilities."""
+        """Return the `pairwise_loss` of the logits; the scores must be probabilities."""
         bounded = (np.clip(p, _EPS, 1 - _EPS) for p in (self.positive, self.negative))
         positive, negative = (np.log(p) - np.log1p(-p) for p in bounded)
         return pairwise_loss(np.repeat(positive, np.diff(self.offsets)), negative)
@@ -89,7 +89,7 @@ TOP_K = 10  # places that NDCG and recall look at
 
 
 def pair_kinds(store: Histories, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Return (Q,) what pairs src (Q,), dst (Q,) were strictly before t (Q,): positions in KINDS."""
+    """Return (Q,) indices into KINDS, strictly before t: repeat pair, new pair of seen nodes, or unseen node."""
     met = store.last_meeting(src, dst, t)[1]
     old = [store.last(ends, t, 1).lengths > 0 for ends in (src, dst)]
     return np.where(met, 0, np.where(old[0] & old[1], 1, 2))
@@ -106,18 +106,19 @@ def ranking_metrics(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Return MRR, Hits@k, NDCG@10 and recall@10 of events, and MRR by kind; `mrr_low`, `mrr_high` are limits.
+    """Compute MRR, Hits@k, NDCG@10, recall@10, and MRR by kind of pair.
 
-    Of each kind "<kind>_events" says how many events it is told from.
+    "<kind>_events" is the number of events of a kind.
 
     Args:
-        stream: where the events stand; what had happened is looked up in all of it.
-        rows: (P,) positions of the events, each with a candidate at least.
-        positive: (P,) their scores.
-        negative: (T,) scores of the candidates, packed by offsets (P+1,).
-        candidates: (T,) int64 the candidates, each of its event's own source.
-        bootstrap: resamples for intervals; 0 gives none.
-        seed: of the resamples.
+        stream: the event stream, whose full history is used for the kinds.
+        rows: (P,) positions of the events, each with at least one candidate.
+        positive: (P,) scores of the events.
+        negative: (T,) scores of the candidates.
+        offsets: (P+1,) offsets of each event's candidates.
+        candidates: (T,) int64 candidate destinations.
+        bootstrap: resamples for confidence intervals (`mrr_low`, `mrr_high`, ...). Default: 0, no intervals.
+        seed: random seed of the resamples.
     """
     src, dst, t = (column[rows] for column in (stream.src, stream.dst, stream.t))
     rank = ranks(positive, negative, offsets)
@@ -151,7 +152,7 @@ def _ranks_among_past_destinations(
     offsets: np.ndarray,
     candidates: np.ndarray,
 ) -> np.ndarray:
-    """Return ranks of events whose pair met, among candidates that their source had met; none without such."""
+    """Return the ranks of repeat pairs among past destinations of the source; skips events without any."""
     src, _, t = events
     of = np.repeat(np.arange(len(src)), np.diff(offsets))
     asked = np.flatnonzero(kind[of] == 0)
@@ -169,12 +170,12 @@ _PAGES = 1024  # batches after which what was read of a mapped stream is given b
 
 @dataclass(frozen=True, eq=False)
 class QueryPairs:
-    """Pairs of some events of a split.
+    """Pairs to score at the events of a split.
 
     Args:
-        src, dst: (T,) int64; may be mapped.
-        rows: (P,) rising positions of the events.
-        offsets: (P+1,) where each event's pairs begin; None where each has one.
+        src, dst: (T,) int64 nodes; may be memory-mapped.
+        rows: (P,) sorted positions of the events.
+        offsets: (P+1,) offsets of each event's pairs. Default: one pair per event.
     """
 
     src: np.ndarray
@@ -184,11 +185,11 @@ class QueryPairs:
 
     @classmethod
     def events(cls, stream: EventStream, rows: np.ndarray) -> QueryPairs:
-        """Return the events at rising rows (P,) themselves."""
-        return cls(stream.src[stretch(rows)], stream.dst[stretch(rows)], rows)
+        """Return the pairs of the events themselves, at sorted rows (P,)."""
+        return cls(stream.src[as_slice(rows)], stream.dst[as_slice(rows)], rows)
 
     def part(self, low: int, high: int) -> tuple[slice, np.ndarray]:
-        """Return where the pairs of events low .. high-1 stand, and the row of each one's event."""
+        """Return the range of the pairs of events low .. high-1, and the event row of each pair."""
         rows = self.rows[low:high]
         if self.offsets is None:
             return slice(low, high), rows
@@ -204,20 +205,23 @@ def score_queries(
     boundaries: np.ndarray,
     history: Iterable[EventBatch],
 ) -> list[np.ndarray]:
-    """Return (T,) float64 scores of each set of pairs.
+    """Score several sets of pairs in one replay.
 
-    Those of a batch are asked for together, event by event, before the batch is shown.
+    All pairs of a batch are scored together, sorted by event, before the model observes the batch.
 
     Args:
-        scorer: the model; reset, then shown the history.
-        stream: the events.
-        queries: pairs of events among rows.
-        rows: (P,) rising positions of the split, at least one.
-        boundaries: where batches begin and end among rows, 0..P.
-        history: what is shown before.
+        scorer: the model; it is reset and then observes the history.
+        stream: the event stream.
+        queries: sets of pairs at events among rows.
+        rows: (P,) sorted positions of the split, at least one.
+        boundaries: batch boundaries among rows, 0..P.
+        history: events to observe before the split.
+
+    Returns:
+        (T,) float64 scores for each set.
 
     Raises:
-        DataError: a score is NaN or infinite.
+        DivergenceError: a score is NaN or infinite.
     """
     first = rows[np.minimum(boundaries, len(rows) - 1)]
     first[-1] += 1
@@ -237,8 +241,8 @@ def score_queries(
             for out, (at, some) in zip(found, parts, strict=True):
                 out[at], scores = scores[: len(some)], scores[len(some) :]
         if b % _PAGES == _PAGES - 1:
-            let_go(stream.src, stream.dst, stream.t)
-    let_go(stream.src, stream.dst, stream.t)
+            release_pages(stream.src, stream.dst, stream.t)
+    release_pages(stream.src, stream.dst, stream.t)
     return [check_scores(scores) for scores in found]
 
 
@@ -249,17 +253,16 @@ _MIN_COLLISION_SHARE = 0.01  # share of negatives that are their own event from 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinkReport:
-    """One row for each setting and strategy.
+    """Evaluation results, one row per setting and negative-sampling strategy.
 
     Args:
-        rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics;
-            `average_precision_low`, `average_precision_high` and so on are bootstrap limits. `own_event_share` is the
-            share of negatives that are the very pair of their event, from 1% on. Reliability, `ece` and `brier` are
-            of the other negatives.
-        scores: the scores behind them, by (split, strategy).
-        distinct: keys of the scores whose negatives are not those of an earlier key.
-        reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
-        curve: from scores to probabilities.
+        rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics.
+            `average_precision_low` and `average_precision_high` are bootstrap limits. `own_event_share` is the share of
+            negatives that equal their own positive, if at least 1%. Calibration excludes them.
+        scores: scores by (split, strategy).
+        distinct: keys of the scores whose negatives do not equal those of an earlier key.
+        reliability: calibration by (split, strategy); empty if scores are not probabilities.
+        curve: calibration curve.
     """
 
     rows: list[dict[str, Any]]
@@ -269,10 +272,15 @@ class LinkReport:
     curve: IsotonicCurve | None = None
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
-        """Return one metric of a strategy of negatives; by default of the first split reported.
+        """Return one metric.
+
+        Args:
+            metric: metric name.
+            strategy: negative-sampling strategy. Default: "random".
+            split: split. Default: the first reported split.
 
         Raises:
-            ConfigError: nothing of that name was measured.
+            ConfigError: the metric was not computed.
         """
         for row in self.rows:
             if row["strategy"] == strategy and split in (None, row["split"]) and metric in row:
@@ -295,24 +303,30 @@ def evaluate_link(
     negatives: Mapping[tuple[str, str], Negatives] | None = None,
     max_events: int | None = None,
 ) -> LinkReport:
-    """Score a split and its new-node events under each strategy, in one pass over the stream.
+    """Evaluate a link scorer on a split and its events with unseen nodes, in one pass over the stream.
 
     Args:
-        scorer: the model; it is reset, then shown every event before the split, then replayed over the split.
-        split: "val" or "test"; its events with new nodes are the inductive rows.
+        scorer: the model. It is reset, observes every event before the split, and is then replayed over the split.
+        stream: the event stream.
+        splits: its splits.
+        split: "val" or "test". Events with unseen nodes are reported as inductive.
         strategies: names in `hopstate.sampling.negatives.STRATEGIES`: random, historical and inductive (AP, ROC AUC),
-            many (MRR, Hits@k).
-        protocol: see the top of this file.
-        batch_size: events scored before the model sees them (at least: ties stay whole).
-        num_negatives: of an event, of "many".
-        bootstrap: resamples for confidence intervals; 0 gives none.
-        seed: of bootstrap and "many"; the others take DyGLib's seeds.
-        negatives: by (split, strategy), in place of drawing them.
-        max_events: of the split, and of those with new nodes, that are judged (see `sampling.judged`); None for all.
+            many (MRR, Hits@k). Default: random, historical and inductive.
+        protocol: "pooled" or "dyglib"; see the module docstring. Default: "pooled".
+        batch_size: minimum number of events per batch. Default: 200.
+        num_negatives: negatives per event for "many". Default: 100.
+        bootstrap: resamples for confidence intervals. Default: 0, no intervals.
+        seed: random seed of bootstrap and "many"; the other strategies use DyGLib's seeds. Default: 0.
+        negatives: precomputed negatives by (split, strategy). Default: draw them.
+        max_events: evaluate a sample of at most this many events (see `sample_rows`). Default: all.
+
+    Returns:
+        Metrics and scores by split and strategy.
 
     Raises:
-        ConfigError: an unknown protocol, split or strategy.
-        DataError: a NaN score, or negatives of another split.
+        ConfigError: the protocol, split or strategy is unknown.
+        DataError: negatives belong to another split.
+        DivergenceError: a score is NaN or infinite.
     """
     chosen = link_negatives(stream, splits, split, strategies, num_negatives, seed, negatives, max_events)
     scores = score_links(scorer, stream, splits, split, chosen, protocol=protocol, batch_size=batch_size)
@@ -329,20 +343,13 @@ def link_negatives(
     negatives: Mapping[tuple[str, str], Negatives] | None,
     max_events: int | None,
 ) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives of a split and of its events with new nodes, by (split, strategy).
+    """Return the negatives of a split and of its events with unseen nodes, by (split, strategy).
 
-    Where the events with new nodes are all pairs of their nodes, there is nothing to tell them from, and no such entry.
-
-    Args:
-        stream, splits, split: the data, and which part of it.
-        strategies: see `evaluate_link`.
-        num_negatives, seed: of "many".
-        negatives: by (split, strategy), in place of drawing them.
-        max_events: see `evaluate_link`.
+    An entry is missing if events with unseen nodes leave no other pair. For the arguments see `evaluate_link`.
 
     Raises:
-        ConfigError: an unknown split.
-        DataError: negatives of another split.
+        ConfigError: the split is unknown.
+        DataError: negatives belong to another split.
     """
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
@@ -375,15 +382,11 @@ def score_links(
 ) -> dict[tuple[str, str], LinkScores]:
     """Return the scores of a split's events and negatives, in one pass over the stream.
 
-    Args:
-        scorer: the model; see `evaluate_link`.
-        stream, splits, split: the data, and which part of it.
-        negatives: as `link_negatives` returns them.
-        protocol, batch_size: see `evaluate_link`.
+    For the arguments see `evaluate_link`; negatives are those of `link_negatives`.
 
     Raises:
-        ConfigError: an unknown protocol.
-        DataError: a NaN score.
+        ConfigError: the protocol is unknown.
+        DivergenceError: a score is NaN or infinite.
     """
     if protocol not in ("pooled", "dyglib"):
         raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
@@ -410,12 +413,12 @@ def link_report(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> LinkReport:
-    """Return the table of scores.
+    """Compute the metrics of scores.
 
     Args:
-        scores: by (split, strategy).
-        negatives: that they are of.
-        stream: the data.
+        scores: scores by (split, strategy).
+        negatives: the negatives that were scored.
+        stream: the event stream.
         protocol, bootstrap, seed: see `evaluate_link`.
     """
     rows, reliability = [], {}
@@ -443,14 +446,16 @@ def score_split(
     batch_size: int = 200,
     keep_ties: bool = True,
 ) -> dict[tuple[str, str], LinkScores]:
-    """Replay the events at rows to a model and return the scores of each set of negatives and its positives.
+    """Replay a split and return the scores of each set of negatives and its positives.
 
     Args:
-        scorer: the model; reset first.
-        rows: (P,) ascending positions of the split; the model sees all of them.
-        negatives: sets whose rows are all among those that add; they are the positives, which alone are scored.
-        history: positions shown before; by default every event before the split.
-        keep_ties: never end a batch amid events of one time.
+        scorer: the model; it is reset first.
+        stream: the event stream.
+        rows: (P,) sorted positions of the split; the model observes all of them.
+        negatives: sets of negatives, whose positives must be among rows. Only these are scored.
+        history: positions of the events to observe first. Default: every event before the split.
+        batch_size: minimum number of events per batch. Default: 200.
+        keep_ties: never split equal timestamps. Default: True.
     """
     own = stream.additions(rows)
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))
@@ -460,7 +465,7 @@ def score_split(
         if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
         asked.append(QueryPairs(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
-    boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, keep_ties=keep_ties)
+    boundaries = batch_boundaries(stream.t[as_slice(rows)], batch_size, keep_ties=keep_ties)
     positive, *others = score_queries(
         scorer, stream, asked, rows, boundaries, _history_batches(stream, rows, history, batch_size)
     )
@@ -481,7 +486,7 @@ def score_split(
 def _history_batches(
     stream: EventStream, rows: np.ndarray, history: np.ndarray | None, batch_size: int
 ) -> Iterator[EventBatch]:
-    """Yield what is shown before a split; for a model that holds nothing, nothing of it is made."""
+    """Yield the batches before a split, lazily: models without state never read them."""
     yield from event_batches(stream, np.arange(rows[0]) if history is None else history, batch_size=batch_size)
 
 
@@ -494,7 +499,7 @@ def _metrics(
     stream: EventStream,
     candidates: np.ndarray,
 ) -> dict[str, float]:
-    """Return AP and ROC AUC, or those of ranks, with intervals where asked for."""
+    """Return AP and ROC AUC, or ranking metrics, with optional intervals."""
     if STRATEGIES[strategy].ranking:
         ranked = np.diff(score_queries.offsets) > 0  # alone, a positive would be first of one
         if not ranked.all():
@@ -518,7 +523,7 @@ def _metrics(
 
 
 def _batch_means(score_queries: LinkScores) -> dict[str, float]:
-    """Return AP and ROC AUC of each batch of 200 positives, averaged."""
+    """Return the means of AP and ROC AUC over batches of 200 positives."""
     values = []
     for a in range(0, len(score_queries.positive), _DYGLIB_BATCH):
         b = min(a + _DYGLIB_BATCH, len(score_queries.positive))

@@ -356,7 +356,7 @@ class Top(Compensation):
         out = table.new_empty(len(rows), table.shape[1])
         for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
             into.copy_(table[some])
-            self._made.let_go(table)
+            self._made.release_pages(table)
         return out
 
     def row_bytes(self) -> int:
