@@ -1,11 +1,10 @@
-"""A trained temporal model goes on over new events: the machine behind `stream`, and behind `predict` of a later file.
+"""Online inference: continue a trained temporal model over new events.
 
-Events are cut into batches by their positions since the first event of all. An event is scored from what came before
-the batch in which the first event of its time stands, so by nothing as late as itself; look-ups see all that is
-strictly earlier, the batch's own events too. A batch moves the memory as soon as a later event shows that none to come
-can belong to it or be scored before it. All three follow from the events alone: one call, ten or one for each event
-leave the same memory, bit for bit, and give the same scores to the accuracy of floats (the same calls give the same
-bits).
+Events are split into batches by their position since the first event. An event is scored with the memory from before
+the batch that contains the first event with the same timestamp. History queries see all strictly earlier events,
+including those of the same batch. A batch updates the memory once a later event shows that it is complete. The result
+depends only on the events: one call or one call per event give a bit-identical memory, and scores equal up to
+floating-point accuracy.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from hopstate.streaming.slices import Steps, run_to_completion
 
 
 class PairQueries:
-    """A model of links or nodes over a past, asked again and again; the past stays as it is.
+    """Scores queries against a fixed stream state.
 
     Args:
         task: the trained model.
-        past: what it has seen.
+        past: the stream state, which is not modified.
 
-    follower: the model over the past, as the last query left it.
+    follower: the model, as the last query left it.
     """
 
     def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
@@ -49,12 +48,18 @@ class PairQueries:
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) or (Q, C) float64 scores of pairs src (Q,), dst (Q,) at times t (Q,), of nodes those of src.
+        """Score queries as if each were the next event.
 
-        No time lies before the past's last event. Each is what an event there, the next to come, would be scored as.
+        Args:
+            src, dst: (Q,) nodes; node models use src.
+            t: (Q,) times, not before the last event of the stream state.
+
+        Returns:
+            (Q,) or (Q, C) float64 scores.
 
         Raises:
-            DataError: a score is NaN or infinite, or a node that the model cannot have.
+            DivergenceError: a score is NaN or infinite.
+            DataError: a node is outside the model's vocabulary.
         """
         position = np.searchsorted(self._open.t, t, side="left")
         place = np.searchsorted(self._boundaries, position, side="right") - 1
@@ -76,16 +81,16 @@ class PairQueries:
 
     @property
     def moved(self) -> int:
-        """The id of the first event that has not moved the follower's memory, as the last query left it."""
+        """Id of the first event that has not updated the follower's memory."""
         return self.past.settled + int(self._boundaries[self._moved])
 
     def latest(self) -> Any:
-        """Return the follower as it stands for whatever comes after the past's last event."""
+        """Return the follower for queries after the last event."""
         self._move_to(len(self._boundaries) - 1)
         return self.follower
 
     def begun(self) -> WarmStart | None:
-        """Return by which open batches the memory has been moved for the queries so far, None where by none."""
+        """Return the memory after the open batches that were applied for queries; None if there are none."""
         if not self._moved or not isinstance(self.follower, HasMemory):
             return None
         return WarmStart(self._boundaries[: self._moved + 1], self.follower.state())
@@ -103,7 +108,7 @@ class PairQueries:
 
 
 def fingerprint(task: LiveTask[FollowerT]) -> str:
-    """Return what tells a model's memories from those of other weights."""
+    """Return a hash of the model weights, which identifies its node memories."""
     digest = hashlib.sha256()
     for name, tensor in sorted(task.model.state_dict().items()):
         digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
@@ -111,12 +116,12 @@ def fingerprint(task: LiveTask[FollowerT]) -> str:
 
 
 def state_after_stream(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
-    """Return the past of a model after all events of a stream."""
+    """Return the stream state of a model after all events of a stream."""
     return continue_stream(task, initial_state(task, stream), stream, score=False)[1]
 
 
 def initial_state(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
-    """Return the past of a model before the first event of a stream, with the features of its nodes."""
+    """Return the stream state of a model before the first event, with the node features of a stream."""
     return StreamState(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
 
@@ -129,23 +134,23 @@ def continue_stream(
     again: bool = False,
     checked: bool = False,
 ) -> tuple[dict[str, np.ndarray], StreamState]:
-    """Score further events and take them in.
+    """Score new events and add them to the stream state.
 
     Args:
         task: the trained model.
-        past: what it has seen; it stays as it is.
-        events: with the user's ids, not before the last event of the past; nodes not met before have features of zeros.
-        score: False only takes them in.
-        again: the very events that were taken last have happened once more.
-        checked: the past is known to be this model's.
+        past: the stream state, which is not modified.
+        events: events with the user's ids, not before the last event of the state. Features of unseen nodes are zeros.
+        score: if False, only update the state. Default: True.
+        again: the last events of the state occur once more. Default: False.
+        checked: skip the check that the state belongs to this model. Default: False.
 
     Returns:
-        Columns of scores (none where score is False), and the past after the events.
+        Columns of scores (empty if score is False), and the stream state after the events.
 
     Raises:
-        CheckpointError: a past of another model.
-        ShapeError: event features of another width than the model's.
-        TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
+        CheckpointError: the state belongs to another model.
+        ShapeError: the event features have another width than the model's.
+        TimeOrderError, DataError: see `StreamState.joined`; or a node is outside a fixed vocabulary.
     """
     return run_to_completion(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
 
@@ -161,13 +166,12 @@ def continue_stream_sliced(
     slice_size: int | None = None,
     begun: WarmStart | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
-    """Do what `continue_stream` does, and stop before and after the memory moves.
+    """Do what `continue_stream` does, in slices that stop before and after each memory update.
 
     Args:
-        task, past, events, score, again, checked: as there.
-        slice_size: most events that are scored before it stops; None scores whole batches.
-        begun: what the memory of this very past came to by its open batches, where somebody has moved it; used where
-            the new events leave these batches as they are.
+        task, past, events, score, again, checked: see `continue_stream`.
+        slice_size: maximum number of events to score per slice. Default: full batches.
+        begun: memory of this state after its open batches, used if the new events do not change these batches.
     """
     if not checked and past.model != fingerprint(task):
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
@@ -205,7 +209,7 @@ def continue_stream_sliced(
 
 
 def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int | None) -> Steps[np.ndarray]:
-    """Return (Q,) or (Q, C) scores of rows of columns (Q,), `slice_size` after another with a stop between them."""
+    """Return (Q,) or (Q, C) scores of the rows of columns (Q,), in slices of `slice_size` rows."""
     count, parts = len(columns[0]), []
     size = slice_size or count
     for start in range(0, count, size):

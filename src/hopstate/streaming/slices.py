@@ -1,4 +1,4 @@
-"""Long work in slices, between which whoever drives it may do something else."""
+"""Cooperative multitasking: long work in slices, between which the caller can do something else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INITIAL_ROWS, MIN_ROWS = 16, 4  # pairs of the first slice of all, and of any: m
 
 
 def run_to_completion(steps: Steps[T]) -> T:
-    """Return what work returns, done without a stop."""
+    """Run sliced work without pauses and return its result."""
     while True:
         try:
             next(steps)
@@ -27,7 +27,7 @@ def run_to_completion(steps: Steps[T]) -> T:
 
 
 def run_in_context(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
-    """Do each slice of work within a context of its own; between them there is none."""
+    """Run each slice inside a new context, which is closed between slices."""
     while True:
         with context():
             try:
@@ -39,31 +39,30 @@ def run_in_context(context: Callable[[], AbstractContextManager[object]], steps:
 
 
 class SliceSizer:
-    """How many rows make a slice, which it learns as it goes.
+    """Adapts the number of rows per slice to the measured speed.
 
-    size: rows of the next one.
+    size: rows of the next slice.
     """
 
     def __init__(self) -> None:
         self.size = INITIAL_ROWS
 
     def took(self, rows: int, seconds: float) -> None:
-        """Take in how long some rows took."""
+        """Update the size with the time that some rows took."""
         fit = int(rows * TARGET_SECONDS / max(seconds, 1e-6))
-        whole = rows >= self.size or fit < self.size
-        if whole and rows >= min(
-            self.size, INITIAL_ROWS
-        ):  # few rows, of which the call is most, tell nothing of how many do
+        full_slice = rows >= self.size or fit < self.size
+        # the time of a few rows is mostly the overhead of the call
+        if full_slice and rows >= min(self.size, INITIAL_ROWS):
             self.size = max(MIN_ROWS, min(4 * rows, fit))
 
 
 def map_sliced(work: Callable[[slice], np.ndarray], count: int, pace: SliceSizer | None = None) -> Steps[np.ndarray]:
-    """Stop between slices of work, and return (count, ...) of all of them.
+    """Apply work to rows in slices and return all results (count, ...).
 
     Args:
-        work: gives values of some of them, each of which depends on its own alone.
-        count: of them.
-        pace: of work of this kind; None does all at once.
+        work: computes the values of a slice of rows, independently of the other rows.
+        count: number of rows.
+        pace: slice sizes for this kind of work. Default: one slice.
     """
     if pace is None:
         return work(slice(0, count))
