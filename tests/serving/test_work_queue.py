@@ -156,7 +156,7 @@ EVENTS = table(200, 40).to_dict("records")
 def test_a_long_answer_is_of_the_state_that_it_began_with(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FIRST": 1, "LEAST": 1, "AIM": 0.0}.items():
+    for name, value in {"INITIAL_ROWS": 1, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])

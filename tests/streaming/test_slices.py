@@ -67,7 +67,7 @@ def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monk
 def test_scores_in_slices_are_those_of_one_call(
     name: str, trained: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for setting, value in {"FIRST": 3, "LEAST": 1, "AIM": 0.0}.items():
+    for setting, value in {"INITIAL_ROWS": 3, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, setting, value)
     with session(trained(name).path) as asked:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]

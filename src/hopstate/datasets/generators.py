@@ -1,4 +1,4 @@
-"""Graphs made from a seed: Minesweeper, stochastic block model, R-MAT, and paths and rings for long-range tests.
+"""Synthetic graphs: Minesweeper, stochastic block model, R-MAT, and paths and rings for long-range tests.
 
 Source: Minesweeper: Platonov et al., ICLR 2023, arXiv:2302.11640, §4; R-MAT: Chakrabarti, Zhan, Faloutsos, SDM 2004.
 """

@@ -149,7 +149,7 @@ def recent_context(
     """Return the edges of the k most recent events within some hops of each node, the context of a batch.
 
     An event that is reached from node u at time t over events at t_1, t_2, ... has the age sum(t - t_i). The k
-    events with the smallest age are kept, so all of them are connected to u. A path does not return over its last event.
+    events with the smallest age are kept, so all are connected to u. A path does not return over its last event.
 
     Args:
         store: events before the batch.

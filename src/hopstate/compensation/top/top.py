@@ -54,14 +54,14 @@ from hopstate.sampling.subgraph import Compensation, PrefetchedRows, full_adjace
 
 
 class Refresher:
-    """Refreshes a compensation: often while weights move fast, then every so many epochs.
+    """Refreshes a compensation: often at the start of training, later at regular intervals.
 
-    A checkpoint holds the weights of the last two refreshes in place of what was made from them.
+    A checkpoint stores the weights of the last two refreshes, not the bases.
 
     Args:
         top: the compensation, prepared for model.
-        model: as it was when `top` was prepared.
-        embed: passes over the whole graph with the model.
+        model: the model, as it was when `top` was prepared.
+        embed: computes the layer inputs on the full graph.
         every: epochs between refreshes in the long run.
     """
 
@@ -92,7 +92,7 @@ class Refresher:
             when, key = name.split(".", 1)
             kept.setdefault(when, {})[key] = tensor
         if "last" not in kept or any(weights.keys() != present.keys() for weights in kept.values()):
-            raise CheckpointError("the saved compensation is of another model; start the run anew")
+            raise CheckpointError("the saved compensation is of another model; start the run again")
         self.last, self.before, self.top.previous = kept["last"], kept.get("before"), None
         for weights in (self.before, self.last):
             if weights is not None:
@@ -148,7 +148,7 @@ WIDEST = 4  # times as many columns as messages have are enough for messages and
 
 
 class _ThreadLocalCutter(threading.local):
-    """A cutter for each thread: it has a workspace."""
+    """Subgraph sampler per thread, because it has a workspace."""
 
     cutter: Neighborhoods | None = None
 
@@ -160,15 +160,15 @@ class Top(Compensation):
     """Makes compensated batches of one graph for one model.
 
     Args:
-        graph: the whole graph.
+        graph: the full graph.
         config: settings.
-        normalization: how the model's layers weigh neighbors; "edges" for any that weigh edges themselves.
-        seed: fixes initialisations and draws.
-        rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
-        store: makes what is kept of each node; by default in memory.
+        normalization: neighbor weights of the model's layers; "edges" if layers weigh edges themselves.
+        seed: random seed.
+        rows: all nodes that batches can contain; the linear form stores the basis only there. Default: all.
+        store: allocates the tables. Default: in memory.
 
     Raises:
-        ConfigError: the linear form was asked for and the aggregator is not linear; the general form is offered.
+        ConfigError: the linear form is requested but the aggregator is not linear. Use the general form.
     """
 
     def __init__(
@@ -197,14 +197,19 @@ class Top(Compensation):
 
     # ---- making the basis ------------------------------------------------------------------------------
     def full_graph_pass(self, forward: Forward, adjacency: Adjacency | None = None) -> Embed:
-        """Return what embeds any model in one pass over the whole graph; whole is its adjacency, if there is one."""
+        """Return a function that computes a model's layer inputs on the full graph.
+
+        Args:
+            forward: runs a model on the full graph.
+            adjacency: adjacency of the full graph. Default: compute it.
+        """
         if not self.linear:
             return FullGraphPass(forward)
         adjacency = adjacency or full_adjacency(self.graph)
         return FullGraphPass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
-        """Fit the basis on the model's weights, or on random initialisations; embed passes over the whole graph."""
+        """Fit the basis to the model's weights, or to random initializations; embed computes the layer inputs."""
         if self.config.refresh:
             self.refresh(model, embed)
             return
@@ -217,7 +222,7 @@ class Top(Compensation):
             self.take(made, probes=probes, sets=c.initialisations)
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
-        """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
+        """Fit the basis to the model's present weights; the embeddings of the last refresh choose the ridge."""
         chosen = self.config.ridge is None and self.config.basis == "global"
         with evaluating(model):
             made = with_changes(model, embed, self.config.directions, seed=self.seed)
@@ -232,16 +237,19 @@ class Top(Compensation):
         sets: int = 1,
         keep_probes: bool = False,
     ) -> list[LayerInputs] | None:
-        """Fit bases on what each layer received, one or several times; return probes of them where they are asked for.
+        """Fit bases to layer inputs.
 
         Args:
-            embeddings: for each layer what it received; taken one layer at a time where each has its own basis.
-            probes: for each basis, embeddings to choose the ridge by.
-            sets: how many sets of weights the embeddings are of; k is by default the columns that one of them gives.
-            keep_probes: return probes to choose the next bases' ridges by.
+            embeddings: inputs of each layer, one or several per layer.
+            probes: embeddings to choose the ridge, one per basis.
+            sets: number of weight sets behind the embeddings; the default rank is the number of columns of one set.
+            keep_probes: return probes to choose the next ridge.
+
+        Returns:
+            Probes, or None without keep_probes.
 
         Raises:
-            DataError: embeddings that are not finite, or all zero.
+            DataError: embeddings are not finite, or all zero.
         """
         bases, kept = [], []
         for number, group in enumerate(self._groups(embeddings)):
@@ -267,7 +275,7 @@ class Top(Compensation):
         return embeddings
 
     def _probe(self, group: list[LayerInputs]) -> LayerInputs:
-        """Return random combinations of messages that go into a basis."""
+        """Return random combinations of the messages of a basis."""
         group = [e for e in group if e.weight == 1]
         return self._mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
 
@@ -280,13 +288,13 @@ class Top(Compensation):
     # ---- batches ---------------------------------------------------------------------------------------
     @property
     def cutter(self) -> Neighborhoods:
-        """This thread's own cutter: it has a workspace."""
+        """The subgraph sampler of this thread, which has a workspace."""
         if self._own.cutter is None:
             self._own.cutter = cutter_of(self.graph)
         return self._own.cutter
 
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> LinearTop | GeneralTop:
-        """Return the compensated batch of nodes; graph and cutter are its own."""
+        """Return the compensated batch of nodes; graph and cutter are ignored."""
         return self.batch(nodes)
 
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
@@ -317,9 +325,14 @@ class Top(Compensation):
     def _fit(
         self, nodes: np.ndarray, every: Tensor, basis: Basis, missing: Tensor, target: Tensor
     ) -> LowRankCompensation:
-        """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
+        """Return the estimate of missing (m, r), a function of the basis at the batch nodes.
 
-        every: where the nodes stand in what is kept. target (m, p): values of the probes, which choose the ridge.
+        Args:
+            nodes: the batch nodes.
+            every: positions of the nodes in the tables.
+            basis: the basis.
+            missing: (m, r) basis at the missing rows.
+            target: (m, p) probes at the missing rows, which choose the ridge.
         """
         c, count, rows = self.config, len(nodes), None
         wanted = self._num_samples(count, basis)
@@ -338,13 +351,13 @@ class Top(Compensation):
         return LowRankCompensation(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
     def _num_samples(self, count: int, basis: Basis) -> int:
-        """Return how many nodes of a batch of so many missing ones are expressed by."""
+        """Return the number of batch nodes that express the missing ones."""
         c = self.config
         wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
         return count if wanted is None else min(wanted, count)
 
     def _needs_probes(self, count: int, basis: Basis) -> bool:
-        """Return whether probes choose the ridge: else many nodes determine present messages well."""
+        """Return whether probes choose the ridge; with many nodes, present messages are well determined without."""
         return not self._of_present_weights or self._num_samples(count, basis) < 2 * basis.values.shape[1]
 
     def _read_rows(self, table: Tensor, rows: Tensor) -> Tensor:
@@ -367,7 +380,7 @@ class Top(Compensation):
             self._near.read(self._at(nodes).numpy(), self._batch_tables(), self._read_rows)
 
     def _batch_tables(self) -> list[Tensor]:
-        """Return what batches of many nodes take of each."""
+        """Return the tables that batches read."""
         probes = [] if self._of_present_weights else [t for b in self.bases for t in (b.probe, b.probe_sums)]
         return [t for b in self.bases for t in (b.values, b.sums)] + probes
 

@@ -46,16 +46,16 @@ Extend = Callable[[Tensor, int], Tensor]
 
 @contextmanager
 def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[None]:
-    """Within it, layer receives extended node tensors and returns the batch's rows; its own code runs as it is.
+    """Context in which a layer receives extended node tensors and returns the rows of the batch; its code is unchanged.
 
     Args:
         layer: the layer.
-        number: what it is called for `extend`.
-        count: nodes of the batch.
-        extend: (a layer's (count, d) input, its number) → (count + m, d).
+        number: layer number, passed to `extend`.
+        count: number of batch nodes.
+        extend: maps (a (count, d) layer input, number) to (count + m, d).
 
     Raises:
-        ConfigError: when the layer passes messages more than once a call, which cannot be compensated.
+        ConfigError: the layer passes messages more than once per call, which cannot be compensated.
     """
     names, passes = inspect.signature(layer.forward), 0
 
@@ -90,12 +90,12 @@ def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[No
 
 
 class OutputCheck:
-    """Keeps some rows of what a layer receives and returns on the whole graph, and holds it to them on a batch.
+    """Checks that a layer returns the same on a batch as on the full graph if it receives the same inputs.
 
     Args:
         layer: the layer.
-        nodes: (m,) rows of the graph that are kept.
-        count: the first of them, which are the batch; the others only send.
+        nodes: (m,) graph rows to record.
+        count: number of batch nodes, which come first; the others only send messages.
     """
 
     def __init__(self, layer: nn.Module, nodes: Tensor, count: int) -> None:
@@ -104,7 +104,7 @@ class OutputCheck:
         self.returned: list[Tensor] = []
 
     def keep(self, rows: Tensor, _: int) -> Tensor:
-        """Keep what the layer receives on the whole graph; it passes unchanged."""
+        """Record a layer input on the full graph, and return it unchanged."""
         self.received.append(rows[self.nodes.to(rows.device)])
         return rows
 
@@ -112,14 +112,14 @@ class OutputCheck:
         self.returned.append(_first(out)[self.nodes[: self.count].to(_first(out).device)])
 
     def give(self, rows: Tensor, _: int) -> Tensor:
-        """Return what the layer received on the whole graph in the same place."""
+        """Return the recorded layer input of the same call."""
         kept = self.received.pop(0) if self.received else rows
         if kept.shape[1:] != rows.shape[1:]:
             self._refuse()
         return kept
 
     def check_output(self, _: nn.Module, __: Any, out: Any) -> None:
-        """Raise ConfigError where the layer returns something else than it returned there."""
+        """Raise ConfigError if the layer output differs from the recorded one."""
         got = _first(out)[: self.count]
         expected = self.returned.pop(0) if self.returned else got[:0]
         if got.shape != expected.shape:
@@ -161,11 +161,11 @@ Normalise = Callable[..., Any]
 
 
 class NumberedTop(GeneralTop):
-    """A compensated batch that knows its nodes' rows in the graph.
+    """A compensated batch with the graph rows of its nodes.
 
     Args:
         batch: the compensated batch.
-        nodes: (m,) rows of the whole graph that its nodes are, those of the batch first.
+        nodes: (m,) graph rows, batch nodes first.
     """
 
     def __init__(self, batch: GeneralTop, nodes: Tensor) -> None:
@@ -177,13 +177,12 @@ class NumberedTop(GeneralTop):
 
 
 class FullGraphEdges:
-    """A graph's edges, and what normalisations make of them, as rows of (N, N) sparse matrices.
+    """Edges of the full graph and their normalized weights, as rows of (N, N) sparse matrices.
 
     Args:
-        edges: (2, E) senders above receivers.
-        num_nodes: N.
-        carried: what edges carry by the name that a model takes it under ("edge_weight", "edge_attr"), rows in the
-            order of edges.
+        edges: (2, E) senders and receivers.
+        num_nodes: number of nodes N.
+        carried: edge data by model argument ("edge_weight", "edge_attr"), in the order of edges.
     """
 
     def __init__(self, edges: Tensor, num_nodes: int, carried: Mapping[str, Tensor] | None = None) -> None:
@@ -196,12 +195,14 @@ class FullGraphEdges:
     def at(
         self, nodes: Tensor, adjacency: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return edges (2, e), counted within nodes (m,), and their weights (e,) in the whole graph's normalisation.
+        """Return edges (2, e) within nodes (m,), and their weights (e,) normalized on the full graph.
 
         Args:
-            around: the batch's adjacency.
-            normalise, how: torch-geometric's function, and its arguments besides edges, weights and number of nodes.
-            by: name of what weighs the edges; None where nothing does.
+            nodes: (m,) graph rows, batch nodes first.
+            adjacency: adjacency of the batch.
+            normalise: torch-geometric's normalization function.
+            how: its arguments, other than edges, weights and number of nodes.
+            by: name of the edge weights. Default: unweighted.
         """
         key = (normalise, by, *how.items())
         if key not in self._made:
@@ -231,15 +232,17 @@ class FullGraphEdges:
 def full_graph_weights(
     layer: nn.Module, batch: NumberedTop, full_graph: FullGraphEdges, edges: Tensor, carried: Mapping[str, Tensor]
 ) -> Iterator[None]:
-    """Within it, layer's normalisations of edges, those of the batch, return what they have in the whole graph.
+    """Context in which edge normalization inside a layer returns the weights of the full graph.
 
     Args:
-        edges: (2, e) the batch's edges.
-        carried: what they carry, as `WholeGraph` has it of all edges.
+        layer: the layer.
+        batch: the compensated batch.
+        full_graph: edges of the full graph.
+        edges: (2, e) edges of the batch.
+        carried: edge data of the batch.
 
     Raises:
-        ConfigError: when the layer normalises others than the batch's edges, or weighs them by something else than
-            what they carry in the graph.
+        ConfigError: the layer normalizes other edges than the batch's, or uses other weights than the graph's.
     """
     own = vars(layer)
     changed: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}  # made for the whole graph
@@ -317,13 +320,13 @@ class ToppedModel(nn.Module):
     """A model of torch-geometric layers that takes compensated batches; made by `top`.
 
     Args:
-        model: called as call(model, x, edge_index), with edge_weight and edge_attr where edges carry them; every
-            message-passing layer in it may pass messages once a call.
+        model: called as call(model, x, edge_index), with edge_weight and edge_attr if the edges have them. Each
+            message-passing layer may pass messages once per call.
         compensation: prepared for model and its graph.
-        call: how model is called.
-        embed: passes over the whole graph with model.
-        whole: the graph's edges.
-        names: of `edge_arguments`.
+        call: calls the model.
+        embed: computes the layer inputs on the full graph.
+        full_graph: edges of the graph.
+        names: result of `edge_arguments`.
     """
 
     def __init__(
@@ -347,15 +350,14 @@ class ToppedModel(nn.Module):
         return NumberedTop(made, torch.from_numpy(adjacency.nodes))
 
     def refresh(self) -> None:
-        """Fit the compensation on the model's present weights; do so while training moves them, each few epochs."""
+        """Fit the compensation to the model's present weights. Call it every few epochs during training."""
         self.compensation.refresh(self.model, self.embed)
 
     def forward(self, x: Tensor, batch: NumberedTop) -> Any:
-        """Return what the model gives for the batch's nodes.
+        """Return the model output for the batch nodes.
 
         Raises:
-            ConfigError: a layer passes messages more than once a call, or normalises altered edges, or edges with other
-                weights than the graph's, which cannot be compensated.
+            ConfigError: a layer passes messages more than once per call, or normalizes other edges or weights.
         """
         if torch.compiler.is_compiling():  # layers are exchanged for the call: run as it is
             return torch.compiler.disable(self.forward)(x, batch)
@@ -406,10 +408,9 @@ def _over_all(call: Call, x: Tensor, edges: Tensor, carried: Mapping[str, Tensor
 
 
 def edge_arguments(model: nn.Module, graph: Graph, call: Call | None = None) -> dict[str, str]:
-    """Return by what name ("edge_weight", "edge_attr") a model takes the graph's edge weights and edge features.
+    """Return the model argument ("edge_weight" or "edge_attr") for the graph's edge weights and edge features.
 
-    Edge features of one column are weights where the model takes only those, and weights features where it takes only
-    those.
+    One-column edge features become weights, and weights become features, if the model only takes the other.
     """
     has = {"edge_weight": graph.edge_weight is not None, "edge_attr": graph.edge_attr is not None}
     other, found = {"edge_weight": "edge_attr", "edge_attr": "edge_weight"}, {}
@@ -440,7 +441,7 @@ def _takes(model: nn.Module, call: Call | None, name: str) -> bool:
 
 
 def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Return what edges carry by the model's name for it: weights (E,), features (E, D)."""
+    """Return edge data by model argument: weights (E,), features (E, D)."""
     carried = {"edge_weight": adjacency.weight, "edge_attr": adjacency.edge_attr}
     found = {}
     for name, argument in names.items():
@@ -481,7 +482,7 @@ def _check(topped: ToppedModel, x: Tensor, full_graph: Callable[[nn.Module], Any
 
 
 def _witnesses(degree: np.ndarray) -> np.ndarray:
-    """Return some nodes of few neighbors, whose neighbors then have many that a batch of them leaves out."""
+    """Return some nodes with few neighbors: these have other neighbors that a batch leaves out."""
     order = np.argsort(degree, kind="stable")
     order = order[degree[order] > 0] if degree.any() else order
     few = order[: max(1, len(order) // 2)]
