@@ -28,7 +28,7 @@ import hopstate
 from common import machine, require_green
 from hopstate.runs.queries import Candidates, Session, ranking, session
 from hopstate.runs.query_inputs import nodes_of, times_of
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN = 2_000  # events of the run itself
@@ -63,7 +63,7 @@ def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | st
 
             def score(found: Nodes) -> np.ndarray:
                 many = source.at(np.zeros(len(found), np.int64))
-                return finished(asked.scores(many, found, np.full(len(found), t)))
+                return run_to_completion(asked.scores(many, found, np.full(len(found), t)))
 
             score(pool)  # compiles
             first = Candidates(asked, None, prefilter=count)
@@ -104,7 +104,7 @@ def many(path: str, sources: int, count: int) -> dict[str, float | str]:
 
 
 def rank_all(opened: Session, prefilter: int | None, sources: np.ndarray) -> pd.DataFrame:
-    return finished(ranking(opened, sources, prefilter=prefilter))
+    return run_to_completion(ranking(opened, sources, prefilter=prefilter))
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from hopstate.methods.message_passing.batching import embedder, exact_inference,
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
 from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler
-from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, whole_graph
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, full_graph
 from hopstate.training.tasks.node import NodeLabels, NodeTask, Subgraphs, WholeGraph
 from hopstate.training.tasks.target import Target
 
@@ -48,7 +48,7 @@ class WholeSource(BatchSource):
     """
 
     def __init__(self, graph: Graph, sampler: NodeSampler) -> None:
-        self.x, self.adjacency = whole_graph(graph)
+        self.x, self.adjacency = full_graph(graph)
         self.sampler, self.nodes = sampler, np.arange(graph.num_nodes)
 
     def num_batches(self, epoch: int) -> int:
@@ -173,7 +173,7 @@ def make_task(
 ) -> NodeTask:
     """Return the task of a kind; write what its preparation took into row."""
     if o.kind == "full":
-        return NodeTask(model, WholeGraph(whole_graph(graph), labels))
+        return NodeTask(model, WholeGraph(full_graph(graph), labels))
     sampler = make_sampler(o, graph, None if o.all_nodes or o.kind == "gas" else train, row)
     if o.kind == "exact":
         return NodeTask(model, Subgraphs(WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), ahead=0))

@@ -78,7 +78,7 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], n
 def test_a_curve_costs_validation_some_random_pairs_at_most(
     strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summaries, "evenly", lambda count: np.arange(0, count, 3))
+    monkeypatch.setattr(summaries, "evenly_spaced", lambda count: np.arange(0, count, 3))
     own = {**MANY, "evaluation.strategies": strategies, "evaluation.choose": choose}
     run = small_run("graphmixer", tmp_path, named(repeating(400)), **own)
     assert choose == "mean" or not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])

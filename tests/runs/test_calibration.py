@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.runs import queries as module
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import curve_of, pair_probabilities, ranking, scored, session
 from hopstate.runs.run import Run
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run
@@ -64,7 +64,7 @@ def test_the_order_among_some_is_that_among_all(run: Run) -> None:
         near(few[few.src == source]["probability"], expected["probability"])
 
 
-def curve_of_run(run: Run) -> Curve:
+def curve_of_run(run: Run) -> IsotonicCurve:
     with session(run.path) as asked:
         return curve_of(asked)
 
@@ -75,7 +75,7 @@ def test_one_answer_from_every_function(run: Run) -> None:
     with session(run.path) as asked, warnings.catch_warnings():
         warnings.simplefilter("ignore", HopstateWarning)  # some were never met
         table = scored(asked, pairs)
-        scores, values = finished(pair_probabilities(asked, pairs))
+        scores, values = run_to_completion(pair_probabilities(asked, pairs))
         near(scores, table["score"])
         near(values, table["probability"])
         alone = [scored(asked, [pair])["probability"][0] for pair in pairs]
@@ -129,7 +129,7 @@ def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> No
     with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)
         with pytest.warns(HopstateWarning, match="the file is gone"):
-            whole = finished(ranking(asked, "u3", top=None))
+            whole = run_to_completion(ranking(asked, "u3", top=None))
         assert whole["probability"].isna().all()
         assert (np.diff(whole["score"]) <= 0).all()
         assert "the file is gone" in whole.attrs["probability"]

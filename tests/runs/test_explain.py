@@ -19,7 +19,7 @@ from hopstate.errors import DataError, HopstateWarning
 from hopstate.runs.explain import leave_one_out, unit_words
 from hopstate.runs.queries import session
 from hopstate.runs.run import Run
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F32_TIGHT, F64
 from hopstate.tokens.pair_features import PairFeatures
 from made_events import named, repeating, small_run, table
@@ -70,7 +70,7 @@ def _weights(run: Run, pair: tuple[str, str], when: int) -> list[tuple[Event, fl
     with session(run.path) as asked:
         assert asked.past.node_ids is not None
         u, v = asked.past.node_ids.rows(np.array(pair)).tolist()
-        return finished(leave_one_out(asked.queries, u, v, when))
+        return run_to_completion(leave_one_out(asked.queries, u, v, when))
 
 
 def _now(run: Run) -> int:
@@ -128,7 +128,7 @@ def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -
         assert asked.past.node_ids is not None
         u, v = asked.past.node_ids.rows(np.array(PAIRS[0])).tolist()
         now = asked.past.last_time
-        expected = finished(leave_one_out(asked.queries, u, v, now))
+        expected = run_to_completion(leave_one_out(asked.queries, u, v, now))
         steps, found = leave_one_out(asked.queries, u, v, now), None
         while found is None:
             try:

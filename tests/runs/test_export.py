@@ -25,7 +25,7 @@ from hopstate.runs import export
 from hopstate.runs.export import export_inputs, export_run, one_by_one, refuse, refuse_races
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
-from hopstate.sampling.subgraph import whole_adjacency
+from hopstate.sampling.subgraph import full_adjacency
 from hopstate.testing.conformance import F32_TIGHT, F64, PROGRAM
 from hopstate.training.tasks.node import RowBatches
 
@@ -86,7 +86,7 @@ def asked(run: Path) -> tuple[list[Tensor], Tensor]:
         if isinstance(own, RowBatches):
             inputs = [own.inputs(nodes)]
         else:
-            like, edges = next(task.model.parameters()), whole_adjacency(graph()).edge_index()
+            like, edges = next(task.model.parameters()), full_adjacency(graph()).edge_index()
             inputs = [torch.tensor(graph().x).to(like), edges, torch.ones(edges.shape[1]).to(like)]
         return inputs, task.logits(nodes)
 

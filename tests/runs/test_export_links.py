@@ -13,7 +13,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.methods.shared.programs import ExportSpec, Port
 from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
 from hopstate.testing.conformance import F32, F64
@@ -73,7 +73,7 @@ def test_onnx_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("knots", [[0.5], [0.1, 0.4, 0.4, 0.9], [0.2, 0.7]])
 def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
-    curve = Curve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
+    curve = IsotonicCurve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
     score = np.array([1e-9, 0.1, 0.3, 0.4, 0.41, 0.9, 0.95, 0.5])
     logit = torch.logit(torch.from_numpy(score))
     _, given, found = Calibrated(torch.nn.Identity(), curve)(logit)

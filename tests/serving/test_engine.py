@@ -24,7 +24,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.service import service
 from hopstate.serving.work_queue import WorkQueue
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 
 EVENTS = [row | {"event_id": f"e{i}"} for i, row in enumerate(table(200, 40).to_dict("records"))]
 PAIRS = [("u1", "v2"), ("u2", "v3")]
@@ -56,7 +56,7 @@ class Long:
         self.begun, self.leave, self.slices, self.closed = threading.Event(), threading.Event(), 0, False
 
     def __call__(self, asked: Session) -> Steps[tuple[np.ndarray, int]]:
-        before = finished(pair_probabilities(asked, PAIRS))[0]
+        before = run_to_completion(pair_probabilities(asked, PAIRS))[0]
         try:
             for _ in range(3):
                 self.slices += 1
@@ -221,7 +221,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
     run = small_run(name, tmp_path)
     monkeypatch.setattr(live_module, "SLICE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
-        before, steps, count = finished(pair_probabilities(live.session(), PAIRS))[0], live.drafting(EVENTS), 0
+        before, steps, count = run_to_completion(pair_probabilities(live.session(), PAIRS))[0], live.drafting(EVENTS), 0
         while True:
             try:
                 next(steps)
@@ -229,15 +229,15 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
                 draft = end.value
                 break
             count += 1
-            assert finished(pair_probabilities(live.session(), PAIRS))[0].tolist() == before.tolist()
+            assert run_to_completion(pair_probabilities(live.session(), PAIRS))[0].tolist() == before.tolist()
             assert live.position == 0
         first = draft.commit(live.log)
         live.accept(draft)
         live.settle(draft, first)
         assert draft.receipts(first) == whole.take(EVENTS)
         assert (
-            finished(pair_probabilities(live.session(), PAIRS))[0].tolist()
-            == finished(pair_probabilities(whole.session(), PAIRS))[0].tolist()
+            run_to_completion(pair_probabilities(live.session(), PAIRS))[0].tolist()
+            == run_to_completion(pair_probabilities(whole.session(), PAIRS))[0].tolist()
         )
         assert count > 0
 

@@ -20,7 +20,7 @@ from hopstate.runs.run import Run
 from hopstate.serving import quality as module
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F64_LAST
 
 
@@ -81,7 +81,7 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
         before, asked = live.past, live.session()
         live.take(events[6:])
         quality = Quality(live)
-        finished(quality._judging(before))
+        run_to_completion(quality._judging(before))
         found = np.stack(quality._window)
         assert found.shape == (4, 2, 1 + 2 * BESIDE)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]

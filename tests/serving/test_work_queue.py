@@ -26,7 +26,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.work_queue import OverloadError, WorkQueue
 from hopstate.streaming import slices
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.testing.conformance import F32
 
 
@@ -156,18 +156,18 @@ EVENTS = table(200, 40).to_dict("records")
 def test_a_long_answer_is_of_the_state_that_it_began_with(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FIRST": 1, "LEAST": 1, "AIM": 0.0}.items():
+    for name, value in {"INITIAL_ROWS": 1, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])
-        expected = finished(ranking(live.session(), "u1", top=5))
+        expected = run_to_completion(ranking(live.session(), "u1", top=5))
         steps = ranking(live.session(), "u1", 5)
         for k in range(20, 25):  # a commit, and a question of another time, after each slice
             next(steps)
             live.take([EVENTS[k]])
-            finished(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
-        pd.testing.assert_frame_equal(finished(steps), expected, rtol=F32)
-        assert not finished(ranking(live.session(), "u1", top=5)).equals(expected)
+            run_to_completion(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
+        pd.testing.assert_frame_equal(run_to_completion(steps), expected, rtol=F32)
+        assert not run_to_completion(ranking(live.session(), "u1", top=5)).equals(expected)
 
 
 def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:

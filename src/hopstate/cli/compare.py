@@ -280,7 +280,7 @@ def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import of_class
+    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
     from hopstate.runs.summary import figure, floor_label, is_error, rank
 
@@ -291,7 +291,7 @@ def show(rows: list[Row], data: str) -> None:
         mine = [row for row in rows if row["metric"] == metric]
         events = next((count for row in mine if (count := row.get("events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        label = of_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        label = label_with_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
         table = Table(title=f"{data}: {label}{unit}{of}, mean ± standard deviation over runs")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")

@@ -112,7 +112,7 @@ def print_result(done: Run) -> None:
     """Print the metrics of a finished run, a column for each split, and where everything lies."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import of_class
+    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
     from hopstate.runs.summary import own_event_note
 
@@ -129,7 +129,7 @@ def print_result(done: Run) -> None:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
         table.add_row(
-            of_class(name, result.get("positive_class")),
+            label_with_class(name, result.get("positive_class")),
             *(figure(v[name]) if name in v else "" for v in done.metrics.values()),
         )
     console.print(table)

@@ -56,10 +56,10 @@ def show(found: Search, method: str) -> None:
     """Print the five best trials and how to train with the best."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import of_class
+    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
 
-    words = of_class(found.metric, found.positive_class)
+    words = label_with_class(found.metric, found.positive_class)
     table = Table(title=f"{method}: validation {words} of the best of {len(found.trials)} trials")
     for name in ("trial", "value", "seconds"):
         table.add_column(name, justify="right")

@@ -9,7 +9,7 @@ from typing import Any
 
 from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import CheckpointError
-from hopstate.evaluation.metrics import of_class
+from hopstate.evaluation.metrics import label_with_class
 from hopstate.io.opening import reading
 from hopstate.methods.method import Method
 from hopstate.runs.data import known_data, settings_of_run
@@ -107,9 +107,11 @@ def _metrics(folder: RunFolder) -> list[str]:
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     rows = [["", *columns]]
     positive = result.get("positive_class")
-    rows += [[of_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names]
+    rows += [
+        [label_with_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    chosen = f"{of_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
+    chosen = f"{label_with_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
     lines = [f"metrics (chosen on validation by {chosen})"]
     lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return lines

@@ -39,10 +39,10 @@ from hopstate.runs.export import spec_of
 from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task
 from hopstate.runs.queries import Session
 from hopstate.runs.query_inputs import Nodes, plain_table, times_in, times_of, with_rows
-from hopstate.streaming.live import PairQueries, continue_stream, past_of
-from hopstate.streaming.protocols import LinkFollower, MovesMemory
+from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
+from hopstate.streaming.protocols import HasMemory, LinkFollower
 from hopstate.streaming.replay import as_scores
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask
@@ -74,7 +74,7 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
         t: the time, not before the state's last event.
     """
     past = queries.past
-    memory = isinstance(queries.at(t), MovesMemory)
+    memory = isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
     near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
     latest = [near.of(end)[1][-count:] for end in (0, 1)]
@@ -335,7 +335,7 @@ def explain(
         if data is None:
             past = known_state(folder, task)
         else:
-            past = past_of(task, as_trained(folder, new_events(folder, plain_table(data), {})))
+            past = state_after_stream(task, as_trained(folder, new_events(folder, plain_table(data), {})))
         found = explain_pair(Session(folder, task, past, None, method), source, target, t)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
@@ -360,7 +360,7 @@ def explain_pair(opened: Session, source: Any, target: Any, t: Any = None) -> Ex
     ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
     row = scored(opened, [(source, target)], t).iloc[0]
-    events = finished(leave_one_out(opened.queries, u, v, t))
+    events = run_to_completion(leave_one_out(opened.queries, u, v, t))
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)

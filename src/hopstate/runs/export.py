@@ -21,7 +21,7 @@ from hopstate.data.events import EventBatch
 from hopstate.data.readers.pyg import weights_only
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.io.files import replace_files
 from hopstate.io.opening import printable_name, read_json
 from hopstate.methods import method_of_run
@@ -228,7 +228,7 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 
 
 # ---- what programs of links carry besides the network: a run's curve of probabilities -----------------------
-def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
+def curve_of_run(run: Path, own: Any, method: str | None) -> IsotonicCurve | HopstateError:
     with session(run, own=own, device="cpu", method=method) as opened:
         try:
             return curve_of(opened)
@@ -242,7 +242,7 @@ class Calibrated(nn.Module):
     knots: Tensor
     values: Tensor
 
-    def __init__(self, module: nn.Module, curve: Curve | None) -> None:
+    def __init__(self, module: nn.Module, curve: IsotonicCurve | None) -> None:
         super().__init__()
         self.module, self.has_curve = module, curve is not None
         if curve is not None:
@@ -263,7 +263,7 @@ class Calibrated(nn.Module):
         return self.values[left] + share * (self.values[right] - self.values[left])
 
 
-def with_probabilities(spec: ExportSpec, curve: Curve | HopstateError) -> ExportSpec:
+def with_probabilities(spec: ExportSpec, curve: IsotonicCurve | HopstateError) -> ExportSpec:
     """Return a model of pairs with scores and, where there is a curve, probabilities beside its logits."""
     outputs = [
         *spec.outputs,

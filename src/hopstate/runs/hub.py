@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, DownloadError, MissingExtraError, MissingFileError
-from hopstate.evaluation.metrics import of_class
+from hopstate.evaluation.metrics import label_with_class
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, replace_files
 from hopstate.io.opening import exists, printable_name
@@ -286,7 +286,7 @@ def _figures(
         columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})
     columns |= {f"{name} (floor, test)": dict(values) for name, values in floors.items()}
     metrics = dict.fromkeys(m for values in columns.values() for m in values if not m.endswith(("_low", "_high")))
-    labels = {metric: of_class(metric, result.get("positive_class")) for metric in metrics}
+    labels = {metric: label_with_class(metric, result.get("positive_class")) for metric in metrics}
     return [["", *columns], *([labels[m], *(_cell(values, m) for values in columns.values())] for m in metrics)]
 
 

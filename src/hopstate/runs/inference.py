@@ -28,7 +28,7 @@ from hopstate.runs.load import (
     warn_new_ids,
 )
 from hopstate.runs.query_inputs import check_table, in_given_order, nodes_of, plain_table, times_of, with_index_of
-from hopstate.streaming.live import PairQueries, continue_stream, empty_past
+from hopstate.streaming.live import PairQueries, continue_stream, initial_state
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -140,7 +140,7 @@ def _predict_later(
     """Return predictions of events that follow a run's own, or with fresh of a stream of its own."""
     new = as_trained(folder, new)
     with temporal_task(folder.path, own, device, method) as (_, task):
-        past = empty_past(task, new) if fresh else own_past(folder, task, own)
+        past = initial_state(task, new) if fresh else own_past(folder, task, own)
         if not fresh:
             warn_new_ids(past, new)
         dates = new.dates if fresh else dates_of(folder)

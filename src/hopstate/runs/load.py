@@ -53,7 +53,7 @@ from hopstate.runs.data import (
     settings_of_run,
 )
 from hopstate.runs.in_memory import record_of
-from hopstate.streaming.live import fingerprint, past_of
+from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.devices import within_weights
@@ -297,7 +297,7 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
             return load_stream_state(folder.path / PAST, model=fingerprint(task))
         except (CheckpointError, MissingFileError):  # damaged, or of earlier weights: computed again
             pass
-    return past_of(task, as_trained(folder, record))
+    return state_after_stream(task, as_trained(folder, record))
 
 
 def _own_record(folder: RunFolder, own: Any) -> tuple[EventStream, str]:
@@ -337,7 +337,7 @@ def keep_past(folder: RunFolder, record: EventStream, method: str | None = None)
 
     try:
         with temporal_task(folder.path, method=method) as (_, task):
-            save_stream_state(past_of(task, as_trained(folder, record)), folder.path / PAST)
+            save_stream_state(state_after_stream(task, as_trained(folder, record)), folder.path / PAST)
     except HopstateError as error:
         warnings.warn(f"the memory after the run's own data is not kept: {error}", HopstateWarning, stacklevel=3)
 

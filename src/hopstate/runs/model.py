@@ -22,7 +22,7 @@ from hopstate.runs.load import is_temporal, known_state, load_run
 from hopstate.runs.query_inputs import times_in
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
-from hopstate.streaming.memory_scorer import FollowingMemory
+from hopstate.streaming.memory_scorer import LazyMemoryScorer
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
@@ -209,7 +209,7 @@ class TrainedModel(nn.Module):
         if self.past is not None:
             assert isinstance(self.task, LiveTask)
             follower = PairQueries(self.task, self.past).latest()
-            if isinstance(follower, FollowingMemory):
+            if isinstance(follower, LazyMemoryScorer):
                 return ids, follower.vectors(rows)
         name = type(self.network).__name__
         if self.past is None:

@@ -17,7 +17,7 @@ import numpy as np
 from hopstate.data.dates import format_times
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.calibration import Curve, fitted
+from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
 from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import node_rows
 from hopstate.random import named_rng
@@ -38,7 +38,7 @@ from hopstate.runs.query_inputs import (
     with_rows,
 )
 from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
-from hopstate.streaming.slices import Pace, Steps, finished, in_slices
+from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -75,11 +75,11 @@ class Session:
         past: StreamState,
         own: Any = None,
         method: str | None = None,
-        pace: Pace | None = None,
+        pace: SliceSizer | None = None,
     ) -> None:
         self.folder, self.task, self.own, self.method, self._pace = folder, task, own, method, pace
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
-        self.curve: Curve | HopstateError | None = None
+        self.curve: IsotonicCurve | HopstateError | None = None
         self._follow(past)
 
     def _follow(self, past: StreamState) -> None:
@@ -125,7 +125,7 @@ class Session:
         u, v = with_rows(self.past, src, dst)
         queries = self.queries
         try:
-            return (yield from in_slices(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
+            return (yield from map_sliced(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
         except DataError as error:
             unknown = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
             if not unknown:
@@ -240,8 +240,8 @@ def scored(
 ) -> pd.DataFrame:
     """Return the table of `score` for an open run; columns of sources, targets and times, if other than the run's."""
     u, v, t = _pairs(opened, pairs, time, columns)
-    scores = finished(opened.scores(u, v, t))
-    return finished(_table(opened, u, v, t, scores, explain=explain))
+    scores = run_to_completion(opened.scores(u, v, t))
+    return run_to_completion(_table(opened, u, v, t, scores, explain=explain))
 
 
 def pair_probabilities(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
@@ -343,7 +343,7 @@ def rank(
         with session(
             run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
         ) as opened:
-            table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
+            table = run_to_completion(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
     return _written(table, out, raw)
 
 
@@ -522,13 +522,13 @@ class GraphSession:
         self.score = task.scorer()
 
     @cached_property
-    def curve(self) -> Curve:
+    def curve(self) -> IsotonicCurve:
         """The map from scores to probabilities, fitted to validation's links and as many drawn pairs."""
         question = self.task.question("val")
         negatives = question.negatives()
         pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
         y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
-        return replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
+        return replace(fit_isotonic(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
 
     def scored(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
@@ -599,7 +599,7 @@ def probabilities(opened: Session, scores: np.ndarray) -> tuple[np.ndarray, str]
     return curve(scores), curve.text()
 
 
-def curve_of(opened: Session) -> Curve:
+def curve_of(opened: Session) -> IsotonicCurve:
     """Return the curve of a run: that in its folder, or else one that is made of its validation, once a session.
 
     Raises:
@@ -615,7 +615,7 @@ def curve_of(opened: Session) -> Curve:
     return opened.curve
 
 
-def _make_curve(opened: Session) -> Curve:
+def _make_curve(opened: Session) -> IsotonicCurve:
     with load_run(opened.folder.path, opened.own, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
         curve = task.judged_curve()
@@ -624,7 +624,7 @@ def _make_curve(opened: Session) -> Curve:
     return curve
 
 
-def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
+def load_curve(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
     """Return the curve in a run folder; None if there is none of these weights, settings and data."""
     if not (folder.path / CALIBRATION_FILE).is_file():
         return None
@@ -637,7 +637,7 @@ def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
         ):
             return None
         scores, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
-        curve = Curve(scores, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
+        curve = IsotonicCurve(scores, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
     except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = scores.ndim == 1 and scores.shape == values.shape and len(scores) and np.isfinite([scores, values]).all()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.evaluation.metrics import FULL, METRICS, of_class
+from hopstate.evaluation.metrics import FULL_WEIGHT_EVENTS, METRICS, label_with_class
 from hopstate.sampling.negatives import parse_metric
 
 LABELS = {  # of what a metric of `METRICS` is taken over
@@ -98,7 +98,7 @@ def metric_label(metric: str, positive: str | None = None) -> str:
     parts += ["new nodes"] if new else []
     known = METRICS.get(name)
     label = known.label if known is not None else LABELS.get(name, name.replace("_", " "))
-    return ", ".join([of_class(name, positive, label), *parts])
+    return ", ".join([label_with_class(name, positive, label), *parts])
 
 
 def floor_label(name: str) -> str:
@@ -162,7 +162,7 @@ def few_events_note(events: int | None, of: str) -> str:
     >>> few_events_note(11, "links with new nodes")
     'Links with new nodes are measured on 11 events alone: chance moves such figures by points.'
     """
-    if events is None or events >= FULL:
+    if events is None or events >= FULL_WEIGHT_EVENTS:
         return ""
     return f"{of[:1].upper()}{of[1:]} are measured on {events:,} events alone: chance moves such figures by points."
 

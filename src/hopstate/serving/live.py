@@ -41,7 +41,7 @@ from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, kept_events, newest, retained
 from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
-from hopstate.streaming.slices import Pace, Steps, each_in, finished
+from hopstate.streaming.slices import SliceSizer, Steps, run_in_context, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -322,7 +322,7 @@ class LiveRun:
             StorageError: the log cannot be written.
         """
         self.check_writer()
-        draft = finished(self.drafting(events, score=score, facts=facts, strict=strict))
+        draft = run_to_completion(self.drafting(events, score=score, facts=facts, strict=strict))
         first = draft.commit(self.log)
         self.accept(draft)
         self.settle(draft, first)
@@ -369,13 +369,13 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return finished(self._continue(self._parser.stream(bodies, self.past), score=score))
+        return run_to_completion(self._continue(self._parser.stream(bodies, self.past), score=score))
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
         if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
             given["begun"] = self._session.queries.begun()
-        answer, after = yield from each_in(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
+        answer, after = yield from run_in_context(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
         scores = np.full(len(new), np.nan)
         if score:
             scores[self.task.rows_to_score(new)] = answer["score"]
@@ -391,7 +391,7 @@ class LiveRun:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         made = self._session
         if made is None:
-            made = Session(self.run, self.task, self.past, None, self.method, Pace())
+            made = Session(self.run, self.task, self.past, None, self.method, SliceSizer())
         made = made.over(self.past)
         self._session = made
         return made

@@ -28,7 +28,7 @@ from hopstate.random import named_rng
 from hopstate.runs.queries import load_curve
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.live import PairQueries
-from hopstate.streaming.slices import Pace, Steps, finished, in_slices
+from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
 
 WINDOW = 1_000  # events judged that count
 BESIDE = 10  # other targets of each kind
@@ -81,12 +81,12 @@ class Quality:
         self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
         self._curve = load_curve(live.run, live.task)
         self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): the model's scores, recency's
-        self._pace = Pace()
+        self._pace = SliceSizer()
         self.told: dict[str, dict[str, float]] = {}
 
     def saw(self, before: StreamState) -> None:
         """Judge some of the events after a past, if it is time to."""
-        finished(self.judging(before))
+        run_to_completion(self.judging(before))
 
     def judging(self, before: StreamState) -> Steps[None]:
         """Judge some of the events after a past, in slices."""
@@ -120,7 +120,7 @@ class Quality:
             v = np.where(row[asked] < known, row[asked], known + 1)  # such as were not met
             ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
             found = np.full((2, len(row)), np.nan)
-            found[0][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
+            found[0][asked] = yield from map_sliced(partial(_scored, queries, ends), len(v), self._pace)
             found[1][asked] = recency.score(*ends)
             self._count(found)
             yield

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from hopstate.evaluation.metrics import of_class
+from hopstate.evaluation.metrics import label_with_class
 from hopstate.io.output import draw_figure, progress_callback, screen
 from hopstate.training.checkpoint import Progress
 from hopstate.training.loggers import Loggers, logger_names
@@ -202,7 +202,7 @@ def draw_curves(
         if best_epoch:
             right.axvline(best_epoch, color="grey", lw=1, ls="--")
             right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
-        right.set(xlabel="epoch", ylabel=f"validation {of_class(metric, positive)}")
+        right.set(xlabel="epoch", ylabel=f"validation {label_with_class(metric, positive)}")
         for axis in (left, right):
             axis.spines[["top", "right"]].set_visible(False)
 

@@ -30,7 +30,7 @@ from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
 from hopstate.runs.load import as_trained, load_run
 from hopstate.runs.run import Run, fit
-from hopstate.streaming.live import continue_stream, past_of
+from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
 from hopstate.training.run_folder import RunFolder
@@ -154,7 +154,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
     with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
         folder = RunFolder.open(trained_on.path)
-        past, later_scaled = past_of(task, as_trained(folder, own)), as_trained(folder, later)
+        past, later_scaled = state_after_stream(task, as_trained(folder, own)), as_trained(folder, later)
         expected = task.scorer_over(as_trained(folder, whole)).score(later.src, later.dst, later.t)
         for size in (1, 33, 100):
             found, now = [], past

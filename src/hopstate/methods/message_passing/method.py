@@ -38,7 +38,7 @@ from hopstate.methods.shared.node import (
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.sampling.partition import MODULES, NAMES, first_installed
-from hopstate.sampling.subgraph import whole_adjacency, whole_graph
+from hopstate.sampling.subgraph import full_adjacency, full_graph
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
@@ -104,7 +104,7 @@ def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)
     assert source.graph is not None
-    return whole_graph(source.graph)
+    return full_graph(source.graph)
 
 
 def _network_spec(model: nn.Module) -> ExportSpec:
@@ -214,7 +214,7 @@ def network(
         batching = with_partitioner(config.batching, context, config.loop)
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
-    whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
+    whole = WholeGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, full_graph=True)
 
 

@@ -39,7 +39,7 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
-from hopstate.streaming.protocols import OnlyLooksUp
+from hopstate.streaming.protocols import StatelessScorer
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
@@ -70,7 +70,7 @@ def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dic
     return task.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
-class PairTreesScorer(OnlyLooksUp):
+class PairTreesScorer(StatelessScorer):
     """Score pairs by trees over their features. It has no memory except the feature store.
 
     Args:
@@ -133,7 +133,7 @@ def training_table(
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_own=True)
+                negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_positives=True)
                 pairs.append((negatives.src, negatives.dst))
     # sample first, then query: on a large stream, each takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])

@@ -22,8 +22,8 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.validate import SPLITS, default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.intervals import KEPT, apart, bootstrap_areas, limits_of
-from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, one_vs_rest_auc, roc_auc
+from hopstate.evaluation.intervals import DEFAULT_REPEATS, bootstrap_areas, interval_columns, split_intervals
+from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, ovr_roc_auc, roc_auc
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
@@ -104,13 +104,13 @@ class EventTargets:
         y, values = y[inside], values[inside]
         one_class = {"loss": loss} if len(np.unique(y)) == 1 else {}
         if self.width > 1:
-            return result | {"roc_auc": one_vs_rest_auc(y, values)} | one_class
+            return result | {"roc_auc": ovr_roc_auc(y, values)} | one_class
         score = values[:, 1]
         areas = {"roc_auc": roc_auc(y, score), "average_precision": average_precision(y, score)}
         result = areas | {"positives": float(y.sum())} | result | one_class
         if bootstrap and len(np.unique(y)) == 2:
             drawn = bootstrap_areas(score[y == 1], score[y == 0], None, repeats=bootstrap, seed=seed)
-            result |= limits_of(drawn)
+            result |= interval_columns(drawn)
         return result
 
     def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
@@ -344,11 +344,11 @@ class EventNodeTask(EventTask[NodeFollower]):
         if split not in SPLITS:
             raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {split!r}")
         rows = self.split.rows(split)
-        bootstrap = (self.bootstrap or KEPT) if split == "test" else 0
+        bootstrap = (self.bootstrap or DEFAULT_REPEATS) if split == "test" else 0
         found = self.targets.metrics(rows, self._scores(split, rows, rows), bootstrap=bootstrap)
         if split != "test" or self.bootstrap:
             return found
-        judged, limits = apart(found)  # limits that nobody asked for are kept, and no metrics
+        judged, limits = split_intervals(found)  # limits that nobody asked for are kept, and no metrics
         self.curves = {"ranking": [], "reliability": [], "intervals": limits} if limits else {}
         return judged
 

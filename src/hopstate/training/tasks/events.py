@@ -24,7 +24,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
-from hopstate.sampling.event_batches import epoch_batches, in_batches
+from hopstate.sampling.event_batches import epoch_batches, rows_of_batches
 from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
@@ -32,7 +32,7 @@ from hopstate.streaming.history_scorer import (
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
+from hopstate.streaming.protocols import Follower, FollowsStream, HistoryModel, LinkFollower, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
@@ -47,7 +47,7 @@ def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, s
     """
     draw = int(named_rng(seed, "negatives", *number).integers(2**32))
     part = as_slice(rows)
-    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_own=True)
+    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_positives=True)
 
 
 class EpochNegatives:
@@ -255,7 +255,7 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
 class Untrained(EventSource[LinkFollower]):
     """A scorer, made of a stream, that has nothing to train."""
 
-    def __init__(self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit) -> None:
+    def __init__(self, scorer: Callable[[EventStream], FollowsStream], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
 
@@ -348,7 +348,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
-        rows, *drawn = (in_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
+        rows, *drawn = (rows_of_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
         for first in range(start * self.batch_size, len(rows), step * self.batch_size):
             own = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]

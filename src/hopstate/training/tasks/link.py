@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EVENT_SPLITS
 from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
@@ -29,8 +29,15 @@ from hopstate.evaluation.link import (
     score_split,
 )
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.sampling.event_batches import number_or_all
-from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, draw_negatives, metric_name, strategy_of
+from hopstate.sampling.event_batches import parse_count
+from hopstate.sampling.negatives import (
+    DEFAULT_STRATEGIES,
+    STRATEGIES,
+    Negatives,
+    draw_negatives,
+    metric_name,
+    strategy_of,
+)
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
@@ -55,7 +62,7 @@ class LinkEvaluation:
     """
 
     protocol: LinkProtocol = "pooled"
-    strategies: tuple[str, ...] = USUAL
+    strategies: tuple[str, ...] = DEFAULT_STRATEGIES
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
@@ -72,15 +79,15 @@ class LinkEvaluation:
             raise ConfigError("evaluation.choose=mean is over random, historical and inductive; many has no such mean")
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
-        number_or_all("evaluation.num_negatives", self.num_negatives)
-        number_or_all("evaluation.max_events", self.max_events)
+        parse_count("evaluation.num_negatives", self.num_negatives)
+        parse_count("evaluation.max_events", self.max_events)
         check_range("evaluation.", least=1, batch_size=self.batch_size)
         check_range("evaluation.", least=0, bootstrap=self.bootstrap)
 
     @property
     def most(self) -> int | None:
         """Events of a split that are judged, None for all."""
-        return number_or_all("evaluation.max_events", self.max_events)
+        return parse_count("evaluation.max_events", self.max_events)
 
     @property
     def choosing(self) -> tuple[str, ...]:
@@ -120,12 +127,12 @@ class LinkTask(EventTask[LinkFollower]):
         if evaluation.choose == "mean":
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
-        self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self._curve: IsotonicCurve | None = None  # from validation's scores, when they were last judged
         count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
         self._recent = replace(split, train=split.train[-count:])
 
     @property
-    def curve(self) -> Curve | None:
+    def curve(self) -> IsotonicCurve | None:
         """From scores to probabilities, as validation gave it when it was last judged; None before."""
         return self._curve
 
@@ -157,13 +164,13 @@ class LinkTask(EventTask[LinkFollower]):
         """The random pairs beside those events of validation that make the curve, where validation is not empty."""
         split, strategy = summaries.KEY
         drawn = self._drawn(split, (strategy,))
-        return {summaries.KEY: summaries.some(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
+        return {summaries.KEY: summaries.calibration_negatives(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
 
-    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> Curve | None:
+    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> IsotonicCurve | None:
         key = summaries.KEY
         return summaries.validation_curve(scores[key]) if key in drawn else None
 
-    def judged_curve(self) -> Curve | None:
+    def judged_curve(self) -> IsotonicCurve | None:
         """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
         if not self._random:
             return None
@@ -185,7 +192,7 @@ class LinkTask(EventTask[LinkFollower]):
         if split == "val":
             self._curve = report.curve
             return
-        self.curves = summaries.of_links(report, split)
+        self.curves = summaries.link_curves(report, split)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.

@@ -32,11 +32,11 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
-from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
+from hopstate.sampling.event_batches import batch_boundaries, update_boundaries
 from hopstate.sampling.negatives import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.history_scorer import to_probabilities
-from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
+from hopstate.streaming.memory_scorer import ActiveEvents, LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, beside, link_loss
@@ -183,7 +183,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         train_inputs: batches of the stream, look-ups seeing the training events alone.
         inputs: stream → the same over all of it, for evaluation.
         batch_size: events that are scored, and move the memory, together; see
-            `hopstate.sampling.event_batches.piece_boundaries`. The memory moves by events of a time after all of
+            `hopstate.sampling.event_batches.update_boundaries`. The memory moves by events of a time after all of
             them have been scored.
         cut_ties: False puts all events of a time into one batch, however many.
         tbptt_window: T, batches that gradients flow back through, and batches of one optimiser step.
@@ -212,7 +212,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties
         self._at_once = tie_batch_size if cut_ties else None
         t = stream.t[split.train]
-        self.batch_boundaries = piece_boundaries(t, batch_size) if cut_ties else batch_boundaries(t, batch_size)
+        self.batch_boundaries = update_boundaries(t, batch_size) if cut_ties else batch_boundaries(t, batch_size)
         # batches whose events are all earlier than batch k's: what its scores may know of
         starts = self.batch_boundaries[:-1]
         self.known = np.searchsorted(self.batch_boundaries, np.searchsorted(t, t[starts]))
@@ -295,8 +295,8 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
     def scorer_of(self, model: nn.Module, inputs: ActiveEvents) -> MemoryScorer:
         return self._answering(MemoryScorer(self.memory_model, inputs, at_once=self._at_once))
 
-    def follow(self, model: nn.Module, past: StreamState) -> FollowingMemory:
-        return self._answering(FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
+    def follow(self, model: nn.Module, past: StreamState) -> LazyMemoryScorer:
+        return self._answering(LazyMemoryScorer(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
 
     def _answering(self, scorer: MemoryScorerT) -> MemoryScorerT:
         scorer.activation = self.questions.activation

@@ -20,7 +20,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.evaluation.intervals import label_intervals
-from hopstate.evaluation.summaries import of_classes
+from hopstate.evaluation.summaries import class_reliability
 from hopstate.random import named_rng
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
@@ -161,7 +161,7 @@ def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics."""
     known = target.known(y)
     found, mine = target.predictions(out)[known], y[known]
-    drawn = of_classes(found, mine) if target.goal == "classes" else None
+    drawn = class_reliability(found, mine) if target.goal == "classes" else None
     limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
     kept = {name: [own.low, own.high] for name, own in limits.items()}
     return {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": kept} if drawn or kept else {}
@@ -328,7 +328,7 @@ class Subgraphs(NodeBatches[Batch]):
 
     @property
     def single_process(self) -> str:  # type: ignore[override]
-        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache)
+        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.compensation, GasCache)
         return "every batch writes one cache of messages; take --batching.kind top" if cached else ""
 
     def _batch(self, batch: GraphBatch) -> Batch:
@@ -347,7 +347,7 @@ class Subgraphs(NodeBatches[Batch]):
 
     def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
         if isinstance(self.source, SeedSource):
-            made = self.source.around(rows, epoch, number)
+            made = self.source.seed_batch(rows, epoch, number)
             return (made.x, made.graph, made.rows, made.rows, None), rows
         made = self.source.batch(epoch, number)
         every = torch.arange(len(made.nodes))

@@ -23,8 +23,8 @@ from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import Curve, fitted
-from hopstate.evaluation.static_link import Question, judged, metrics_of
+from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
+from hopstate.evaluation.static_link import LinkQueries, metrics_of, predict_links
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
@@ -198,7 +198,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         self.link, self.batch_size, self.node_ids, self.walks = link, batch_size, node_ids, walks
         self.seed, self.split_seed = seed, split_seed
         self.without = without
-        self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self._curve: IsotonicCurve | None = None  # from validation's scores, when they were last judged
         every = np.concatenate([split.pairs[name] for name in SPLITS])
         kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.node_type}
         self.free = NonNeighbors(every, messages.num_nodes, **kinds)
@@ -287,7 +287,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         train, most = (len(self.split.pairs[split]) for split in ("train", "test"))
         return min(1.0, most / max(1, train))
 
-    def question(self, split: str) -> Question:
+    def question(self, split: str) -> LinkQueries:
         """Return the links of a split and what they are ranked among; of train, as many as test has."""
         if split not in SPLITS:
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
@@ -295,7 +295,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         if split == "train" and len(pairs) > len(self.split.pairs["test"]):
             most = len(self.split.pairs["test"])
             pairs = pairs[np.linspace(0, len(pairs) - 1, most).astype(np.int64)]
-        return Question(
+        return LinkQueries(
             pairs=pairs, free=self.free, directed=self.split.directed, candidates=self.link.candidates or None,
             seed=self.split_seed * len(SPLITS) + SPLITS.index(split),
         )  # fmt: skip
@@ -303,18 +303,18 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
     def evaluate(self, split: str) -> dict[str, float]:
         """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split; limits of the test split's.
 
-        "loss" of validation is `Judged.loss`. Of epochs with equal metrics the one with the smallest is kept.
+        "loss" of validation is `LinkPredictions.loss`. Of epochs with equal metrics the one with the smallest is kept.
         """
         question = self.question(split)
-        found = judged(question, self.scorer(split))
+        found = predict_links(question, self.scorer(split))
         if split == "val":
-            self._curve = fitted(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
+            self._curve = fit_isotonic(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
         if split == "test":
             raw = 1 / (1 + np.exp(-np.clip(found.scores, -700, 700)))
             most = int(self.free.count.max(initial=0)) + 1  # with the node itself
             counts = np.array([min(question.candidates or most, most)])
             ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
-            bins = summaries.of_pairs(found.scores, found.y, "random pairs", self._curve, raw)
+            bins = summaries.pair_reliability(found.scores, found.y, "random pairs", self._curve, raw)
             self.curves = {"ranking": ranking, "reliability": bins}
         metrics = metrics_of(question, found, bootstrap=self.link.bootstrap if split == "test" else 0)
         return metrics | ({"loss": found.loss} if split == "val" else {})
