@@ -118,7 +118,7 @@ def check_regular(path: str | Path) -> Path:
     return path
 
 
-def printable_name(text: object) -> str:
+def shorten(text: object) -> str:
     """Return a name for messages: printable, and at most 200 characters."""
     plain = str(text).encode("utf-8", "backslashreplace").decode()
     plain = plain if plain.isprintable() else repr(plain)
@@ -164,11 +164,11 @@ def first_bytes(path: str | Path, count: int = 8) -> bytes:
 
 def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
     if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
-        return MissingFileError(f"no file can be called {printable_name(path)}: {error}")
+        return MissingFileError(f"no file can be called {shorten(path)}: {error}")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return MissingFileError(f"no file at {path}")
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
-        return MissingFileError(f"no file can be called {printable_name(path)}: {error.strerror}")
+        return MissingFileError(f"no file can be called {shorten(path)}: {error.strerror}")
     return UnreadableFileError(f"{path} cannot be read: {error.strerror or error}; check its permissions")
 
 
@@ -292,9 +292,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(
-            f"the key {printable_name(next(name for name in names if names.count(name) > 1))!r} stands twice"
-        )
+        raise ValueError(f"the key {shorten(next(name for name in names if names.count(name) > 1))!r} stands twice")
     return found
 
 

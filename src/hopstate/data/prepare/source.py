@@ -30,7 +30,7 @@ from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expand_home, first_bytes, printable_name, reading
+from hopstate.io.opening import exists, expand_home, first_bytes, shorten, reading
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")
@@ -93,7 +93,7 @@ class File:
 def files_of(source: str | Path) -> list[Path]:
     path = expand_home(str(source))
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {printable_name(str(source))}")
+        raise MissingFileError(f"no file or folder called {shorten(str(source))}")
     if not path.is_dir():
         return [path]
     found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().removesuffix(".gz").endswith(ENDS)]

@@ -297,7 +297,8 @@ def _not_times_error(table: Table, column: str, present: pd.Series) -> DataError
         row = int(present.index[int(np.argmax(local))])
         ways = " or ".join(f"'[{column}=date:{form}]'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
         return DataError(
-            f"{table.path}: {present[row]!r} in column {column!r}, {table.place(row)}, is a date whose {AMBIGUOUS_DATE}, or "
+            f"{table.path}: {present[row]!r} in column {column!r}, {table.place(row)}, is a date whose "
+            f"{AMBIGUOUS_DATE}, or "
             f"say the form: --read.columns {ways}"
         )
     return FormatError(
