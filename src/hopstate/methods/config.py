@@ -18,7 +18,7 @@ import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_dumper, set_loader
 
 from hopstate.errors import ConfigError, FormatError, closest
-from hopstate.io.opening import exists, shorten, read_text, reading
+from hopstate.io.opening import exists, read_text, reading, shorten
 from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
 from hopstate.training.run_folder import flatten, plain_setting
 

@@ -29,8 +29,8 @@ from hopstate.io.opening import (
     is_inside,
     names_host,
     parse_bytes,
-    shorten,
     reading,
+    shorten,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from

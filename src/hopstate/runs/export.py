@@ -23,7 +23,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.evaluation.calibration import Curve
 from hopstate.io.files import replace_files
-from hopstate.io.opening import shorten, read_json
+from hopstate.io.opening import read_json, shorten
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery

@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expand_home, shorten, reading
+from hopstate.io.opening import exists, expand_home, reading, shorten
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz

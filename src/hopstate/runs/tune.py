@@ -30,7 +30,7 @@ from hopstate.errors import (
 )
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, remove_file, write_text
-from hopstate.io.opening import exists, shorten, read_json, read_text
+from hopstate.io.opening import exists, read_json, read_text, shorten
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of

@@ -23,7 +23,7 @@ import numpy as np
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import append_file, is_temporary, make_folder, refuse_links, remove_file, sync_file, write_text
-from hopstate.io.opening import exists, parse_json, shorten, read_json, read_text
+from hopstate.io.opening import exists, parse_json, read_json, read_text, shorten
 
 CURVES = "curves.json"
 _KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}

@@ -30,7 +30,7 @@ from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expand_home, first_bytes, shorten, reading
+from hopstate.io.opening import exists, expand_home, first_bytes, reading, shorten
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")

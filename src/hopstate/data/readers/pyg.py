@@ -31,7 +31,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.files import cache_folder
-from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, shorten, reading
+from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, reading, shorten
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ from hopstate.io.opening import (
     first_bytes,
     open_bounded,
     parse_json,
-    shorten,
     reading,
+    shorten,
     table_member,
     zip_members,
 )

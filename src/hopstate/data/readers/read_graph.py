@@ -30,8 +30,8 @@ from hopstate.io.opening import (
     expand_home,
     first_bytes,
     open_bounded,
-    shorten,
     reading,
+    shorten,
     table_member,
 )
 from hopstate.io.tensors import Archive
