@@ -66,6 +66,7 @@ class EdgeTableOptions(LabelOptions):
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
+    separator: str | None = None
     features: Any = None
     labels: Any = None
     num_nodes: int | None = None
@@ -95,7 +96,9 @@ def read_edge_list(
         graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """
     id_names = [*SOURCES, *TARGETS, *not_none(options.source_column, options.target_column)]
-    table = read_table(source, id_names, num_ids=2, header=options.header, what="the table of edges")
+    table = read_table(
+        source, id_names, num_ids=2, header=options.header, separator=options.separator, what="the table of edges"
+    )
     table = replace(table, text_ids=options.text_ids)
     specs = parse_column_specs(options.columns)
     needed = [name for name, spec in specs.items() if spec.required]

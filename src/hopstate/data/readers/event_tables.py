@@ -64,12 +64,14 @@ class EventTableOptions:
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
+    separator: str | None = None
     missing: str = "error"
     missing_time: str = "error"
     task: str = "auto"
     label_cells: str = "whole"
     unlabelled: str | None = None
     text_ids: bool = False
+    time_format: str | None = None
     bipartite: Any = "auto"
 
     def __post_init__(self) -> None:
@@ -109,7 +111,9 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     """
     given = [part.strip() for name in options.named.values() if name for part in (name, *name.split(","))]
     known = [*SOURCES, *TARGETS, *TIMES, *given]
-    table = read_table(source, known, num_ids=2, header=options.header, what="the table of events")
+    table = read_table(
+        source, known, num_ids=2, header=options.header, separator=options.separator, what="the table of events"
+    )
     table = replace(table, text_ids=options.text_ids)
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
@@ -125,7 +129,8 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
 
     notes: tuple[str, ...] = ()
     form = specs[roles.time].format if roles.time in specs and specs[roles.time].kind == "date" else ""
-    if roles.time not in specs:
+    form = options.time_format or form
+    if roles.time not in specs and not form:
         table, notes = join_date_and_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
     table, t, unit, told = parse_time_column(

@@ -220,10 +220,11 @@ def read_events(
         ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
-            depends on the content), columns (what columns of features hold, where it is not as it looks, as
-            "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`),
-            num_nodes (ids are rows 0..num_nodes-1), x
-            (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
+            depends on the content), separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
+            are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it is not
+            as it looks, as "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are
+            rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its
+            rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
