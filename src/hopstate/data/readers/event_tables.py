@@ -220,20 +220,20 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
 
 
 def _required_column(
-    table: Table, option: str, given: str | None, names: Sequence[str], excluded: Collection[str]
+    table: Table, option: str, given: str | None, aliases: Sequence[str], excluded: Collection[str]
 ) -> str:
     """Return the column of a role that every table of events has."""
-    found = find_role_column(table, given, names, option, excluded)
+    found = find_role_column(table, given, aliases, option, excluded)
     if found is not None:
         return found
     if is_unnamed(table):
         raise table.too_narrow(option)
     names = table.names
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
-    near = next((hint for word in names if (hint := nearest(word, free))), "")
+    near = next((hint for word in aliases if (hint := nearest(word, free))), "")
     near = f"; {SEPARATORS}" if len(names) == 1 else near
     raise FormatError(
-        f"{table.path} has no column for {option} (known names: {', '.join(names)}){near}; "
+        f"{table.path} has no column for {option} (known names: {', '.join(aliases)}){near}; "
         f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
     )
 

@@ -92,9 +92,9 @@ def _calendar() -> dict[str, tuple[int, int]]:
     return {unit: (_SINCE_1970[0] * scale, _SINCE_1970[1] * scale) for unit, scale in scales.items()}
 
 
-def calendar_unit(first: float, last: float) -> str:
+def calendar_unit(earliest: float, latest: float) -> str:
     """Return the unit since 1970 in which all times are between 1990 and 2100, "" if there is none."""
-    return next((unit for unit, (first, last) in _calendar().items() if first <= first and last <= last), "")
+    return next((unit for unit, (first, last) in _calendar().items() if first <= earliest and latest <= last), "")
 
 
 def describe_times(t: np.ndarray, unit: str, dates: str) -> str:
