@@ -150,10 +150,12 @@ def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions)
     if len(chosen) > 1:
         return targets_from_columns(table, chosen, regression=options.task == "regression")
     if options.label_cells == "all":
-        return multilabel_from_cells(table, chosen[0], options.unlabelled)
+        return parse_multilabel(table, chosen[0], options.unlabelled)
     if options.label_column is None:
         _check_texts_recur(table, chosen[0])
-    return parse_labels(table.kept(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options)
+    return parse_labels(
+        table.keep_leading_zeros(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options
+    )
 
 
 def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
@@ -408,12 +410,12 @@ def targets_from_columns(table: Table, columns: Sequence[str], *, regression: bo
     return as_regression_targets(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
 
 
-def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
+def parse_multilabel(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
     """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown."""
     import pandas as pd
     from sklearn.preprocessing import MultiLabelBinarizer
 
-    values = table.kept(column)
+    values = table.keep_leading_zeros(column)
     text = values.where(values.notna(), "").astype(str).str.strip()
     if unlabelled not in (None, "none"):
         text = text.where(text != unlabelled, "")
@@ -462,7 +464,7 @@ def parse_event_labels(
     if len(columns) > 1:
         return targets_from_columns(table, [str(name) for name in columns], regression=task == "regression")
     if label_cells == "all":
-        return multilabel_from_cells(table, first, unlabelled)
+        return parse_multilabel(table, first, unlabelled)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
         told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""

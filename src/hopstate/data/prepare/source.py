@@ -295,7 +295,7 @@ def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
         zone = zone_of(values[good])
         facts["zones"] = sorted({*facts["zones"], *([zone] if good.any() else [])})
     elif table.written or not is_numeric(values):
-        return pa.array(as_text(values), pa.string()) if table.cells(name) is None else table.cells(name)
+        return pa.array(as_text(values), pa.string()) if table.raw_strings(name) is None else table.raw_strings(name)
     return found.t
 
 
@@ -303,7 +303,7 @@ def _labels(table: Table, name: str, facts: dict[str, Any]) -> Any:
     """Return labels: numbers of a typed column, else texts, null where there is none."""
     values = table.frame[name]
     if table.written:
-        cells = table.cells(name)
+        cells = table.raw_strings(name)
         return pc.if_else(pc.is_in(cells, pa.array(MISSING)), pa.scalar(None, pa.string()), cells)
     if values.dtype == bool:
         return values.to_numpy(np.int64)
