@@ -208,7 +208,7 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     features, notes = _feature_columns(table, used, chosen, specs)
     twice = [name for name in features if name in labels]
     if twice:
-        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
+        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label and cannot be a feature of the same event")
     if named["target_column"] is None:
         seen = {*used, *features, *specs}
         unused = [name for name in table.names if name not in seen]
@@ -328,7 +328,7 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     numbers = is_numeric(values) and is_numeric(sources)
     same = (values == sources) if numbers else (values.astype(str) == sources.astype(str))
     remedy = "Leave that cell empty, or write delete for an edge."
-    table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node beside it", remedy)
+    table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node as target", remedy)
     filled = values.where(~gone, sources)
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
         to_integer_ids(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
@@ -375,5 +375,5 @@ def kinds_of(table: Table, column: str) -> np.ndarray:
         "Use add, delete and delete-node, 0, 1 and 2, or +1/-1; if the column holds something else: --read.columns "
         f"'[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out."
     )
-    table.check(~good, column, "no kind of event", remedy)
+    table.check(~good, column, "not an event kind", remedy)
     return kinds.astype(np.int8)

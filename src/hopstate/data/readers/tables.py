@@ -33,7 +33,7 @@ _PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas wri
 _MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
 _ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip": (".gz",)}
 _BATCH = 1 << 16  # rows of Parquet that are read at a time
-BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of tables that are no text
+BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of binary tables
 
 
 @dataclass(frozen=True)

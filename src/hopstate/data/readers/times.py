@@ -220,7 +220,7 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
         counted = _numeric_times(t, absent | other)
         return replace(counted, unusable=counted.unusable | infinite)
     if form:
-        table.check(_to_all_rows(days.isna(), none), column, f"no date of the form {form}", "Correct it.")
+        table.check(_to_all_rows(days.isna(), none), column, f"not a date of the form {form}", "Correct it.")
     elif days.isna().any():  # alone they may be dates that nanoseconds do not reach
         alone = iso_dates(known[days.isna()])
         _check_one_kind(
@@ -242,7 +242,7 @@ def _check_one_kind(table: Table, column: str, present: pd.Series, other: np.nda
     either = np.zeros(len(other), bool)
     either[present.index] = present.str.match(DAY_OR_MONTH).eq(True)
     table.check(other & either, column, f"a date whose {AMBIGUOUS_DATE}", remedy)
-    table.check(other, column, "no time like the others", remedy)
+    table.check(other, column, "not a time like the others", remedy)
 
 
 def _numeric_times(t: np.ndarray, absent: np.ndarray) -> Times:
