@@ -350,7 +350,7 @@ def looks_like_regression(numbers: np.ndarray) -> bool:
     Up to 10 different ones never do. Beyond, these do: fewer than five rows a value; values that fill an interval
     other than 0..C-1 or 1..C; values whose neighbours are about as frequent as themselves.
 
-    >>> look_like_amounts(np.arange(400) % 40), look_like_amounts(20 + np.arange(400) % 40)
+    >>> looks_like_regression(np.arange(400) % 40), looks_like_regression(20 + np.arange(400) % 40)
     (False, True)
     """
     values, counts = np.unique(numbers, return_counts=True)
