@@ -53,7 +53,7 @@ class Columns:
     label: str | None
     features: tuple[str, ...]
     notes: tuple[str, ...]
-    sets: str = ONE  # see `hopstate.data.readers.roles.sets_by_name`
+    sets: str = ONE  # see `hopstate.data.readers.roles.bipartite_by_name`
     dated: bool = False  # times are dates
     time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
 

@@ -96,7 +96,7 @@ class Roles:
     kind: str | None  # of events that add and delete; None if all add
     labels: tuple[str, ...]  # several are separate targets
     features: tuple[str, ...]
-    sets: str  # see `hopstate.data.readers.roles.sets_by_name`
+    sets: str  # see `hopstate.data.readers.roles.bipartite_by_name`
     notes: tuple[str, ...]
 
     def roles_note(self, table: Table, times: str, sets: str) -> str:
