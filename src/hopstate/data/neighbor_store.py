@@ -198,7 +198,7 @@ class Histories(ABC):
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: the number of events of each pair strictly before its query time; directed as in `last_meeting`."""
+        """Return (Q,) int64: event count of each pair strictly before its query time; directed as in `last_meeting`."""
         from hopstate.ops.neighbors.kernels import count_meetings_kernel
 
         store = self._of(src, dst)

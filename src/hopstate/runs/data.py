@@ -29,8 +29,8 @@ from hopstate.io.opening import (
     is_inside,
     names_host,
     parse_bytes,
-    printable_name,
     reading,
+    shorten,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
@@ -352,15 +352,16 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
-                f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
-                f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
+                f"{place} names {name}={shorten(value)}, which is neither a plain file or folder nor a data set whose "
+                f"content is known here; if you trust it, give it yourself: --{name} {shorten(value)}"
             )
     for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
-                f"{place} gives {name}={printable_name(value)}, more than its files stand for (at most {most:,}); if you trust "
-                f"it, give it yourself: --data {printable_name(every.get('data'))} --{name} {printable_name(value)}"
+                f"{place} gives {name}={shorten(value)}, more than its files stand for (at most {most:,}); if you "
+                f"trust "
+                f"it, give it yourself: --data {shorten(every.get('data'))} --{name} {shorten(value)}"
             )
 
 
@@ -492,7 +493,7 @@ def known_data(run: RunFolder) -> dict[str, Any]:
             raise CheckpointError(f"{place} has no {key}; train again")
     for key, value in known.items():
         if key in _KINDS and not _KINDS[key](value):
-            raise CheckpointError(f"{place} gives {key} as {printable_name(value)}; train again")
+            raise CheckpointError(f"{place} gives {key} as {shorten(value)}; train again")
     if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := most_nodes(run, flatten(run.settings()))):
         raise CheckpointError(
             f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"

@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expand_home, printable_name, reading
+from hopstate.io.opening import exists, expand_home, reading, shorten
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -287,7 +287,7 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
     record, source = _own_record(folder, own)
     if not same_data(folder, record):
         warnings.warn(
-            f"{printable_name(source)} is not what this run was trained on, or has changed since; what is there now is taken "
+            f"{shorten(source)} is not what this run was trained on, or has changed since; what is there now is taken "
             "for the run's past",
             HopstateWarning,
             stacklevel=3,
