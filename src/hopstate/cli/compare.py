@@ -165,7 +165,7 @@ class Comparison:
         if read not in self._records:
             self._records[read] = load_data(config.data, config.read, method.data)
         record, automatic = self._records[read], self._automatic.setdefault(name, {})
-        config, _ = resolve_config(method, parse, record=record, suited=automatic)
+        config, _ = resolve_config(method, parse, record=record, automatic=automatic)
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
             check_same_data(folder, record)
         else:

@@ -56,7 +56,7 @@ def run(argv: list[str]) -> Answer:
     own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
     out, resume = own.out, own.resume
     automatic: dict[str, Any] = {}
-    config, record = resolve_config(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
+    config, record = resolve_config(method, parse, out=out, resume=resume, auto=not own.no_auto, automatic=automatic)
     if own.dry_run:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}

@@ -19,7 +19,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.shared.link import EventReadOptions
-from hopstate.runs.data import reader_options, sets_reading
+from hopstate.runs.data import reader_kwargs, graph_set_kwargs
 
 
 def run(argv: list[str]) -> Answer:
@@ -79,7 +79,9 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     if kind == "auto" and is_event_folder(Path(source)):  # what is wrong with it is said of a stream
         kind = "events"
     if kind == "graphs" or (kind == "auto" and is_set(source)):
-        return read_graph_set(source, **sets_reading(config_from(get_method("gin-graphs"), _given(source, read)).read))
+        return read_graph_set(
+            source, **graph_set_kwargs(config_from(get_method("gin-graphs"), _given(source, read)).read)
+        )
     if kind == "events":
         return read_events(source, **_options("recency", source, read))
     if kind == "auto" and not source.endswith((".npz", ".pt")):
@@ -98,7 +100,7 @@ def _check_known(read: Mapping[str, Any], names: Sequence[str]) -> None:
 
 def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:
     """Return reading options in their own types, as `fit` has them for a method that reads such data."""
-    return reader_options(config_from(get_method(method), _given(source, read)).read)
+    return reader_kwargs(config_from(get_method(method), _given(source, read)).read)
 
 
 def _given(source: str, read: Mapping[str, Any]) -> dict[str, Any]:

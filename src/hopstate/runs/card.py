@@ -12,7 +12,7 @@ from hopstate.errors import CheckpointError
 from hopstate.evaluation.metrics import of_class
 from hopstate.io.opening import reading
 from hopstate.methods.method import Method
-from hopstate.runs.data import known_data, settings_of_run
+from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.load import kept_state
 from hopstate.runs.queries import CALIBRATION_FILE
 from hopstate.sampling.partition import NAMES as PARTITIONERS
@@ -54,7 +54,7 @@ def _head(folder: RunFolder, method: Method) -> list[str]:
 
 
 def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
-    known = known_data(folder)
+    known = load_data_facts(folder)
     lines = [f"data    {settings.get('data')}", f"nodes   {known.get('num_nodes', '?'):,}"]
     lines += [note for note in known.get("notes") or () if str(note).startswith(READ_AS)]
     dims = known.get("feature_dims") or {}

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 
-def fitted(record: Graph | GraphSet | EventStream, config: RunConfig, edges: bool) -> dict[str, FeatureScaler]:
+def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges: bool) -> dict[str, FeatureScaler]:
     """Return scales of a record's features by name (x, edge_attr), fitted to its training part."""
     holder, read = record.union if isinstance(record, GraphSet) else record, cast("ReadOptions", config.read)
     kind = read.scale if read.scale != "auto" else "none" if holder.published else "standard"
@@ -60,7 +60,9 @@ def fitted(record: Graph | GraphSet | EventStream, config: RunConfig, edges: boo
         if values is None or not values.shape[1] or (name == "edge_attr" and isinstance(holder, Graph) and not edges):
             continue
         if kind == "none" and table is None:
-            _warn_of_scales(values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}")
+            _warn_scales_differ(
+                values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}"
+            )
         else:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
@@ -114,9 +116,9 @@ def _fit(
     return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
 
 
-def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
+def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> None:
     """Warn where features are left as they are although nobody said so and their scales differ widely."""
-    if values is None or asked != "auto" or not values.size:
+    if values is None or scale != "auto" or not values.size:
         return
     ratio, large, small = scale_ratio(values)
     if ratio > FAR_APART:
@@ -150,7 +152,7 @@ def preprocess(
         DataError: other columns than the run was trained with, or missing values that it cannot fill.
         ConfigError: another scale or another filling.
     """
-    ready, kept = _scaled(record, config, context, edges)
+    ready, kept = _preprocess_features(record, config, context, edges)
     # codes are inputs already: two values of a column would be scaled to 0 and 1
     if isinstance(ready, Graph) and ready.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
         ready = with_codes(ready)
@@ -158,7 +160,9 @@ def preprocess(
     return ready, kept
 
 
-def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) -> tuple[Any, dict[str, Any]]:
+def _preprocess_features(
+    record: Record, config: RunConfig, context: Context, edges: bool
+) -> tuple[Any, dict[str, Any]]:
     read = config.read
     if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
         return record, {}
@@ -168,13 +172,15 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
         return preprocess_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
     begun = _features_of_init(config, context)
     if begun is not None:
-        return as_trained(record, begun, edges=edges), begun
-    found = fitted(record, config, edges)
-    kept = {name: scaler.as_json() | _left(record, name, scaler) for name, scaler in found.items()}
-    return as_trained(record, kept, edges=edges, tell=False), kept
+        return apply_scalers(record, begun, edges=edges), begun
+    found = fit_scalers(record, config, edges)
+    kept = {name: scaler.as_json() | _ignored_text_columns(record, name, scaler) for name, scaler in found.items()}
+    return apply_scalers(record, kept, edges=edges, warn=False), kept
 
 
-def _left(record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScaler) -> dict[str, list[str]]:
+def _ignored_text_columns(
+    record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScaler
+) -> dict[str, list[str]]:
     """Return the columns of texts that a run leaves out, of which it told: later files need not hear of them again."""
     table = _tables(record.union if isinstance(record, GraphSet) else record)[name]
     if table is None or scaler.columns is None:
@@ -202,17 +208,17 @@ def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, An
         edges: see `preprocess`.
 
     Raises:
-        DataError: see `as_trained`.
+        DataError: see `apply_scalers`.
     """
     kept = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
     # of its own data all was said when it was trained
     own = bool(kept) and facts.get("content_hash") == record.content_hash
-    ready = as_trained(record, kept, edges=edges, tell=not own)
-    return _classes_as_trained(ready, facts.get("class_names") or ())
+    ready = apply_scalers(record, kept, edges=edges, warn=not own)
+    return _align_classes(ready, facts.get("class_names") or ())
 
 
-def as_trained(
-    record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False, tell: bool = True
+def apply_scalers(
+    record: Graph | GraphSet | EventStream, scalers: Mapping[str, Any], *, edges: bool = False, warn: bool = True
 ) -> Any:
     """Return a record with its features as those of a run were, of which `preprocess` returned kept.
 
@@ -223,14 +229,14 @@ def as_trained(
         DataError: other columns, or missing values that the run cannot fill.
     """
     if isinstance(record, GraphSet):
-        return replace(record, union=as_trained(record.union, kept, edges=edges, tell=tell))
+        return replace(record, union=apply_scalers(record.union, scalers, edges=edges, warn=warn))
     changes: dict[str, Any] = {}
     for name, table in _tables(record).items():
         values = getattr(record, name)
         if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
             continue
-        if name in kept:
-            changes[name] = _applied(values, table, kept[name], record.name, name, tell=tell)
+        if name in scalers:
+            changes[name] = _apply_scaler(values, table, scalers[name], record.name, name, warn=warn)
         elif table is not None and table.has_missing:
             raise DataError(
                 f"{record.name} has missing values among its features, and the run was trained without scales or "
@@ -241,7 +247,7 @@ def as_trained(
     return record.with_(**changes) if changes else record
 
 
-def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
+def _align_classes(record: Record, names: Sequence[str]) -> Any:
     if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
         return record
     if record.labels.ndim > 1:  # the names of columns, which the task goes by
@@ -252,12 +258,12 @@ def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
     return record.with_(labels=moved[record.labels], class_names=all_names)
 
 
-def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
+def scaling_notes(scalers: dict[str, Any], record: Record) -> list[str]:
     """Return what was done to the features of a record, a line each, from what `preprocess` returned."""
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
-    return [FeatureScaler.from_json(scaler).told(*what[name]) for name, scaler in kept.items()]
+    return [FeatureScaler.from_json(scaler).told(*what[name]) for name, scaler in scalers.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
@@ -266,14 +272,14 @@ def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
     return {"x": None, "edge_attr": record.edge_table}
 
 
-def _applied(
-    values: np.ndarray, table: FeatureTable | None, stored: dict[str, Any], record: str, name: str, *, tell: bool
+def _apply_scaler(
+    values: np.ndarray, table: FeatureTable | None, stored: dict[str, Any], record: str, name: str, *, warn: bool
 ) -> np.ndarray:
     scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
         left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell, left=left))
+        return scaler.apply(table.in_order_of(scaler.columns, what, tell=warn, left=left))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -316,7 +322,7 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
         return config_from(method, settings)
 
 
-def own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+def load_run_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
     """Return the data that a run folder's own settings name.
 
     Raises:
@@ -355,7 +361,7 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
                 f"{place} names {name}={shown(value)}, which is neither a plain file or folder nor a data set whose "
                 f"content is known here; if you trust it, give it yourself: --{name} {shown(value)}"
             )
-    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", FLOOR)):
+    for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", FLOOR)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
@@ -374,7 +380,7 @@ def _is_plain(text: str, *, of_data: bool) -> bool:
     return not names_host(text) and not any(is_inside(text, place) for place in ("/dev", "/proc", "/sys"))
 
 
-def most_nodes(folder: RunFolder, settings: Mapping[str, Any]) -> int:
+def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
     """Return how many nodes the files of a run, and those that its settings name, may stand for."""
     own = (path for path in folder.path.rglob("*") if path.is_file())
     named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
@@ -404,19 +410,19 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "graphs":
         from hopstate.data.readers.read_graph import read_graph_set
 
-        return read_graph_set(source, **sets_reading(read))
+        return read_graph_set(source, **graph_set_kwargs(read))
     if kind == "events":
         from hopstate.data.readers.read_events import read_events
 
-        return read_events(source, **reader_options(read))
+        return read_events(source, **reader_kwargs(read))
     if kind == "sequences":
         raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
     from hopstate.data.readers.read_graph import read_graph
 
-    return read_graph(source, **reader_options(read))
+    return read_graph(source, **reader_kwargs(read))
 
 
-def sets_reading(read: Any) -> dict[str, Any]:
+def graph_set_kwargs(read: Any) -> dict[str, Any]:
     """Return the options of reading that sets of graphs take; others that are given are named by a warning."""
     own = ("max_bytes", "undirected", "duplicates", "self_loops")
     idle = [f.name for f in fields(read) if f.name not in (*own, "scale") and getattr(read, f.name) != f.default]
@@ -425,7 +431,7 @@ def sets_reading(read: Any) -> dict[str, Any]:
     return {name: getattr(read, name) for name in own}
 
 
-def reader_options(read: Any) -> dict[str, Any]:
+def reader_kwargs(read: Any) -> dict[str, Any]:
     """Return options of reading as the readers take them: scales and the positive class are a matter of the run."""
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 
@@ -437,8 +443,8 @@ def resolve_config(
     out: str | Path | None = None,
     resume: bool = False,
     record: Record | None = None,
-    suited: dict[str, Any] | None = None,
-    suit: bool = True,
+    automatic: dict[str, Any] | None = None,
+    auto: bool = True,
 ) -> tuple[Any, Any]:
     """Return the configuration of a run, and its data where they had to be looked at.
 
@@ -448,8 +454,8 @@ def resolve_config(
         method: the method.
         parse: defaults by dotted name → configuration; what a user gives stands over them.
         out, resume, record: as in `hopstate.runs.run.fit_config`.
-        suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
-        suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
+        automatic: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
+        auto: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -461,13 +467,13 @@ def resolve_config(
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
         return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
-    if method.suit is None or not (suit or begun):
+    if method.suit is None or not (auto or begun):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
-    first = not suited
-    chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))
-    if suited is not None:
-        suited |= chosen
+    first = not automatic
+    chosen = automatic or dict(method.suit(record, config, data_metrics(config.data)))
+    if automatic is not None:
+        automatic |= chosen
     settled = parse(chosen)
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
@@ -477,10 +483,10 @@ def resolve_config(
 
 
 def same_data(run: RunFolder, record: Record) -> bool:
-    return known_data(run)["content_hash"] == record.content_hash
+    return load_data_facts(run)["content_hash"] == record.content_hash
 
 
-def known_data(run: RunFolder) -> dict[str, Any]:
+def load_data_facts(run: RunFolder) -> dict[str, Any]:
     """Return what `describe` noted of a run's data.
 
     Raises:
@@ -493,7 +499,7 @@ def known_data(run: RunFolder) -> dict[str, Any]:
     for key, value in known.items():
         if key in _KINDS and not _KINDS[key](value):
             raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
-    if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := most_nodes(run, flatten(run.settings()))):
+    if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
             f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"
         )
@@ -580,8 +586,8 @@ def describe(
         "name": record.name,
         "content_hash": content_hash,
         "num_nodes": record.num_nodes,
-        "notes": list(notes_of_record(record)),
-        **_facts(record),
+        "notes": list(reading_notes(record)),
+        **_record_facts(record),
         **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
         "edge_columns": getattr(task.model, "edge_dim", None),
         "target": remembered(target) if target is not None else None,
@@ -593,7 +599,7 @@ def describe(
     }
 
 
-def _facts(record: Record) -> dict[str, Any]:
+def _record_facts(record: Record) -> dict[str, Any]:
     """Return what only some kinds of records have, nothing of it for the others."""
     facts: dict[str, Any] = {"source": "", "num_features": 0, "used_features": {}, "feature_dims": {}, "time_unit": ""}
     facts |= {"class_names": [], "has_deletes": False}
@@ -609,20 +615,20 @@ def _facts(record: Record) -> dict[str, Any]:
     return facts
 
 
-def notes_of_record(record: Record) -> tuple[str, ...]:
+def reading_notes(record: Record) -> tuple[str, ...]:
     """Return what reading a record left out, a sentence each."""
     if isinstance(record, GraphSet):
         return record.union.notes
     return record.notes if isinstance(record, (Graph, EventStream)) else ()
 
 
-def dates_of(run: RunFolder) -> str:
+def time_zone_of_dates(run: RunFolder) -> str:
     """Return the zone of the dates in a run's own file, "" if its times are numbers."""
-    return str(known_data(run).get("dates") or "")
+    return str(load_data_facts(run).get("dates") or "")
 
 
 # ---- other data, read as a run's own ----------------------------------------------------------------------------
-def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[str, Any]:
+def inherited_read_options(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return how a run's own files were read, as far as that applies to other data."""
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
@@ -633,13 +639,15 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
 
 def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
-    scalers = (known_data(folder).get("features") or {}).values()
+    scalers = (load_data_facts(folder).get("features") or {}).values()
     names = [name for scaler in scalers for name in scaler.get("columns") or ()]
     kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 
 
-def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]) -> dict[str, Any]:
+def inherited_graph_options(
+    folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return how a run's own graph was read, as far as that applies to another source of a graph.
 
     Args:
@@ -659,7 +667,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     if not tabled and not is_table(expanded(str(data)), read.get("format", "auto")):
         return {key: own[key] for key in keys if key in own}
     found = {key: own[key] for key in (*keys, *_TABLE_OPTIONS) if key in own}
-    goal = (known_data(folder).get("target") or {}).get("goal")
+    goal = (load_data_facts(folder).get("target") or {}).get("goal")
     if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
         found["split_column"] = None  # other labels need no splits
     found |= _columns_of(folder, own)

@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.shared.link import LinkRun
-from hopstate.runs.data import SOURCES, check_sources, load_data, own_data, same_data, settings_of_run
+from hopstate.runs.data import SOURCES, check_sources, load_data, load_run_data, same_data, settings_of_run
 from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
 from hopstate.training.run_folder import RunFolder, flatten
@@ -58,7 +58,7 @@ def ensemble(
     made = config_from(method, flatten({**own, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
     if data is not None:
         check_sources(folders[0], [name for name in SOURCES if name != "data"])
-    record = own_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)
+    record = load_run_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)
     for folder in folders:
         if not same_data(folder, record):
             raise ConfigError(f"{folder.path} was trained on other data than {made.data} holds now")

@@ -34,7 +34,7 @@ from hopstate.io.output import (
     write_table,
 )
 from hopstate.random import random_state_kept
-from hopstate.runs.data import known_data, settings_of_run
+from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.export import spec_of
 from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task
 from hopstate.runs.queries import Session
@@ -524,7 +524,7 @@ def _explain_node(
     run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
 ) -> NodeExplanation:
     known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
-    names = (known_data(folder).get("features") or {}).get("x", {}).get("columns") or ()
+    names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
     with load_run(run, data, device="cpu", method=method) as (_, task):
         found = explain_node(task, known, node, names)
     if out is not None:

@@ -15,7 +15,7 @@ from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.io.files import locked
 from hopstate.io.output import write_table
-from hopstate.runs.data import dates_of, same_data, settings_of_run
+from hopstate.runs.data import time_zone_of_dates, same_data, settings_of_run
 from hopstate.runs.load import (
     as_trained,
     check_temporal,
@@ -126,7 +126,7 @@ def predict(
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
                 stream, whole = task.stream, data is not None and split == "all"
-                table = in_given_order(columns, stream, data, stream.time_unit, dates_of(folder), whole=whole)
+                table = in_given_order(columns, stream, data, stream.time_unit, time_zone_of_dates(folder), whole=whole)
             else:
                 table = pd.DataFrame(columns)
     if out is not None:
@@ -143,7 +143,7 @@ def _predict_later(
         past = empty_past(task, new) if fresh else own_past(folder, task, own)
         if not fresh:
             warn_new_ids(past, new)
-        dates = new.dates if fresh else dates_of(folder)
+        dates = new.dates if fresh else time_zone_of_dates(folder)
         try:
             columns, after = continue_stream(task, past, new, again=True)
         except TimeOrderError as error:
@@ -218,7 +218,7 @@ def score_stream(
     ):
         new = as_trained(folder, new_events(folder, plain_table(data), read or {}))
         columns, after = continue_stream(task, known_state(folder, task, own, state, fresh=fresh), new, again=again)
-        table = in_given_order(columns, new, data, after.time_unit or "", dates_of(folder), whole=True)
+        table = in_given_order(columns, new, data, after.time_unit or "", time_zone_of_dates(folder), whole=True)
         save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table
 
@@ -270,7 +270,7 @@ def node_outputs(
         if not isinstance(task, EventNodeTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
-        past, dates = known_state(folder, task, own, state, fresh=fresh), dates_of(folder)
+        past, dates = known_state(folder, task, own, state, fresh=fresh), time_zone_of_dates(folder)
         asked = nodes_of(past, np.atleast_1d(np.asarray(nodes)), "nodes")
         times = times_of(past, t, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]

@@ -39,16 +39,16 @@ from hopstate.random import random_state_kept
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
-    dates_of,
+    time_zone_of_dates,
     is_table,
-    known_data,
+    load_data_facts,
     load_data,
-    own_data,
-    own_graph_reading,
-    own_reading,
+    load_run_data,
+    inherited_graph_options,
+    inherited_read_options,
     preprocess,
     preprocess_as,
-    reader_options,
+    reader_kwargs,
     same_data,
     settings_of_run,
 )
@@ -111,15 +111,15 @@ def load_run(
     with where as place:
         with random_state_kept():
             saved = load_checkpoint(folder.weights)
-            facts = known_data(folder) | {"label_cells": settings["read"].get("label_cells")}
+            facts = load_data_facts(folder) | {"label_cells": settings["read"].get("label_cells")}
             config = _config(folder, chosen, settings, data, given, tables)
             if bare:
                 record: Any = _without_events(facts)
             else:
                 if data is None and not tables:
-                    record = own_data(folder, chosen, settings)
+                    record = load_run_data(folder, chosen, settings)
                 elif tables or not isinstance(data, (str, Path)):
-                    record = record_of(chosen.data, data, tables, reader_options(config.read))
+                    record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
                 else:
                     record = load_data(config.data, config.read, chosen.data)
                 _check_record(folder, record, config.data, other=data is not None, own=own)
@@ -149,9 +149,9 @@ def _config(
     if data is not None:
         own, read = settings["read"], {}
         if method.data == "graph":
-            read = own_graph_reading(folder, own, data, given)
+            read = inherited_graph_options(folder, own, data, given)
         elif method.data == "events":
-            read = own_reading(folder, own, data)
+            read = inherited_read_options(folder, own, data)
         if own.get("missing", "error") != "error":
             read["missing"] = own["missing"]
         settings["read"] = read | given | {key: f"memory:{key}" for key in tables}
@@ -313,7 +313,7 @@ def _own_record(folder: RunFolder, own: Any) -> tuple[EventStream, str]:
         )
     try:
         if own is None:
-            return own_data(folder, method, settings), source
+            return load_run_data(folder, method, settings), source
         return load_data(source, config_of_run(folder, method, settings).read, method.data), source
     except MissingFileError as error:
         raise MissingFileError(
@@ -345,7 +345,7 @@ def keep_past(folder: RunFolder, record: EventStream, method: str | None = None)
 # ---- new events ----------------------------------------------------------------------------------------------
 def as_trained(folder: RunFolder, record: EventStream) -> Any:
     """Return events with features and classes as those that a run was trained on."""
-    return preprocess_as(record, known_data(folder))
+    return preprocess_as(record, load_data_facts(folder))
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
@@ -369,9 +369,9 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     method, settings = settings_of_run(folder)
     if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
         return load_dataset(data, **dict(read))
-    known, own = known_data(folder), settings["read"]
-    config = config_of_run(folder, method, settings | {"read": own_reading(folder, own, data) | dict(read)})
-    options = reader_options(config.read)
+    known, own = load_data_facts(folder), settings["read"]
+    config = config_of_run(folder, method, settings | {"read": inherited_read_options(folder, own, data) | dict(read)})
+    options = reader_kwargs(config.read)
     if is_frame(data) or isinstance(data, (str, os.PathLike)):
         options |= {"text_ids": True} if known.get("text_ids") else {}
         options |= {"bipartite": known["two_sets"]} if "two_sets" in known and "bipartite" not in read else {}
@@ -383,7 +383,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
-    dates = dates_of(folder)
+    dates = time_zone_of_dates(folder)
     if events.dates == NAIVE and dates != NAIVE and known.get("time_unit"):
         events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = own.get("edge_columns") or (), events.edge_table

@@ -17,7 +17,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
-from hopstate.runs.data import dates_of, settings_of_run
+from hopstate.runs.data import time_zone_of_dates, settings_of_run
 from hopstate.runs.load import is_temporal, known_state, load_run
 from hopstate.runs.query_inputs import times_in
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
@@ -55,7 +55,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         folder = RunFolder.open(run)
         self._opened = folder.path.resolve(), data, device
-        temporal, self._dates = is_temporal(folder), dates_of(folder)
+        temporal, self._dates = is_temporal(folder), time_zone_of_dates(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)

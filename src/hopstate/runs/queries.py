@@ -21,7 +21,7 @@ from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.random import named_rng
-from hopstate.runs.data import dates_of, known_data, settings_of_run
+from hopstate.runs.data import time_zone_of_dates, load_data_facts, settings_of_run
 from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     Columns,
@@ -98,12 +98,12 @@ class Session:
     @cached_property
     def two_sets(self) -> bool:
         """Whether sources and targets are two sets of nodes, which letters tell apart."""
-        return bool(known_data(self.folder).get("two_sets"))
+        return bool(load_data_facts(self.folder).get("two_sets"))
 
     @cached_property
     def dates(self) -> str:
         """The zone of the dates in the run's own file, "" if its times are numbers."""
-        return dates_of(self.folder)
+        return time_zone_of_dates(self.folder)
 
     def now(self) -> Any:
         """Return the first time after the last known event."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from hopstate.errors import CheckpointError, ConfigError, MissingFileError
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists
-from hopstate.runs.data import known_data
+from hopstate.runs.data import load_data_facts
 from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
     FLOORS,
@@ -205,7 +205,7 @@ def read_run(path: Path) -> RunInfo:
         method=config["method"],
         data=Path(config["data"]).name,
         source=config["data"],
-        content_hash=known_data(folder).get("content_hash", "") if exists(path / "data.json") else "",
+        content_hash=load_data_facts(folder).get("content_hash", "") if exists(path / "data.json") else "",
         number=", ".join(f"{name} {flat[key]}" for key, name in NUMBERS.items() if key in flat),
         settings={key: value for key, value in flat.items() if key not in (*NUMBERS, *FREE, "method", "data")},
         history=folder.history(),

@@ -34,12 +34,12 @@ from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
-    known_data,
+    load_data_facts,
     load_data,
-    notes_of,
-    notes_of_record,
+    scaling_notes,
+    reading_notes,
     preprocess,
-    reader_options,
+    reader_kwargs,
     resolve_config,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
@@ -183,11 +183,11 @@ def fit(
     record = None
     if in_memory and not resume:
         with idle_reset():
-            record = record_of(chosen.data, data, given.tables, reader_options(parse({}).read))
+            record = record_of(chosen.data, data, given.tables, reader_kwargs(parse({}).read))
     automatic: dict[str, Any] = {}
-    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
+    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, automatic=automatic)
     if in_memory and resume:
-        record = record_of(chosen.data, data, given.tables, reader_options(built.read))
+        record = record_of(chosen.data, data, given.tables, reader_kwargs(built.read))
     save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
     return fit_config(
         chosen, built, out=out, resume=resume, record=record, floors=True, save_data=save, automatic=automatic
@@ -251,7 +251,7 @@ def fit_config(
         ready, features = preprocess(
             record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
         )
-        for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
+        for text in (*reading_notes(ready), *scaling_notes(features, record), *([unsaved] if unsaved else ())):
             if shown is not None and text in shown:
                 continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
@@ -261,7 +261,7 @@ def fit_config(
             task = method.build(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
-            chosen = known_data(run).get("automatic", [])
+            chosen = load_data_facts(run).get("automatic", [])
         else:
             settings = flatten(as_dict(config))
             chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)

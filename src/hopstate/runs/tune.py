@@ -36,7 +36,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, Range, RunConfig, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data, reader_options, resolve_config
+from hopstate.runs.data import load_data, reader_kwargs, resolve_config
 from hopstate.runs.in_memory import parse_inputs, record_of
 from hopstate.runs.run import fit_config, output_folder, stored_config
 from hopstate.training.run_folder import FREE, PATHS, RunFolder, flatten
@@ -116,7 +116,7 @@ def tune(
     parse = parse_given(chosen, {**flatten(given), **inputs.read, "data": inputs.source})
     record = None
     if inputs.record is not None or inputs.tables:
-        record = record_of(chosen.data, data, inputs.tables, reader_options(parse({}).read))
+        record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
     built, record = resolve_config(chosen, parse, record=record)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
@@ -268,7 +268,7 @@ def _run(
     """Return a trial's validation metric and value, or its error; None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **settings})
-        if (built.data, reader_options(built.read)) != (config.data, reader_options(config.read)):
+        if (built.data, reader_kwargs(built.read)) != (config.data, reader_kwargs(config.read)):
             record = load_data(built.data, built.read, method.data)
         run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=shown)
     except SHARED_ERRORS:

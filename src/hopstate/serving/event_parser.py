@@ -32,12 +32,12 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.runs.data import (
-    as_trained,
+    apply_scalers,
     config_of_run,
-    known_data,
-    own_reading,
+    load_data_facts,
+    inherited_read_options,
     preprocess_as,
-    reader_options,
+    reader_kwargs,
     settings_of_run,
 )
 from hopstate.runs.query_inputs import times_in
@@ -253,7 +253,7 @@ class EventParser:
             )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
         self._gaps = self._reading.get("missing", "error") != "error"
-        self._facts = known_data(run)
+        self._facts = load_data_facts(run)
         self._dates = str(self._facts.get("dates") or "")
         self._kept = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
@@ -309,7 +309,7 @@ class EventParser:
             source="memory",
             from_start=False,
         )
-        return as_trained(events, self._kept)
+        return apply_scalers(events, self._kept)
 
     def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         options = self._reading | {
@@ -460,7 +460,7 @@ class EventParser:
 
 def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
     method, settings = settings_of_run(run, named)
-    own = own_reading(run, settings["read"], pd.DataFrame())
+    own = inherited_read_options(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
-    return names, {key: value for key, value in reader_options(config.read).items() if key != "label_column"}
+    return names, {key: value for key, value in reader_kwargs(config.read).items() if key != "label_column"}

@@ -31,7 +31,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import dates_of, known_data, settings_of_run
+from hopstate.runs.data import time_zone_of_dates, load_data_facts, settings_of_run
 from hopstate.runs.inference import check_temporal
 from hopstate.runs.load import load_run, own_past
 from hopstate.runs.queries import Session
@@ -77,7 +77,7 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
 def signature(run: RunFolder) -> str:
     """Return a hash of what scores follow from besides the weights: settings and data."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
-    text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
+    text = json.dumps([settings, load_data_facts(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -189,7 +189,7 @@ class LiveRun:
                 )
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = self.dates = dates_of(self.run)
+        dates = self.dates = time_zone_of_dates(self.run)
         self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
