@@ -61,7 +61,7 @@ NAMES = {"gcn": ["x", "edge_index", "edge_weight"], "nagphormer": ["tokens"]}
 def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
     run = fitted(method, tmp_path / "run")
     inputs, _ = asked(run)
-    found = export_inputs(run, own=graph())
+    found = export_inputs(run, run_data=graph())
     assert list(found) == NAMES[method]
     for own, wanted in zip(found.values(), inputs):
         np.testing.assert_allclose(own, wanted.numpy(), rtol=F32_TIGHT, atol=F32_TIGHT)

@@ -75,7 +75,7 @@ def trained(method: str, folder: Path, **settings: Any) -> Path:
 def check(method: str, folder: Path, to: Any, **settings: Any) -> None:
     run = trained(method, folder / "run", **settings)
     export_run(run, to, folder / "program", data=data_of(method))
-    found = hopstate.check_program(run, folder / "program", own=data_of(method))
+    found = hopstate.check_program(run, folder / "program", run_data=data_of(method))
     told = json.loads((folder / "program" / "export.json").read_text())
     assert list(found.differences) == [port["name"] for port in told["outputs"]]
     assert found.asked > 1
@@ -98,7 +98,7 @@ def test_the_network_of_a_program_gives_what_the_run_gives(
     """As above, without a file, as it is and traced."""
     run, specs, spec_of = trained(method, tmp_path / "run"), [], export.spec_of
     monkeypatch.setattr(export, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
-    with questions(run, own=data_of(method), sample=True) as asked:
+    with questions(run, run_data=data_of(method), sample=True) as asked:
         wanted, inputs = asked.answers(), tuple(map(torch.from_numpy, asked.inputs.values()))
         specs[0].module.eval()
         answered = [module(*inputs) for module in (specs[0].module, traced(specs[0]).module())]
@@ -135,9 +135,9 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
 def test_questions_of_ones_own(tmp_path: Path) -> None:
     own = data_of("dyg-mamba-nodes")
     run = trained("dyg-mamba-nodes", tmp_path / "run")
-    assert hopstate.export_inputs(run, [3, 1, 3], own=own)["lengths"].shape == (3,)
+    assert hopstate.export_inputs(run, [3, 1, 3], run_data=own)["lengths"].shape == (3,)
     with pytest.raises(DataError):
-        hopstate.export_inputs(run, [3, 99], own=own)
+        hopstate.export_inputs(run, [3, 99], run_data=own)
 
 
 def test_a_number_that_is_none_is_a_difference() -> None:

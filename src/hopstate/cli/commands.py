@@ -81,7 +81,7 @@ class Options(argparse.ArgumentParser):
         raise HelpRequest(self.format_help())
 
 
-def own_options(parser: Options, words: Sequence[str]) -> argparse.Namespace:
+def command_options(parser: Options, words: Sequence[str]) -> argparse.Namespace:
     """Return the options of a command whose runs take settings after `--`."""
     options, others = parser.parse_known_args(words)
     if others:
@@ -227,14 +227,14 @@ def examples_of(name: str) -> str:
     return "\n".join(["Examples:", *(f"  hopstate {line}" for line in COMMANDS[name].examples)])
 
 
-def grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
+def split_group(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
     """Return the words without those of --GROUP.KEY VALUE or --GROUP.KEY=VALUE, and these as a dict."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
-    own, found = [], {}
-    rest = iter(words)
-    for word in rest:
+    words_left, found = [], {}
+    remaining = iter(words)
+    for word in remaining:
         if word.startswith(start):
-            found[word.removeprefix(start)] = next(rest, "")
+            found[word.removeprefix(start)] = next(remaining, "")
         else:
-            own.append(word)
-    return own, found
+            words_left.append(word)
+    return words_left, found

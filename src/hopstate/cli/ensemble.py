@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.commands import Answer, Options
-from hopstate.cli.query import grouped
+from hopstate.cli.commands import Answer, Options, split_group
 
 if TYPE_CHECKING:
     from hopstate.runs.run import Run
@@ -22,7 +21,7 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a finished run")
     parser.add_argument("--out", help="new run folder (default: one under runs/)")
     parser.add_argument("--data", help="where the data lie now (default: where the first run found them)")
-    rest, evaluation = grouped(argv[1:], "--evaluation.")
+    rest, evaluation = split_group(argv[1:], "--evaluation.")
     options = parser.parse_args(rest)
     from hopstate.runs.ensemble import ensemble
 

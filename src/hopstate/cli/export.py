@@ -39,7 +39,7 @@ def run(argv: list[str]) -> Answer:
         said.append(f"versions: written by torch {versions['torch']}; older versions may not read it")
     said += [f"not in the program: {left_out}"] if left_out else []
     if o.check:
-        checked = check_program(o.run, path, own=o.data, method=o.method)
+        checked = check_program(o.run, path, run_data=o.data, method=o.method)
         record["check"] = checked
         said.append(f"check: {checked.text()}; at most {checked.within:g} is promised")
     return Answer(record, lines(*said))

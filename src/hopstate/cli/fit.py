@@ -31,9 +31,11 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
     found, _ = parser.parse_known_args(list(words))
     if not found.resume or found.out is None or not (settings := RunFolder(found.out).settings()):
         return list(words)
-    own, data = settings.get("method"), settings.get("data")
-    if isinstance(own, str) and own != method:
-        raise ConfigError(f"{found.out} is a run of {own}; continue it with: fit {own} --resume --out {found.out}")
+    trained_method, data = settings.get("method"), settings.get("data")
+    if isinstance(trained_method, str) and trained_method != method:
+        raise ConfigError(
+            f"{found.out} is a run of {trained_method}; continue it with: fit {trained_method} --resume --out {found.out}"
+        )
     if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
     from hopstate.runs.data import check_sources
@@ -53,11 +55,13 @@ def run(argv: list[str]) -> Answer:
     from hopstate.runs.run import fit_config
     from hopstate.training.devices import current_ranks
 
-    own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
-    out, resume = own.out, own.resume
+    options, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
+    out, resume = options.out, options.resume
     automatic: dict[str, Any] = {}
-    config, record = resolve_config(method, parse, out=out, resume=resume, auto=not own.no_auto, automatic=automatic)
-    if own.dry_run:
+    config, record = resolve_config(
+        method, parse, out=out, resume=resume, auto=not options.no_auto, automatic=automatic
+    )
+    if options.dry_run:
         return _dry_run(method, config, record)
     how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
@@ -114,7 +118,7 @@ def print_result(done: Run) -> None:
 
     from hopstate.evaluation.metrics import of_class
     from hopstate.io.output import screen
-    from hopstate.runs.summary import own_event_note
+    from hopstate.runs.summary import self_negative_note
 
     console, result = screen(), _result(done)
     print_warning(
@@ -138,7 +142,7 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
-    remark = own_event_note(done.metrics.get("test", {}))
+    remark = self_negative_note(done.metrics.get("test", {}))
     if remark:
         console.print(remark, soft_wrap=True, highlight=False)
     print_floors(done, console)
@@ -159,14 +163,14 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.runs.summary import floor_label
+    from hopstate.runs.summary import baseline_label
 
     result, floors = _result(done), RunFolder(done.path).floors("val")
     metric, names = result["metric"], no_better_than(done, "val")
     if names:
-        rivals = ", ".join(f"{floor_label(name)} {floors[name][metric]:.4f}" for name in names)
-        own = f"{metric} {result['metrics']['val'][metric]:.4f}"
-        text = f"warning: on validation, {own} of {done.method} does not exceed {rivals}. {advice}"
+        rivals = ", ".join(f"{baseline_label(name)} {floors[name][metric]:.4f}" for name in names)
+        value = f"{metric} {result['metrics']['val'][metric]:.4f}"
+        text = f"warning: on validation, {value} of {done.method} does not exceed {rivals}. {advice}"
         console.print(text, style="bold", soft_wrap=True, highlight=False)
 
 
@@ -182,15 +186,15 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
 
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors."""
-    from hopstate.runs.summary import few_events_note, floor_label, num_events
+    from hopstate.runs.summary import baseline_label, num_events, small_sample_note
 
     metric = RunFolder(done.path).result()["metric"]
-    own = done.metrics.get("test", {}).get(metric)
+    value = done.metrics.get("test", {}).get(metric)
     floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
-    if own is None or not floors:
+    if value is None or not floors:
         return
-    beside = ", ".join(f"{floor_label(name)} {value:.4f}" for name, value in floors.items())
-    console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
-    few = few_events_note(num_events(metric, done.metrics["test"]), "test figures")
-    if few:
-        console.print(few, soft_wrap=True)
+    listed = ", ".join(f"{baseline_label(name)} {value:.4f}" for name, value in floors.items())
+    console.print(f"test {metric}: {value:.4f}; floors: {listed}", soft_wrap=True)
+    small_sample = small_sample_note(num_events(metric, done.metrics["test"]), "test figures")
+    if small_sample:
+        console.print(small_sample, soft_wrap=True)

@@ -8,8 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, lines
-from hopstate.cli.query import grouped
+from hopstate.cli.commands import Answer, Options, lines, split_group
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -19,7 +18,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.shared.link import EventReadOptions
-from hopstate.runs.data import reader_kwargs, graph_set_kwargs
+from hopstate.runs.data import graph_set_kwargs, reader_kwargs
 
 
 def run(argv: list[str]) -> Answer:
@@ -31,8 +30,8 @@ def run(argv: list[str]) -> Answer:
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
     )
     parser.add_argument("--plot", metavar="FILE.png", help="also draw two charts of the data")
-    own, read = grouped(argv[1:], "--read.")
-    options = parser.parse_args(own)
+    words, read = split_group(argv[1:], "--read.")
+    options = parser.parse_args(words)
     if (Path(options.data) / "config.json").is_file():
         from hopstate.runs.card import run_card
 
@@ -71,7 +70,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         return load_dataset(source)
     graphs, events = ({f.name for f in fields(options)} for options in (ReadOptions, EventReadOptions))
     if kind == "auto":
-        _check_known(read, sorted(graphs | events))
+        _check_option_names(read, sorted(graphs | events))
         if read.keys() - graphs:  # what is wrong with them is said of a stream
             kind = "events"
         elif read.keys() - events:
@@ -90,7 +89,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     return read_graph(source, **_options("mlp", source, read))
 
 
-def _check_known(read: Mapping[str, Any], names: Sequence[str]) -> None:
+def _check_option_names(read: Mapping[str, Any], names: Sequence[str]) -> None:
     """Raise ConfigError for an option of reading that neither graphs nor events have; the nearest of both is named."""
     for name in read:
         if name not in names:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, lines
-from hopstate.cli.query import grouped
+from hopstate.cli.commands import Answer, Options, lines, split_group
 from hopstate.errors import ConfigError
 
 
@@ -27,8 +26,8 @@ def run(argv: list[str]) -> Answer:
         "--memory", default="2GiB", help="most memory in use (default: 2GiB); Spark's own is its own setting"
     )
     parser.add_argument("--threads", type=int, help="that read the source, and of DuckDB; by default one a core")
-    own, read = grouped(argv[1:], "--read.")
-    o = parser.parse_args(own)
+    words, read = split_group(argv[1:], "--read.")
+    o = parser.parse_args(words)
     from hopstate.data.prepare import prepare
 
     settings: dict[str, Any] = {key: _value(key, text) for key, text in read.items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, grouped, lines, plain, rows_of
+from hopstate.cli.commands import Answer, Options, lines, plain, rows_of, split_group
 from hopstate.errors import ConfigError
 
 _HOW = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
@@ -28,7 +28,7 @@ def _parser(command: str, what: str, *options: str, how: str = _HOW) -> Options:
 
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Return the options, and those of --read.KEY VALUE or --read.KEY=VALUE as a dict."""
-    own, read = grouped(argv, "--read.")
+    own, read = split_group(argv, "--read.")
     return parser.parse_args(own), read
 
 
@@ -38,14 +38,14 @@ def _evaluate(argv: list[str]) -> Answer:
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
     fresh = "other events are a stream of their own: nothing that the run has seen is known"
     parser.add_argument("--fresh", action="store_true", help=fresh)
-    rest, evaluation = grouped(argv, "--evaluation.")
+    rest, evaluation = split_group(argv, "--evaluation.")
     o, read = _parse(parser, rest)
     from hopstate.runs.run import evaluate
-    from hopstate.runs.summary import own_event_note
+    from hopstate.runs.summary import self_negative_note
 
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
-    remark = own_event_note(metrics)
+    remark = self_negative_note(metrics)
     if remark:
         print(remark, file=sys.stderr)
     record = {"split": o.split, **metrics}

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import INTERRUPTED, Answer, Options, lines, own_options
+from hopstate.cli.commands import INTERRUPTED, Answer, Options, command_options, lines
 from hopstate.cli.compare import numbers
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
@@ -39,7 +39,7 @@ ROOM = 130  # characters below which sources stand under the table
 
 def run(argv: list[str]) -> Answer:
     """Run recipes, or list them; status 130 where Ctrl-C stopped it."""
-    own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
+    words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     runs = Path(os.environ.get("HOPSTATE_RUNS", "runs"))
     parser = Options(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.add_argument(
@@ -52,14 +52,14 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
     parser.add_argument("--table", metavar="FILE", help="write the table into a Markdown file's marks")
     parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
-    o = own_options(parser, own)
+    o = command_options(parser, words)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
         return _list(chosen or list(all_recipes().values()))
-    if rest and not chosen:
+    if run_settings and not chosen:
         raise ConfigError("settings after -- need a recipe to go to; `hopstate reproduce --list` shows all")
     given = {"loop.epochs": o.epochs, "loop.device": o.device}
-    changes = {**changes_of(rest), **{name: value for name, value in given.items() if value is not None}}
+    changes = {**changes_of(run_settings), **{name: value for name, value in given.items() if value is not None}}
     return _answer(chosen, o, _run(chosen, changes, o))
 
 

@@ -143,7 +143,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
     app.state.engine.open()
     _make_even()
-    _tell_unknown(app.state.engine.live)
+    _warn_unknown_settings(app.state.engine.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **SERVER))
@@ -193,10 +193,10 @@ def _bound(host: str, port: int) -> socket.socket:
     return place
 
 
-def _tell_unknown(live: LiveRun) -> None:
-    from hopstate.runs.load import kept_state
+def _warn_unknown_settings(live: LiveRun) -> None:
+    from hopstate.runs.load import saved_state_folder
 
-    kept = kept_state(live.run)
+    kept = saved_state_folder(live.run)
     if kept is not None and not live.position and not live.follows:
         print(
             f"note: a live run begins at the end of the run's own data; what `hopstate stream` has added in {kept} is "

@@ -25,11 +25,13 @@ def run(argv: list[str]) -> Answer:
     from hopstate.runs.data import resolve_config
     from hopstate.runs.tune import space_of, tune_config
 
-    own, parse = parse_words(method, parser, argv[2:], _OWN)
-    space = space_of(method, own.space)
+    options, parse = parse_words(method, parser, argv[2:], _OWN)
+    space = space_of(method, options.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
     config, record = resolve_config(method, parse)
-    found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
+    found = tune_config(
+        method, config, space, trials=options.trials, out=options.out, seed=options.search_seed, record=record
+    )
     keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
     answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}
     if found.interrupted:

@@ -66,7 +66,11 @@ def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges
         else:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
-    found = {name: _fit(getattr(holder, name), tables[name], own, kind, read) for name, own in rows.items() if len(own)}
+    found = {
+        name: _fit(getattr(holder, name), tables[name], rows_of_name, kind, read)
+        for name, rows_of_name in rows.items()
+        if len(rows_of_name)
+    }
     return {name: one.sums() for name, one in found.items()} if isinstance(record, GraphSet) else found
 
 
@@ -78,9 +82,12 @@ def _training_rows(
         ids = cast("SetRun", config).training_graphs(record)
         rows = {"x": lambda: record.rows(ids)[0], "edge_attr": lambda: record.edges(ids)}
     elif isinstance(record, EventStream):
-        own = cast("EventRun", config).split.of(record).train
-        ends = (record.src[own], record.dst[own]) if record.has_node_features else ()
-        rows = {"x": lambda: np.unique(np.concatenate([own[:0], *ends])), "edge_attr": lambda: record.additions(own)}
+        train = cast("EventRun", config).split.of(record).train
+        ends = (record.src[train], record.dst[train]) if record.has_node_features else ()
+        rows = {
+            "x": lambda: np.unique(np.concatenate([train[:0], *ends])),
+            "edge_attr": lambda: record.additions(train),
+        }
     elif isinstance(config, NodeRun) and config.task == "link":
         links = config.link, config.split
         rows = {
@@ -152,12 +159,12 @@ def preprocess(
         DataError: other columns than the run was trained with, or missing values that it cannot fill.
         ConfigError: another scale or another filling.
     """
-    ready, kept = _preprocess_features(record, config, context, edges)
+    ready, scalers = _preprocess_features(record, config, context, edges)
     # codes are inputs already: two values of a column would be scaled to 0 and 1
     if isinstance(ready, Graph) and ready.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
         ready = with_codes(ready)
         context.noted["node_codes"] = True
-    return ready, kept
+    return ready, scalers
 
 
 def _preprocess_features(
@@ -170,12 +177,12 @@ def _preprocess_features(
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
     if context.trained is not None:
         return preprocess_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
-    begun = _features_of_init(config, context)
-    if begun is not None:
-        return apply_scalers(record, begun, edges=edges), begun
-    found = fit_scalers(record, config, edges)
-    kept = {name: scaler.as_json() | _ignored_text_columns(record, name, scaler) for name, scaler in found.items()}
-    return apply_scalers(record, kept, edges=edges, warn=False), kept
+    inherited = _features_of_init(config, context)
+    if inherited is not None:
+        return apply_scalers(record, inherited, edges=edges), inherited
+    fitted = fit_scalers(record, config, edges)
+    scalers = {name: scaler.as_json() | _ignored_text_columns(record, name, scaler) for name, scaler in fitted.items()}
+    return apply_scalers(record, scalers, edges=edges, warn=False), scalers
 
 
 def _ignored_text_columns(
@@ -210,10 +217,10 @@ def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, An
     Raises:
         DataError: see `apply_scalers`.
     """
-    kept = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
+    scalers = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
     # of its own data all was said when it was trained
-    own = bool(kept) and facts.get("content_hash") == record.content_hash
-    ready = apply_scalers(record, kept, edges=edges, warn=not own)
+    is_training_data = bool(scalers) and facts.get("content_hash") == record.content_hash
+    ready = apply_scalers(record, scalers, edges=edges, warn=not is_training_data)
     return _align_classes(ready, facts.get("class_names") or ())
 
 
@@ -382,9 +389,9 @@ def _is_plain(text: str, *, of_data: bool) -> bool:
 
 def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
     """Return how many nodes the files of a run, and those that its settings name, may stand for."""
-    own = (path for path in folder.path.rglob("*") if path.is_file())
+    files = (path for path in folder.path.rglob("*") if path.is_file())
     named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
-    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*own, *named}))
+    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*files, *named}))
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -424,11 +431,13 @@ def load_data(source: str, read: Any, kind: str) -> Any:
 
 def graph_set_kwargs(read: Any) -> dict[str, Any]:
     """Return the options of reading that sets of graphs take; others that are given are named by a warning."""
-    own = ("max_bytes", "undirected", "duplicates", "self_loops")
-    idle = [f.name for f in fields(read) if f.name not in (*own, "scale") and getattr(read, f.name) != f.default]
-    if idle:
-        warnings.warn(f"read.{', read.'.join(idle)} do nothing for sets of graphs", HopstateWarning, stacklevel=3)
-    return {name: getattr(read, name) for name in own}
+    accepted = ("max_bytes", "undirected", "duplicates", "self_loops")
+    ignored = [
+        f.name for f in fields(read) if f.name not in (*accepted, "scale") and getattr(read, f.name) != f.default
+    ]
+    if ignored:
+        warnings.warn(f"read.{', read.'.join(ignored)} do nothing for sets of graphs", HopstateWarning, stacklevel=3)
+    return {name: getattr(read, name) for name in accepted}
 
 
 def reader_kwargs(read: Any) -> dict[str, Any]:
@@ -492,18 +501,18 @@ def load_data_facts(run: RunFolder) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or damaged.
     """
-    known, place = run.read_json("data.json"), run.path / "data.json"
+    facts, place = run.read_json("data.json"), run.path / "data.json"
     for key in ("content_hash", "num_nodes"):
-        if key not in known:
+        if key not in facts:
             raise CheckpointError(f"{place} has no {key}; train again")
-    for key, value in known.items():
+    for key, value in facts.items():
         if key in _KINDS and not _KINDS[key](value):
             raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
-    if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
+    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
-            f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"
+            f"{place} gives num_nodes as {facts['num_nodes']:,}; the files stand for {most:,} at most"
         )
-    return known
+    return facts
 
 
 def _is_text(value: Any) -> bool:
@@ -580,19 +589,19 @@ def describe(
         features: what `hopstate.runs.data.preprocess` returned beside the record.
         content_hash: of the data as they were read.
     """
-    own: TaskFacts = task.facts()
-    target, clock = own.get("target"), own.get("clock")
+    task_facts: TaskFacts = task.facts()
+    target, clock = task_facts.get("target"), task_facts.get("clock")
     return {
         "name": record.name,
         "content_hash": content_hash,
         "num_nodes": record.num_nodes,
         "notes": list(reading_notes(record)),
         **_record_facts(record),
-        **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
+        **({"class_names": list(task_facts["class_names"])} if "class_names" in task_facts else {}),
         "edge_columns": getattr(task.model, "edge_dim", None),
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
-        "walks": own.get("walks"),
+        "walks": task_facts.get("walks"),
         "clock": asdict(clock) if clock is not None else None,
         "features": features,
         **context.noted,
@@ -628,49 +637,49 @@ def time_zone_of_dates(run: RunFolder) -> str:
 
 
 # ---- other data, read as a run's own ----------------------------------------------------------------------------
-def inherited_read_options(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[str, Any]:
+def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return how a run's own files were read, as far as that applies to other data."""
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
-    return found | _columns_of(folder, own)
+    found = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
+    return found | _columns_of(folder, run_read)
 
 
-def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
+def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
     scalers = (load_data_facts(folder).get("features") or {}).values()
     names = [name for scaler in scalers for name in scaler.get("columns") or ()]
-    kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
+    kinds = kinds_of(tuple(dict.fromkeys(names)), run_read.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 
 
 def inherited_graph_options(
-    folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]
+    folder: RunFolder, run_read: Mapping[str, Any], data: Any, read: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return how a run's own graph was read, as far as that applies to another source of a graph.
 
     Args:
         folder: the run.
-        own: its options of reading.
+        run_read: its options of reading.
         data: a path, a table, the name of a data set or a record; nothing applies to the last two.
         read: options given for the source.
     """
     from hopstate.data.labels import has_column
 
-    tabled = is_frame(data)
-    if not tabled and not isinstance(data, (str, os.PathLike)):
+    is_frame_data = is_frame(data)
+    if not is_frame_data and not isinstance(data, (str, os.PathLike)):
         return {}
-    if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
+    if not is_frame_data and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not tabled and not is_table(expanded(str(data)), read.get("format", "auto")):
-        return {key: own[key] for key in keys if key in own}
-    found = {key: own[key] for key in (*keys, *_TABLE_OPTIONS) if key in own}
+    if not is_frame_data and not is_table(expanded(str(data)), read.get("format", "auto")):
+        return {key: run_read[key] for key in keys if key in run_read}
+    found = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
     goal = (load_data_facts(folder).get("target") or {}).get("goal")
     if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
         found["split_column"] = None  # other labels need no splits
-    found |= _columns_of(folder, own)
+    found |= _columns_of(folder, run_read)
     if goal is not None:
         found["task"] = "classification" if goal == "classes" else "regression"
     return found

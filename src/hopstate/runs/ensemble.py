@@ -44,18 +44,18 @@ def ensemble(
     known = [settings_of_run(folder) for folder in folders]
     if len(folders) < 2 or {method.data for method, _ in known} not in ({"events"}, {"graph"}):
         raise ConfigError(f"runs: an ensemble combines at least two runs on links of one kind of data; got {len(runs)}")
-    for folder, (method, own) in zip(folders, known, strict=True):
-        if not issubclass(method.config, LinkRun) and own.get("task") != "link":
+    for folder, (method, shared) in zip(folders, known, strict=True):
+        if not issubclass(method.config, LinkRun) and shared.get("task") != "link":
             raise ConfigError(f"runs: an ensemble combines runs on links; {folder.path} ({method.name}) predicts nodes")
     first, kind = {**folders[0].settings()}, known[0][0].data
     method = get_method("ensemble" if kind == "events" else "link-ensemble")
-    if kind == "events" and all("evaluation" in own for _, own in known):
+    if kind == "events" and all("evaluation" in shared for _, shared in known):
         # a node memory moves by batches of its own size, and no other member depends on a size
         first["evaluation"] = first["evaluation"] | {"batch_size": min(s["evaluation"]["batch_size"] for _, s in known)}
     first["data"] = first["data"] if data is None else str(data)
     groups = {key: first[key] for key in ("data", "read", "split", "link", "evaluation") if key in first}
-    own = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
-    made = config_from(method, flatten({**own, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
+    shared = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
+    made = config_from(method, flatten({**shared, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
     if data is not None:
         check_sources(folders[0], [name for name in SOURCES if name != "data"])
     record = load_run_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)

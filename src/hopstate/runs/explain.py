@@ -36,7 +36,7 @@ from hopstate.io.output import (
 from hopstate.random import random_state_kept
 from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.export import spec_of
-from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task
+from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task
 from hopstate.runs.queries import Session
 from hopstate.runs.query_inputs import Nodes, plain_table, times_in, times_of, with_rows
 from hopstate.streaming.live import PairQueries, continue_stream, past_of
@@ -333,9 +333,9 @@ def explain(
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs to explain")
         if data is None:
-            past = known_state(folder, task)
+            past = load_state(folder, task)
         else:
-            past = past_of(task, as_trained(folder, new_events(folder, plain_table(data), {})))
+            past = past_of(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
         found = explain_pair(Session(folder, task, past, None, method), source, target, t)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)

@@ -228,8 +228,8 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 
 
 # ---- what programs of links carry besides the network: a run's curve of probabilities -----------------------
-def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
-    with session(run, own=own, device="cpu", method=method) as opened:
+def curve_of_run(run: Path, run_data: Any, method: str | None) -> Curve | HopstateError:
+    with session(run, run_data=run_data, device="cpu", method=method) as opened:
         try:
             return curve_of(opened)
         except HopstateError as error:
@@ -324,13 +324,13 @@ class Questions:
 
 @random_state_kept(0)
 def export_inputs(
-    run: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None, method: str | None = None
+    run: str | Path, pairs: Any = None, time: Any = None, *, run_data: Any = None, method: str | None = None
 ) -> dict[str, np.ndarray]:
     """Return the inputs of a run's exported program: for pairs at a time, or of the run's own graph or graphs.
 
     Args:
         run: the run folder.
-        pairs, time, own, method: as in `hopstate.score`. A run of nodes has all nodes of its graph, whatever pairs are;
+        pairs, time, run_data, method: as in `hopstate.score`. A run of nodes has all nodes of its graph, whatever pairs are;
             a run over graphs takes numbers of graphs (G,) in their place, or None for all; a run of nodes of a stream
             ids of nodes (Q,). None asks the last pairs or nodes of a stream, or test links of a graph.
 
@@ -341,7 +341,7 @@ def export_inputs(
         ConfigError: the run's method has no program, or is one of your own that makes no inputs.
         TimeOrderError, DataError, ShapeError: as `hopstate.score`; DataError too for graphs that are not there.
     """
-    with questions(run, pairs, time, own=own, method=method) as asked:
+    with questions(run, pairs, time, run_data=run_data, method=method) as asked:
         return asked.inputs
 
 
@@ -351,18 +351,18 @@ def questions(
     given: Any = None,
     time: Any = None,
     *,
-    own: Any = None,
+    run_data: Any = None,
     method: str | None = None,
     sample: bool = False,
 ) -> Iterator[Questions]:
     """Yield what is asked of a run, as in `export_inputs`; with sample, of many nodes or graphs some."""
     _, known = _exported_method(run, method)
     if known.data == "events":
-        with session(run, links=False, own=own, device="cpu", method=method) as opened:
+        with session(run, links=False, run_data=run_data, device="cpu", method=method) as opened:
             ask = of_pairs if isinstance(opened.task, LinkTask) else of_nodes
             yield ask(opened, spec_of(known, opened.task, fills=True), given, time)
     else:
-        with load_run(run, own, device="cpu", method=method) as (_, task), torch.no_grad():
+        with load_run(run, run_data, device="cpu", method=method) as (_, task), torch.no_grad():
             task.model.eval()
             yield of_graphs(spec_of(known, task, fills=True), given, known.data, sample=sample)
 
@@ -486,7 +486,7 @@ class Checked:
 
 @random_state_kept(0)
 def check_program(
-    run: str | Path, program: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None,
+    run: str | Path, program: str | Path, pairs: Any = None, time: Any = None, *, run_data: Any = None,
     method: str | None = None,
 ) -> Checked:  # fmt: skip
     """Ask an exported program what its run is asked, and return by how much they differ.
@@ -494,7 +494,7 @@ def check_program(
     Args:
         run: the run folder.
         program: model.pt2 or model.onnx with export.json beside it, or their folder.
-        pairs, time, own, method: as in `hopstate.export_inputs`; without pairs of a stream the last that met and as
+        pairs, time, run_data, method: as in `hopstate.export_inputs`; without pairs of a stream the last that met and as
             many other pairs of their ends, of many nodes or graphs some.
 
     Raises:
@@ -509,7 +509,7 @@ def check_program(
     name = RunFolder.open(run).read_json("config.json").get("method")
     if facts["method"] != name:
         raise ConfigError(f"{path} is a program of {facts['method']}, and {run} a run of {name}")
-    with questions(run, pairs, time, own=own, method=method, sample=True) as asked:
+    with questions(run, pairs, time, run_data=run_data, method=method, sample=True) as asked:
         taken = {port["name"] for port in facts["inputs"]}  # earlier programs lack some
         inputs = {name: value for name, value in asked.inputs.items() if name in taken}
         found = dict(zip((port["name"] for port in facts["outputs"]), answers(path, inputs), strict=True))

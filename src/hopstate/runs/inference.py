@@ -15,19 +15,19 @@ from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.io.files import locked
 from hopstate.io.output import write_table
-from hopstate.runs.data import time_zone_of_dates, same_data, settings_of_run
+from hopstate.runs.data import same_data, settings_of_run, time_zone_of_dates
 from hopstate.runs.load import (
-    as_trained,
-    check_temporal,
-    is_temporal,
-    known_state,
+    is_event_stream_run,
     load_run,
+    load_state,
     new_events,
-    own_past,
+    preprocess_for_run,
+    require_event_stream_run,
+    state_after_run_data,
     temporal_task,
     warn_new_ids,
 )
-from hopstate.runs.query_inputs import check_table, in_given_order, nodes_of, plain_table, times_of, with_index_of
+from hopstate.runs.query_inputs import check_table, in_input_order, nodes_of, plain_table, times_of, with_index_of
 from hopstate.streaming.live import PairQueries, continue_stream, empty_past
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -64,9 +64,12 @@ def evaluate(
             library that is not given here.
         ConfigError: a setting of evaluation that the run's method does not have, or other events without fresh.
     """
-    own = data is not None and not fresh
-    data = plain_table(data) if is_temporal(RunFolder.open(run), method) else data
-    with load_run(run, data, read, device, evaluation=evaluation, own=own, method=method) as (trainer, _):
+    same_events = data is not None and not fresh
+    data = plain_table(data) if is_event_stream_run(RunFolder.open(run), method) else data
+    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events, method=method) as (
+        trainer,
+        _,
+    ):
         return trainer.evaluate(split)
 
 
@@ -78,7 +81,7 @@ def predict(
     out: str | Path | None = None,
     read: Mapping[str, Any] | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     device: str | None = None,
     method: str | None = None,
     raw: bool = False,
@@ -96,7 +99,7 @@ def predict(
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
         fresh: other events are a stream of their own: nothing that the run has seen is known.
-        own: the run's own events, where it was trained on a record in memory.
+        run_data: the run's own events, where it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
         raw: as in `hopstate.io.output.write_table`.
@@ -113,20 +116,22 @@ def predict(
 
     folder = RunFolder.open(run)
     check_table(out, folder, method, data, read)  # before the work, not after it
-    temporal = is_temporal(folder, method)
+    temporal = is_event_stream_run(folder, method)
     given = plain_table(data) if temporal else data
     new = new_events(folder, given, read or {}, features=fresh) if temporal and data is not None else None
     if new is not None and not same_data(folder, new) and not (fresh and split != "all"):
         if split != "all":
             raise ConfigError(f"events after the run's own have no {split} split; leave --split out, or give --fresh")
-        table = _predict_later(folder, new, data, own, device, method, fresh=fresh)
+        table = _predict_later(folder, new, data, run_data, device, method, fresh=fresh)
     else:
         with load_run(run, given, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
                 stream, whole = task.stream, data is not None and split == "all"
-                table = in_given_order(columns, stream, data, stream.time_unit, time_zone_of_dates(folder), whole=whole)
+                table = in_input_order(
+                    columns, stream, data, stream.time_unit, time_zone_of_dates(folder), include_unscored=whole
+                )
             else:
                 table = pd.DataFrame(columns)
     if out is not None:
@@ -135,12 +140,19 @@ def predict(
 
 
 def _predict_later(
-    folder: RunFolder, new: EventStream, given: Any, own: Any, device: str | None, method: str | None, *, fresh: bool
+    folder: RunFolder,
+    new: EventStream,
+    given: Any,
+    run_data: Any,
+    device: str | None,
+    method: str | None,
+    *,
+    fresh: bool,
 ) -> pd.DataFrame:
     """Return predictions of events that follow a run's own, or with fresh of a stream of its own."""
-    new = as_trained(folder, new)
-    with temporal_task(folder.path, own, device, method) as (_, task):
-        past = empty_past(task, new) if fresh else own_past(folder, task, own)
+    new = preprocess_for_run(folder, new)
+    with temporal_task(folder.path, run_data, device, method) as (_, task):
+        past = empty_past(task, new) if fresh else state_after_run_data(folder, task, run_data)
         if not fresh:
             warn_new_ids(past, new)
         dates = new.dates if fresh else time_zone_of_dates(folder)
@@ -152,7 +164,7 @@ def _predict_later(
                 f"data at {shown_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
                 "--fresh to score them as a stream of their own, without what the run has seen"
             ) from error
-        return in_given_order(columns, new, given, after.time_unit or "", dates, whole=True)
+        return in_input_order(columns, new, given, after.time_unit or "", dates, include_unscored=True)
 
 
 def score_stream(
@@ -163,7 +175,7 @@ def score_stream(
     fresh: bool = False,
     save: str | Path | None = None,
     out: str | Path | None = None,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     again: bool = False,
     device: str | None = None,
@@ -184,7 +196,7 @@ def score_stream(
         fresh: start at the end of the run's own data, whatever states are kept.
         save: the folder in which the state after the events is kept; None takes the folder state of the run.
         out: also write the scores there (.csv or .parquet).
-        own: the run's own data, if it was trained on a record in memory and nothing is kept yet.
+        run_data: the run's own data, if it was trained on a record in memory and nothing is kept yet.
         read: how data are read if that differs from the run's own files, e.g. {"time_column": "when"}; see the
             method's configuration.
         again: the very events that were taken last have happened once more.
@@ -207,18 +219,20 @@ def score_stream(
     from hopstate.data.stream_checkpoint import check_folder, save_stream_state
 
     folder = RunFolder.open(run)
-    check_temporal(folder, method)
+    require_event_stream_run(folder, method)
     target = Path(save) if save is not None else folder.path / "state"
     check_folder(target)
     check_table(out, folder, method, data, read)
     own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
     with (
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
-        temporal_task(run, own, device, method) as (_, task),
+        temporal_task(run, run_data, device, method) as (_, task),
     ):
-        new = as_trained(folder, new_events(folder, plain_table(data), read or {}))
-        columns, after = continue_stream(task, known_state(folder, task, own, state, fresh=fresh), new, again=again)
-        table = in_given_order(columns, new, data, after.time_unit or "", time_zone_of_dates(folder), whole=True)
+        new = preprocess_for_run(folder, new_events(folder, plain_table(data), read or {}))
+        columns, after = continue_stream(task, load_state(folder, task, run_data, state, fresh=fresh), new, again=again)
+        table = in_input_order(
+            columns, new, data, after.time_unit or "", time_zone_of_dates(folder), include_unscored=True
+        )
         save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table
 
@@ -230,7 +244,7 @@ def node_outputs(
     *,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     device: str | None = None,
     method: str | None = None,
 ) -> pd.DataFrame:
@@ -244,7 +258,7 @@ def node_outputs(
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
         t: (Q,) times, or one for all: numbers in the unit of the run's own data, or dates.
-        state, fresh, own: which state to answer from, as in `hopstate.score_stream`.
+        state, fresh, run_data: which state to answer from, as in `hopstate.score_stream`.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
 
@@ -266,11 +280,11 @@ def node_outputs(
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, t = nodes["node"].to_numpy(), nodes["t"].to_numpy()
-    with temporal_task(run, own, device, method) as (folder, task):
+    with temporal_task(run, run_data, device, method) as (folder, task):
         if not isinstance(task, EventNodeTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
-        past, dates = known_state(folder, task, own, state, fresh=fresh), time_zone_of_dates(folder)
+        past, dates = load_state(folder, task, run_data, state, fresh=fresh), time_zone_of_dates(folder)
         asked = nodes_of(past, np.atleast_1d(np.asarray(nodes)), "nodes")
         times = times_of(past, t, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]

@@ -17,8 +17,8 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
-from hopstate.runs.data import time_zone_of_dates, settings_of_run
-from hopstate.runs.load import is_temporal, known_state, load_run
+from hopstate.runs.data import settings_of_run, time_zone_of_dates
+from hopstate.runs.load import is_event_stream_run, load_run, load_state
 from hopstate.runs.query_inputs import times_in
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
@@ -55,7 +55,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         folder = RunFolder.open(run)
         self._opened = folder.path.resolve(), data, device
-        temporal, self._dates = is_temporal(folder), time_zone_of_dates(folder)
+        temporal, self._dates = is_event_stream_run(folder), time_zone_of_dates(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
@@ -64,7 +64,7 @@ class TrainedModel(nn.Module):
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
-                    self.past = known_state(folder, task, data)
+                    self.past = load_state(folder, task, data)
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
 

@@ -21,8 +21,8 @@ from hopstate.evaluation.calibration import Curve, fitted
 from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.random import named_rng
-from hopstate.runs.data import time_zone_of_dates, load_data_facts, settings_of_run
-from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task, warn_new_ids
+from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
+from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     Columns,
     Nodes,
@@ -73,11 +73,11 @@ class Session:
         folder: RunFolder,
         task: LinkTask,
         past: StreamState,
-        own: Any = None,
+        run_data: Any = None,
         method: str | None = None,
         pace: Pace | None = None,
     ) -> None:
-        self.folder, self.task, self.own, self.method, self._pace = folder, task, own, method, pace
+        self.folder, self.task, self.run_data, self.method, self._pace = folder, task, run_data, method, pace
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
         self.curve: Curve | HopstateError | None = None
         self._follow(past)
@@ -145,7 +145,7 @@ def session(
     events: Any = None,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
     method: str | None = None,
@@ -156,16 +156,16 @@ def session(
     Raises:
         ConfigError: the run's method is not a temporal one, or does not score pairs if links are asked for.
     """
-    with temporal_task(run, own, device, method) as (folder, task):
+    with temporal_task(run, run_data, device, method) as (folder, task):
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = known_state(folder, task, own, state, fresh=fresh)
+        past = load_state(folder, task, run_data, state, fresh=fresh)
         for one in _listed(events):
-            new = as_trained(folder, new_events(folder, one, read or {}))
+            new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
             past = continue_stream(task, past, new, score=False)[1]
-        yield Session(folder, task, past, own, method)
+        yield Session(folder, task, past, run_data, method)
 
 
 def _listed(events: Any) -> list[Any]:
@@ -182,7 +182,7 @@ def score(
     explain: bool = False,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
@@ -196,14 +196,14 @@ def score(
 
     Args:
         run: a run folder of a temporal method for links, or of links of a graph (task link). These have no times: only
-            own, read, out, device, method and raw apply to them, and every id must be known.
+            run_data, read, out, device, method and raw apply to them, and every id must be known.
         pairs: a file or a table with columns of sources and targets, and perhaps of times; or a list of
             (source, target). Ids are the user's own; unknown ones are scored as new nodes, with a warning.
         time: one time for all pairs, or one each, instead of a column of times: numbers in the unit of the run's own
             data, or dates. Without any, the first time after the last known event.
         events: further events to take in first, a file, a record, or a list of them in order of time.
         explain: also say why, in a column of that name.
-        state, fresh, own: which state to answer from, as in `hopstate.score_stream`.
+        state, fresh, run_data: which state to answer from, as in `hopstate.score_stream`.
         read: how events and pairs are read where that differs, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
@@ -225,11 +225,11 @@ def score(
     given = plain_table(pairs)
     if is_static(folder, method):
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
-        with graph_session(run, own, device, method) as links:
+        with graph_session(run, run_data, device, method) as links:
             table = links.scored(given, columns_of(read or {}))
     else:
         with session(
-            run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
             table = scored(opened, given, time, explain=explain, columns=columns_of(read or {}))
     return _written(with_index_of(table, pairs), out, raw)
@@ -297,7 +297,7 @@ def rank(
     events: Any = None,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
@@ -321,7 +321,7 @@ def rank(
         explain: also say why, in a column of that name.
         prefilter: score only so many candidates of each source, the first by recency, common neighbors and popularity
             (see `Prefilter`). None scores all.
-        events, state, fresh, own, read, out, device, method, raw: as in `score`.
+        events, state, fresh, run_data, read, out, device, method, raw: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, t, score, probability, and why if explain. With prefilter,
@@ -337,11 +337,11 @@ def rank(
     new_only = new_only or exclude_seen
     if is_static(folder, method):
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter)
-        with graph_session(run, own, device, method) as links:
+        with graph_session(run, run_data, device, method) as links:
             table = links.ranking(sources, top, candidates, new_only)
     else:
         with session(
-            run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
             table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
     return _written(table, out, raw)
@@ -479,7 +479,7 @@ class Prefilter:
 
 def prefilter_recall(opened: Session, count: int) -> float:
     """Return the share of some of validation's events whose destination a prefilter keeps, NaN without any."""
-    with load_run(opened.folder.path, opened.own, method=opened.method) as (_, task):
+    with load_run(opened.folder.path, opened.run_data, method=opened.method) as (_, task):
         assert isinstance(task, LinkTask)
         return recall_on(task.stream, task.split.val, count)
 
@@ -576,12 +576,12 @@ class GraphSession:
 
 
 @contextmanager
-def graph_session(run: str | Path, own: Any, device: str | None, method: str | None) -> Iterator[GraphSession]:
-    """Yield a run of links of a graph opened for queries; own is its data if they are not in a file."""
+def graph_session(run: str | Path, run_data: Any, device: str | None, method: str | None) -> Iterator[GraphSession]:
+    """Yield a run of links of a graph opened for queries; run_data is its data if they are not in a file."""
     import torch
 
     read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
-    with load_run(run, own, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(run, run_data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
         yield GraphSession(task, columns_of(read))
 
@@ -616,7 +616,7 @@ def curve_of(opened: Session) -> Curve:
 
 
 def _make_curve(opened: Session) -> Curve:
-    with load_run(opened.folder.path, opened.own, method=opened.method) as (trainer, task), trainer.precision():
+    with load_run(opened.folder.path, opened.run_data, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
         curve = task.judged_curve()
     if curve is None:

@@ -52,8 +52,8 @@ def with_index_of(table: pd.DataFrame, given: Any) -> pd.DataFrame:
     return table.set_axis(given.index) if same else table
 
 
-def in_given_order(
-    columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, whole: bool
+def in_input_order(
+    columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, include_unscored: bool
 ) -> pd.DataFrame:
     """Return answers on events in the order and with the index of the user's table, times as it wrote them.
 
@@ -62,14 +62,14 @@ def in_given_order(
         record: the table's events.
         given: the table.
         unit, dates: of the times in columns, see `EventStream`.
-        whole: rows without an answer (deletions, events without a time) are included, empty.
+        include_unscored: rows without an answer (deletions, events without a time) are included, empty.
     """
     import pandas as pd
 
     found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
     found["t"] = shown_times(found["t"].to_numpy(), unit, dates)
-    length = record.file_length if record.file_length >= 0 else int(_own_events(record).sum())
-    if whole and len(found) < length:
+    length = record.file_length if record.file_length >= 0 else int(_is_in_file(record).sum())
+    if include_unscored and len(found) < length:
         found = _filled(found, record, length, unit, dates)
     if isinstance(given, pd.DataFrame) and len(given) == length:
         return found.set_axis(given.index[found.index])
@@ -81,7 +81,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     import pandas as pd
 
     events = in_unit(record, unit)
-    rows = np.flatnonzero(_own_events(events))
+    rows = np.flatnonzero(_is_in_file(events))
     known = to_user_ids(events, rows) | {"t": shown_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
     given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
@@ -92,7 +92,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     return found
 
 
-def _own_events(record: EventStream) -> np.ndarray:
+def _is_in_file(record: EventStream) -> np.ndarray:
     """Return (E,) which events are rows of the user's; deletions that follow from that of a node are not."""
     return record.in_file(np.arange(len(record))) >= 0
 
@@ -242,9 +242,9 @@ def warn_unseen(past: StreamState, *groups: Nodes) -> None:
         return
     known = past.node_ids.first() if past.node_ids is not None and past.node_ids.is_text else ()
     hints = (nearest(str(name), known).replace("; did", " (did").replace("?", "?)") for name in names[:_SHOWN])
-    shown = [f"{name!r}{hint}" for name, hint in zip(names, hints)]
+    quoted = [f"{name!r}{hint}" for name, hint in zip(names, hints)]
     warnings.warn(
-        f"{len(names)} of the ids asked for were never met: {_listed(shown, len(names))}; they are scored as new "
+        f"{len(names)} of the ids asked for were never met: {_join_names(quoted, len(names))}; they are scored as new "
         "nodes, without a history and with features of zeros",
         HopstateWarning,
         stacklevel=4,
@@ -256,9 +256,9 @@ def warn_destinations(past: StreamState, sources: Nodes) -> None:
     names = list(dict.fromkeys(sources.names[only_destinations(past, sources.rows)].tolist()))
     if names:
         warnings.warn(
-            f"{len(names)} of the sources asked for were only ever targets: "
-            f"{_listed([repr(name) for name in names[:_SHOWN]], len(names))}; no node of these data is both, so that "
-            "nothing was learned of whom they would meet as a source",
+            f"{len(names)} of the given sources occur only as destinations: "
+            f"{_join_names([repr(name) for name in names[:_SHOWN]], len(names))}. No node is both here, so the "
+            "model has learned nothing about their destinations",
             HopstateWarning,
             stacklevel=4,
         )
@@ -274,8 +274,8 @@ def only_destinations(past: StreamState, rows: np.ndarray) -> np.ndarray:
     return known
 
 
-def _listed(shown: Sequence[str], count: int) -> str:
-    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
+def _join_names(names: Sequence[str], count: int) -> str:
+    return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 
 # ---- tables of pairs and ids ---------------------------------------------------------------------------------
@@ -295,23 +295,25 @@ class Pairs:
         return _column_times(past, self.table, self.time, dates)
 
 
-def read_pairs(pairs: Any, columns: Columns, usual: Columns = (None,) * 3, known: Vocabulary | None = None) -> Pairs:
+def read_pairs(
+    pairs: Any, columns: Columns, usual: Columns = (None,) * 3, vocabulary: Vocabulary | None = None
+) -> Pairs:
     """Return the pairs of a file, a table, an array or a list.
 
     Args:
         pairs: what is given.
         columns: names of the columns of these pairs; None takes the usual ones.
         usual: names in the run's own data, None if those are the usual ones.
-        known: the run's ids.
+        vocabulary: the run's ids.
 
     Raises:
         DataError: two columns that could be the same thing, none that could, or no pairs.
     """
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
-        table = _table_of(pairs, "pairs", 2, known)
+        table = _table_of(pairs, "pairs", 2, vocabulary)
         names = [str(name) for name in table.frame.columns]
-        own = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
-        source, target, time = _pair_columns(table, own)
+        chosen = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
+        source, target, time = _pair_columns(table, chosen)
         return Pairs(table.ids(source), table.ids(target), table, time)
     given = list(pairs)
     if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
@@ -321,12 +323,12 @@ def read_pairs(pairs: Any, columns: Columns, usual: Columns = (None,) * 3, known
     return Pairs([pair[0] for pair in given], [pair[1] for pair in given])
 
 
-def _table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None) -> Table:
+def _table_of(given: Any, what: str, num_ids: int, vocabulary: Vocabulary | None) -> Table:
     """Return a table in memory or in a file; num_ids leading columns hold ids if no name is known."""
     names = [*SOURCES, *TARGETS, *TIMES, *_IDS]
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), names, num_ids=num_ids)
-        return replace(table, text_ids=known is not None and known.is_text)
+        return replace(table, text_ids=vocabulary is not None and vocabulary.is_text)
     return read_table(given, names, what=f"the table of {what}")
 
 
@@ -346,33 +348,33 @@ def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str
 
 
 def _column(
-    table: Table, given: str | None, known: Sequence[str], place: int | None, option: str, *, optional: bool
+    table: Table, given: str | None, common_names: Sequence[str], place: int | None, option: str, *, optional: bool
 ) -> str | None:
     names = [str(name) for name in table.frame.columns]
-    could = [name for name in names if name.lower() in known]
+    matching = [name for name in names if name.lower() in common_names]
     role = option.removesuffix("_column")
-    if given is None and len(could) > 1:
+    if given is None and len(matching) > 1:
         raise DataError(
-            f"{table.path}: columns {' and '.join(could)} could both be the {role}; name one: --read.{option} "
-            f"{could[0]} ({option} of read in Python)"
+            f"{table.path}: columns {' and '.join(matching)} could both be the {role}; name one: --read.{option} "
+            f"{matching[0]} ({option} of read in Python)"
         )
     otherwise = place if place is not None and (not optional or place < len(names)) else None
-    found = table.column(given, known, otherwise, option)
+    found = table.column(given, common_names, otherwise, option)
     if found is None and not optional:
         raise DataError(
-            f"{table.path} has no column for the {role} (known names: {', '.join(known)}); it has: "
+            f"{table.path} has no column for the {role} (known names: {', '.join(common_names)}); it has: "
             f"{', '.join(names)}. Name it: --read.{option} NAME"
         )
     return found
 
 
-def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarray:
+def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.ndarray:
     """Return ids of a file (a `Path`), of a list, or one id.
 
     Args:
         given: the ids. A file has one column, or one with a usual name.
         what: for messages.
-        known: the run's ids.
+        vocabulary: the run's ids.
 
     Raises:
         DataError: no ids, one that is missing, or several columns that could hold them.
@@ -383,17 +385,17 @@ def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarr
         if not len(found):
             raise DataError(f"no {what} were given")
         return _texts_of_objects(found)
-    table = _table_of(given, what, 1, known)
+    table = _table_of(given, what, 1, vocabulary)
     names = [str(name) for name in table.frame.columns]
-    could = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
-    if len(could) != 1:
+    matching = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
+    if len(matching) != 1:
         raise DataError(
-            f"{table.path}: {'columns ' + ' and '.join(could) + ' could all' if could else 'none of its columns can'} "
-            f"hold the {what}; give a file with one column of ids (it has: {', '.join(names)})"
+            f"{table.path}: got {len(matching)} columns that could hold the {what} in {', '.join(names)}. Give a file "
+            "with one column of ids"
         )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no ids")
-    return table.ids(could[0])
+    return table.ids(matching[0])
 
 
 # ---- times ---------------------------------------------------------------------------------------------------

@@ -26,20 +26,20 @@ from hopstate.io.opening import exists
 from hopstate.runs.data import load_data_facts
 from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
-    FLOORS,
+    EVENT_BASELINES,
     Summary,
+    baseline_label,
+    baselines_not_exceeded_by_method,
     duration,
-    few_events_note,
     figure,
-    floor_label,
     is_error,
     links_label,
     megabytes,
     metric_label,
-    not_above_by_name,
     num_events,
-    own_event_note,
     rank,
+    self_negative_note,
+    small_sample_note,
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
@@ -145,7 +145,7 @@ class Group:
     runs: list[RunInfo]
 
     method = property(lambda self: self.runs[0].method)
-    is_floor = property(lambda self: self.method in (FLOOR, *FLOORS))
+    is_floor = property(lambda self: self.method in (FLOOR, *EVENT_BASELINES))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -375,7 +375,7 @@ def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
             result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
             positive = run.result.get("positive_class")
             floor = replace(run, method=FLOOR, result=result | {"positive_class": positive}, curves={})
-            found[floor_label(name), result["metric"]].append(floor)
+            found[baseline_label(name), result["metric"]].append(floor)
     floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
     return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
 
@@ -420,8 +420,8 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        few_events_note(events, "test figures"),
-        own_event_note(best.runs[0].result.get("metrics", {}).get("test", {})),
+        small_sample_note(events, "test figures"),
+        self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_floor(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
@@ -614,14 +614,14 @@ def _links(groups: Sequence[Group]) -> Section:
                 continue
             shown = [*members, *_floors(members, present)]
             means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = not_above_by_name(means, {group.label for group in shown if group.is_floor})
+            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_floor})
             rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
             marks = [_mark(group, [best]) for group in shown]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} events judged"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
             section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks)
-            section.paragraph(few_events_note(events, links_label(prefix)))
+            section.paragraph(small_sample_note(events, links_label(prefix)))
     return section
 
 

@@ -34,17 +34,17 @@ from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
-    load_data_facts,
     load_data,
-    scaling_notes,
-    reading_notes,
+    load_data_facts,
     preprocess,
     reader_kwargs,
+    reading_notes,
     resolve_config,
+    scaling_notes,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
-from hopstate.runs.load import keep_ids, keep_past
+from hopstate.runs.load import save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import keep_curve, rank, score
 from hopstate.streaming.protocols import MemoryModel
@@ -176,19 +176,19 @@ def fit(
         CheckpointError: out holds a checkpoint of something else.
     """
     chosen = get_method(method)
-    given = parse_inputs(chosen.data, data, features, labels)
-    own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
-    parse = parse_given(chosen, {**own, **given.read, "data": given.source})
-    in_memory = given.record is not None or bool(given.tables)
+    inputs = parse_inputs(chosen.data, data, features, labels)
+    flat_settings = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
+    parse = parse_given(chosen, {**flat_settings, **inputs.read, "data": inputs.source})
+    in_memory = inputs.record is not None or bool(inputs.tables)
     record = None
     if in_memory and not resume:
         with idle_reset():
-            record = record_of(chosen.data, data, given.tables, reader_kwargs(parse({}).read))
+            record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
     automatic: dict[str, Any] = {}
     built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, automatic=automatic)
     if in_memory and resume:
-        record = record_of(chosen.data, data, given.tables, reader_kwargs(built.read))
-    save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
+        record = record_of(chosen.data, data, inputs.tables, reader_kwargs(built.read))
+    save = partial(save_inputs, tables=inputs.tables, wanted=keep_data) if in_memory else None
     return fit_config(
         chosen, built, out=out, resume=resume, record=record, floors=True, save_data=save, automatic=automatic
     )
@@ -241,7 +241,7 @@ def fit_config(
             if trained and run.settings().get("method") == method.name:
                 check_same_data(run, record)  # before anything of the run is rewritten
             run.create(folder, stored_config(method, config), resume=resume)
-            keep_ids(run, record)
+            save_node_ids(run, record)
             unsaved = save_data(run, record) if save_data is not None else ""
         else:
             ranks.barrier()  # what rank 0 has made ready is there
@@ -274,7 +274,7 @@ def fit_config(
         wanted = floors and "test" in result.metrics and ranks.first
         found = _floors(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
-            keep_past(run, record, method.name)
+            save_run_state(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             with torch.no_grad(), trainer.precision():
                 keep_curve(run, task)

@@ -19,7 +19,7 @@ LABELS = {  # of what a metric of `METRICS` is taken over
     "new_node_mrr": "MRR with new nodes",
     "known_mrr": "MRR among those met before",
 }
-FLOORS = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
+EVENT_BASELINES = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def metric_label(metric: str, positive: str | None = None) -> str:
     return ", ".join([of_class(name, positive, label), *parts])
 
 
-def floor_label(name: str) -> str:
+def baseline_label(name: str) -> str:
     """Return a baseline's name as people write it: "common_neighbors" is "common neighbors"."""
     return name.replace("_", " ")
 
@@ -156,7 +156,7 @@ def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
     return None if count is None else int(count)
 
 
-def few_events_note(events: int | None, of: str) -> str:
+def small_sample_note(events: int | None, of: str) -> str:
     """Return a remark where events are so few that chance moves their figures; "" where they are not, or unknown.
 
     >>> few_events_note(11, "links with new nodes")
@@ -167,7 +167,7 @@ def few_events_note(events: int | None, of: str) -> str:
     return f"{of[:1].upper()}{of[1:]} are measured on {events:,} events alone: chance moves such figures by points."
 
 
-def own_event_note(metrics: Mapping[str, Any]) -> str:
+def self_negative_note(metrics: Mapping[str, Any]) -> str:
     """Return a remark for each kind of negatives of which many are their own event; "" if there is none.
 
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
@@ -188,7 +188,7 @@ def own_event_note(metrics: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
-def not_above(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
     """Return in words which baselines link metrics do not exceed, by kind of negatives; "" where there is none.
 
     A NaN says nothing. "all" are all kinds where there are several; new nodes are named where some metrics are of all.
@@ -202,19 +202,23 @@ def not_above(values: Mapping[str, float], floors: Mapping[str, Mapping[str, flo
     """
     only_new = all(metric.startswith("new_") for metric in values)
     found = []
-    for name, own in floors.items():
-        labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in own}
-        under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= own[m]))
-        exceeds_one = any(values[m] > own[m] for m in labels)
+    for name, baseline in floors.items():
+        labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
+        under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
+        exceeds_one = any(values[m] > baseline[m] for m in labels)
         if under:
             kinds = "all" if len(under) > 1 and not exceeds_one else "; ".join(under)
-            found.append(f"{floor_label(name)} on {kinds}")
+            found.append(f"{baseline_label(name)} on {kinds}")
     return ", ".join(found)
 
 
-def not_above_by_name(means: Mapping[str, Mapping[str, float]], baselines: Collection[str]) -> dict[str, str]:
-    """Return name → what `not_above` says of it and the baselines among the names but itself."""
+def baselines_not_exceeded_by_method(
+    means: Mapping[str, Mapping[str, float]], baselines: Collection[str]
+) -> dict[str, str]:
+    """Return name → what `baselines_not_exceeded` says of it and the baselines among the names but itself."""
     found = {}
-    for name, own in means.items():
-        found[name] = not_above(own, {other: means[other] for other in means if other in baselines and other != name})
+    for name, metrics in means.items():
+        found[name] = baselines_not_exceeded(
+            metrics, {other: means[other] for other in means if other in baselines and other != name}
+        )
     return found

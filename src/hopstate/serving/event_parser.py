@@ -34,8 +34,8 @@ from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderEr
 from hopstate.runs.data import (
     apply_scalers,
     config_of_run,
-    load_data_facts,
     inherited_read_options,
+    load_data_facts,
     preprocess_as,
     reader_kwargs,
     settings_of_run,

@@ -31,9 +31,8 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import time_zone_of_dates, load_data_facts, settings_of_run
-from hopstate.runs.inference import check_temporal
-from hopstate.runs.load import load_run, own_past
+from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
+from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
 from hopstate.runs.queries import Session
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
@@ -133,7 +132,7 @@ class LiveRun:
         self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         self.ahead, self.other_fields = ahead, other_fields
-        check_temporal(self.run, method)
+        require_event_stream_run(self.run, method)
         self._open, self.sink = ExitStack(), sink
         if sink is not None:
             self._open.callback(sink.close)
@@ -174,7 +173,7 @@ class LiveRun:
         known = check_log(self.log.facts(), self.run, self.model, self.folder)
         past = None if known is None else newest(self.state, self.model)
         if past is None:
-            past = own_past(self.run, self.task)
+            past = state_after_run_data(self.run, self.task)
             if known not in (None, len(past)):
                 raise ConfigError(
                     f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
