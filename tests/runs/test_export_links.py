@@ -15,7 +15,7 @@ import hopstate
 from hopstate.errors import DataError
 from hopstate.evaluation.calibration import Curve
 from hopstate.methods.shared.programs import ExportSpec, Port
-from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
+from hopstate.runs.export import Calibrated, Format, add_probabilities, export_run
 from hopstate.testing.conformance import F32, F64
 from made_events import LOOP, RANDOM, SMALL, repeating
 
@@ -83,6 +83,6 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
 def test_a_run_without_a_curve_has_no_probabilities() -> None:
     port = Port(name="logit", meaning="", axes=("pair",))
     form = ExportSpec(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), preprocessing="as is")
-    made = with_probabilities(form, DataError("validation has no events"))
+    made = add_probabilities(form, DataError("validation has no events"))
     assert [own.name for own in made.outputs] == ["logit", "score"]
     assert len(made.module(torch.zeros(2))) == 2

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.runs.queries import Session, pair_probabilities, ranking, session
+from hopstate.runs.queries import QuerySession, open_session, pair_probabilities, rank_session
 from hopstate.runs.run import Run
 from hopstate.streaming import slices
 from hopstate.streaming.slices import Pace, finished, in_slices
@@ -69,10 +69,10 @@ def test_scores_in_slices_are_those_of_one_call(
 ) -> None:
     for setting, value in {"FIRST": 3, "LEAST": 1, "AIM": 0.0}.items():
         monkeypatch.setattr(slices, setting, value)
-    with session(trained(name).path) as asked:
+    with open_session(trained(name).path) as asked:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
-        sliced = Session(asked.folder, asked.task, asked.past, pace=Pace())
+        sliced = QuerySession(asked.folder, asked.task, asked.past, pace=Pace())
         one, other = (finished(pair_probabilities(run, pairs))[0] for run in (sliced, asked))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        found, whole = (finished(ranking(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
+        found, whole = (finished(rank_session(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
         pd.testing.assert_frame_equal(found, whole, check_exact=False, rtol=1e-5, atol=1e-6)

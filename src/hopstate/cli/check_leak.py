@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hopstate.cli.commands import Answer, Options, lines
+from hopstate.cli.commands import CommandParser, CommandResult, lines
 from hopstate.errors import ConfigError
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
-    parser = Options(prog="hopstate check-leak", description=__doc__)
+    parser = CommandParser(prog="hopstate check-leak", description=__doc__)
     parser.add_run("--device", "--method")
     parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
     parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
@@ -27,4 +27,4 @@ def run(argv: list[str]) -> Answer:
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
         report = check_leak(task.scorer_over, stream, score=task.score_events, **counts)
     record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
-    return Answer(record, lines(str(report)))
+    return CommandResult(record, lines(str(report)))

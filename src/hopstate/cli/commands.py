@@ -44,7 +44,7 @@ class HelpRequest(Exception):  # noqa: N818 - not an error
     """`--help` was given; its text is the argument."""
 
 
-class Options(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """The parser of a command: it raises where argparse would print and exit."""
 
     made: ClassVar[dict[str, argparse.ArgumentParser]] = {}  # by `prog`, for shell completion
@@ -81,7 +81,7 @@ class Options(argparse.ArgumentParser):
         raise HelpRequest(self.format_help())
 
 
-def command_options(parser: Options, words: Sequence[str]) -> argparse.Namespace:
+def command_options(parser: CommandParser, words: Sequence[str]) -> argparse.Namespace:
     """Return the options of a command whose runs take settings after `--`."""
     options, others = parser.parse_known_args(words)
     if others:
@@ -125,7 +125,7 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a command found.
 
     Args:

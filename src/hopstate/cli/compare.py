@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import INTERRUPTED, Answer, Options, command_options
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options
 from hopstate.errors import SHARED_ERRORS, ConfigError, described
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
@@ -23,10 +23,10 @@ written with its name in front, e.g. -- --nagphormer.model.dim 64."""
 Row = dict[str, Any]
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Train what is not trained yet; status 130 where Ctrl-C stopped it."""
     words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
-    parser = Options(prog="hopstate compare", description=__doc__, epilog=EPILOG)
+    parser = CommandParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
     parser.add_argument("methods", help="names joined by commas")
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
     parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> Answer:
     record |= {"failed": failed}
     if rows is None:
         again = f"stopped; everything is saved. Go on with the same command and --out {folder}"
-        return Answer(record, partial(print, again, file=sys.stderr), INTERRUPTED)
+        return CommandResult(record, partial(print, again, file=sys.stderr), INTERRUPTED)
 
     def print_all() -> None:
         show(rows, options.data)
@@ -55,7 +55,7 @@ def run(argv: list[str]) -> Answer:
             print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
         print(f"runs and table.json: {folder}")
 
-    return Answer(record, print_all)
+    return CommandResult(record, print_all)
 
 
 def numbers(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.commands import DONE, INTERRUPTED, Answer, lines, named_method, show_settings_help
+from hopstate.cli.commands import DONE, INTERRUPTED, CommandResult, lines, named_method, show_settings_help
 from hopstate.errors import ConfigError
 from hopstate.methods.method import AnyMethod, Method
 from hopstate.training.run_folder import RunFolder
@@ -44,7 +44,7 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
     return [*words, f"--data={data}"]
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Train; status 130 where Ctrl-C stopped it."""
     method = named_method(argv)
     parser = fit_parser(method)
@@ -66,18 +66,18 @@ def run(argv: list[str]) -> Answer:
     how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not current_ranks().first:
-        return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
+        return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
     record["positive_class"] = _result(done).get("positive_class")
     record["no_better_on_validation"] = no_better_than(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
-        return Answer(record, partial(_say, again), INTERRUPTED)
-    return Answer(record, partial(print_result, done))
+        return CommandResult(record, partial(_say, again), INTERRUPTED)
+    return CommandResult(record, partial(print_result, done))
 
 
-def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer:
+def _dry_run(method: Method, config: RunConfig, record: Record | None) -> CommandResult:
     """Measure a few steps of the run that a command line describes."""
     from hopstate.runs.dry_run import dry_run
     from hopstate.training.progress import duration
@@ -91,7 +91,7 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer
         told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
     memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
     told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
-    return Answer({"method": method.name, **asdict(cost)}, lines(*told))
+    return CommandResult({"method": method.name, **asdict(cost)}, lines(*told))
 
 
 def fit_parser(method: AnyMethod) -> Parser:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, lines, split_group
+from hopstate.cli.commands import CommandParser, CommandResult, lines, split_group
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -21,10 +21,10 @@ from hopstate.methods.shared.link import EventReadOptions
 from hopstate.runs.data import graph_set_kwargs, reader_kwargs
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Look at data, or at a run."""
     how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
-    parser = Options(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("data", help="a file, a folder, the name of a data set, or a run folder")
     parser.add_argument(
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
@@ -38,7 +38,7 @@ def run(argv: list[str]) -> Answer:
         if options.plot or read or options.kind != "auto":
             raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")
         text = run_card(options.data)
-        return Answer({"run": options.data, "card": text}, lines(text))
+        return CommandResult({"run": options.data, "card": text}, lines(text))
     from hopstate.data.summary import summarize
 
     record = load(options.data, options.kind, read)
@@ -48,7 +48,7 @@ def run(argv: list[str]) -> Answer:
 
         plot_summary(record, options.plot)
     plots = [f"plots: {options.plot}"] if options.plot else []
-    return Answer({"data": options.data, "card": summary, "plot": options.plot}, lines(summary.text(), *plots))
+    return CommandResult({"data": options.data, "card": summary, "plot": options.plot}, lines(summary.text(), *plots))
 
 
 def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | GraphSet | EventStream:

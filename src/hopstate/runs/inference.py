@@ -27,7 +27,14 @@ from hopstate.runs.load import (
     temporal_task,
     warn_new_ids,
 )
-from hopstate.runs.query_inputs import check_table, in_input_order, nodes_of, plain_table, times_of, with_index_of
+from hopstate.runs.query_inputs import (
+    check_table,
+    in_input_order,
+    plain_table,
+    query_times,
+    resolve_nodes,
+    with_index_of,
+)
 from hopstate.streaming.live import PairQueries, continue_stream, empty_past
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -285,8 +292,8 @@ def node_outputs(
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         past, dates = load_state(folder, task, run_data, state, fresh=fresh), time_zone_of_dates(folder)
-        asked = nodes_of(past, np.atleast_1d(np.asarray(nodes)), "nodes")
-        times = times_of(past, t, len(asked), "nodes", dates)
+        asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
+        times = query_times(past, t, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]
         if len(unknown):
             raise DataError(

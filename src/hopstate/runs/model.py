@@ -19,7 +19,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import settings_of_run, time_zone_of_dates
 from hopstate.runs.load import is_event_stream_run, load_run, load_state
-from hopstate.runs.query_inputs import times_in
+from hopstate.runs.query_inputs import parse_query_times
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import FollowingMemory
@@ -103,7 +103,7 @@ class TrainedModel(nn.Module):
             raise DataError(f"unknown id {name!r}{nearest(str(name), known.first())}")
         return rows
 
-    def inputs(self, *asked: Any) -> Any:
+    def inputs(self, *query: Any) -> Any:
         """Return what `network` takes for nodes (n,) of a graph, for source, target, time of pairs or for node, time.
 
         Raises:
@@ -111,23 +111,23 @@ class TrainedModel(nn.Module):
         """
         source = self.task.source if isinstance(self.task, (NodeTask, StaticLinkTask)) else None
         if isinstance(source, RowBatches):
-            return source.inputs(self.rows(asked[0]) if asked else np.arange(len(self.ids)))
+            return source.inputs(self.rows(query[0]) if query else np.arange(len(self.ids)))
         if isinstance(source, WholeGraph):
             return source.inputs
         if self.past is not None:
             assert isinstance(self.task, LiveTask)
-            follower, (ends, at) = self.task.follow(self.past), self._asked(*asked)
+            follower, (ends, at) = self.task.follow(self.past), self._asked(*query)
             if isinstance(follower, HistoryScorer) and len(ends) == 2:
                 return follower.tokenizer.pairs(ends[0], ends[1], at)
             if isinstance(follower, HistoryNodeScorer) and len(ends) == 1:
                 return follower.tokenizer.nodes(ends[0], at)
         raise ConfigError(f"{type(self.network).__name__} has no inputs that stand alone; call the model with ids")
 
-    def forward(self, *asked: Any) -> Tensor:
+    def forward(self, *query: Any) -> Tensor:
         """Return outputs: of nodes (n,) their (n, C) logits; of pairs their scores (n,), at times; of nodes at times.
 
         Args:
-            asked: nodes, none for all of a graph; source, target of links of a graph; or source, target, time; or node,
+            query: nodes, none for all of a graph; source, target of links of a graph; or source, target, time; or node,
                 time. Ids are the user's own; times are numbers in the unit of the run's data or dates, one for all or
                 one each, none before the last event.
 
@@ -136,18 +136,18 @@ class TrainedModel(nn.Module):
             ConfigError: the run's method answers no such question.
         """
         if isinstance(self.task, NodeTask):
-            rows = self.rows(asked[0]) if asked else np.arange(len(self.ids))
+            rows = self.rows(query[0]) if query else np.arange(len(self.ids))
             return self.task.logits(rows)
-        if isinstance(self.task, StaticLinkTask) and len(asked) == 2:
-            source, target = np.broadcast_arrays(*map(self.rows, asked))
+        if isinstance(self.task, StaticLinkTask) and len(query) == 2:
+            source, target = np.broadcast_arrays(*map(self.rows, query))
             with torch.no_grad():
                 return torch.from_numpy(self._score(source, target))
-        if self.past is None or len(asked) != (3 if isinstance(self.task, LinkTask) else 2):
+        if self.past is None or len(query) != (3 if isinstance(self.task, LinkTask) else 2):
             raise ConfigError(
                 "ask for nodes of a graph, for source, target of its links, for source, target, time of links in time, "
                 "or for node, time"
             )
-        ends, t = self._asked(*asked)
+        ends, t = self._asked(*query)
         if isinstance(self.task, (LinkTask, EventNodeTask)):
             return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[-1], t))
         raise ConfigError(f"{type(self.network).__name__} is asked for neither nodes nor pairs")
@@ -181,12 +181,16 @@ class TrainedModel(nn.Module):
         names = [port.name for port in form.inputs]
         return form.module.eval(), dict(zip(names, form.filled(None), strict=True))
 
-    def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    def _asked(self, *query: Any) -> tuple[list[np.ndarray], np.ndarray]:
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""
         assert self.past is not None
-        rows = [self.rows(nodes) for nodes in asked[:-1]]
+        rows = [self.rows(nodes) for nodes in query[:-1]]
         kind = self.past.time_dtype
-        t = times_in(self.past, np.atleast_1d(np.asarray(asked[-1])), self._dates) if rows else np.empty(0, kind)
+        t = (
+            parse_query_times(self.past, np.atleast_1d(np.asarray(query[-1])), self._dates)
+            if rows
+            else np.empty(0, kind)
+        )
         return rows, np.broadcast_to(t, rows[0].shape).copy() if rows else t
 
     @torch.no_grad()

@@ -25,17 +25,17 @@ from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_da
 from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     Columns,
-    Nodes,
+    QueryNodes,
     check_table,
-    nodes_of,
+    pair_rows,
     plain_table,
+    query_times,
     read_ids,
     read_pairs,
-    times_of,
+    resolve_nodes,
     warn_destinations,
     warn_unseen,
     with_index_of,
-    with_rows,
 )
 from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
     from hopstate.data.events import EventStream
 
-__all__ = ["Session", "rank", "score", "session"]
+__all__ = ["QuerySession", "open_session", "rank", "score"]
 
 CALIBRATION_FILE = "calibration.json"
 _CALIBRATION_FORMAT = "hopstate-calibration-4"
 
 
-class Session:
+class QuerySession:
     """A run of links over a state, opened for queries.
 
     Args:
@@ -87,7 +87,7 @@ class Session:
         # two more rows than there are nodes: for the ends of a pair of unknown nodes
         self.queries = PairQueries(self.task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
 
-    def over(self, past: StreamState) -> Session:
+    def over(self, past: StreamState) -> QuerySession:
         """Return the same run over another state, without reading its files again."""
         if past is self.past:
             return self
@@ -107,22 +107,22 @@ class Session:
 
     def now(self) -> Any:
         """Return the first time after the last known event."""
-        return times_of(self.past, None, 1, "sources")[0]
+        return query_times(self.past, None, 1, "sources")[0]
 
     def shown(self, t: np.ndarray) -> np.ndarray:
         """Return (Q,) times as the run's own file has them, numbers or dates."""
         return shown_times(t, self.past.time_unit or "", self.dates)
 
-    def nodes(self, names: Any, what: str) -> Nodes:
-        return nodes_of(self.past, names, what, two_sets=self.two_sets)
+    def nodes(self, names: Any, what: str) -> QueryNodes:
+        return resolve_nodes(self.past, names, what, two_sets=self.two_sets)
 
-    def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+    def scores(self, src: QueryNodes, dst: QueryNodes, t: np.ndarray) -> Steps[np.ndarray]:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,), in slices; the state may change between them.
 
         Raises:
             DataError: the model cannot score an unknown node.
         """
-        u, v = with_rows(self.past, src, dst)
+        u, v = pair_rows(self.past, src, dst)
         queries = self.queries
         try:
             return (yield from in_slices(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
@@ -139,7 +139,7 @@ def columns_of(read: Mapping[str, Any]) -> Columns:
 
 
 @contextmanager
-def session(
+def open_session(
     run: str | Path,
     *,
     events: Any = None,
@@ -150,7 +150,7 @@ def session(
     device: str | None = None,
     method: str | None = None,
     links: bool = True,
-) -> Iterator[Session]:
+) -> Iterator[QuerySession]:
     """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
 
     Raises:
@@ -161,14 +161,14 @@ def session(
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
         past = load_state(folder, task, run_data, state, fresh=fresh)
-        for one in _listed(events):
+        for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
             past = continue_stream(task, past, new, score=False)[1]
-        yield Session(folder, task, past, run_data, method)
+        yield QuerySession(folder, task, past, run_data, method)
 
 
-def _listed(events: Any) -> list[Any]:
+def _as_list(events: Any) -> list[Any]:
     return list(events) if isinstance(events, (list, tuple)) else [] if events is None else [events]
 
 
@@ -221,22 +221,22 @@ def score(
         ShapeError: not a time for each pair.
     """
     folder = RunFolder.open(run)
-    check_table(out, folder, method, pairs, read, *_listed(events))
+    check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
-    if is_static(folder, method):
-        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
+    if is_static_link_run(folder, method):
+        reject_temporal_options(time=time, events=events, explain=explain, state=state, fresh=fresh)
         with graph_session(run, run_data, device, method) as links:
-            table = links.scored(given, columns_of(read or {}))
+            table = links.score_pairs(given, columns_of(read or {}))
     else:
-        with session(
+        with open_session(
             run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
-            table = scored(opened, given, time, explain=explain, columns=columns_of(read or {}))
-    return _written(with_index_of(table, pairs), out, raw)
+            table = score_session(opened, given, time, explain=explain, columns=columns_of(read or {}))
+    return _write_if_asked(with_index_of(table, pairs), out, raw)
 
 
-def scored(
-    opened: Session, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
+def score_session(
+    opened: QuerySession, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
 ) -> pd.DataFrame:
     """Return the table of `score` for an open run; columns of sources, targets and times, if other than the run's."""
     u, v, t = _pairs(opened, pairs, time, columns)
@@ -244,39 +244,41 @@ def scored(
     return finished(_table(opened, u, v, t, scores, explain=explain))
 
 
-def pair_probabilities(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+def pair_probabilities(opened: QuerySession, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
     u, v, t = _pairs(opened, pairs, time)
     scores = yield from opened.scores(u, v, t)
     return scores, probabilities(opened, scores)[0]
 
 
-def _pairs(opened: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
+def _pairs(
+    opened: QuerySession, pairs: Any, time: Any, columns: Columns = (None,) * 3
+) -> tuple[QueryNodes, QueryNodes, np.ndarray]:
     given = read_pairs(pairs, columns, opened.columns, opened.past.node_ids)
     column = given.times(opened.past, opened.dates)
     u, v = opened.nodes(given.source, "sources"), opened.nodes(given.target, "targets")
-    t = times_of(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
+    t = query_times(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
     warn_unseen(opened.past, u, v)
     return u, v, t
 
 
 def _table(
-    opened: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+    opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
 ) -> Steps[pd.DataFrame]:
     import pandas as pd
 
-    from hopstate.runs.explain import reasons
+    from hopstate.runs.explain import explain_pairs
 
     found, meaning = probabilities(opened, scores)
     columns = {"src": u.names, "dst": v.names, "t": opened.shown(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = yield from reasons(opened, u, v, t)
+        columns["why"] = yield from explain_pairs(opened, u, v, t)
     table = pd.DataFrame(columns)
     table.attrs["probability"] = meaning
     return table
 
 
-def _written(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+def _write_if_asked(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
     if out is not None:
         write_table(table, Path(out), raw=raw)
     return table
@@ -332,23 +334,25 @@ def rank(
         TimeOrderError, DataError, ShapeError: as `score`.
     """
     folder = RunFolder.open(run)
-    check_table(out, folder, method, sources, read, candidates, *_listed(events))
+    check_table(out, folder, method, sources, read, candidates, *_as_list(events))
     _check_counts(top, prefilter)
     new_only = new_only or exclude_seen
-    if is_static(folder, method):
-        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter)
+    if is_static_link_run(folder, method):
+        reject_temporal_options(
+            time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter
+        )
         with graph_session(run, run_data, device, method) as links:
-            table = links.ranking(sources, top, candidates, new_only)
+            table = links.rank_sources(sources, top, candidates, new_only)
     else:
-        with session(
+        with open_session(
             run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
-            table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
-    return _written(table, out, raw)
+            table = finished(rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter))
+    return _write_if_asked(table, out, raw)
 
 
-def ranking(
-    opened: Session,
+def rank_session(
+    opened: QuerySession,
     sources: Any,
     top: int | None = 10,
     time: Any = None,
@@ -360,7 +364,7 @@ def ranking(
     """Return the table of `rank` for an open run, in slices; arguments as there."""
     _check_counts(top, prefilter)
     nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
-    t = times_of(opened.past, time, len(nodes), "sources", opened.dates)
+    t = query_times(opened.past, time, len(nodes), "sources", opened.dates)
     pool = Candidates(opened, candidates, new_only=new_only, prefilter=prefilter)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     warn_destinations(opened.past, nodes)
@@ -372,7 +376,7 @@ def ranking(
         best = np.argsort(-scores, kind="stable")[:top]
         parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
     src, dst, times, scores_of = zip(*parts, strict=True)
-    joined = Nodes.join(src), Nodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
+    joined = QueryNodes.join(src), QueryNodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
     table = yield from _table(opened, *joined, explain=explain)
     table.insert(1, "rank", np.concatenate([np.arange(1, len(part) + 1) for part in src]))
     if prefilter is not None:
@@ -391,14 +395,16 @@ class Candidates:
 
     Args:
         opened: the run.
-        given: ids, or a file of ids; None takes `usual_candidates`.
+        given: ids, or a file of ids; None takes `default_candidates`.
         new_only: leave out a source itself, and whom it has met.
         prefilter: at most so many, the first by `Prefilter`; None keeps all.
     """
 
-    def __init__(self, opened: Session, given: Any, *, new_only: bool = False, prefilter: int | None = None) -> None:
+    def __init__(
+        self, opened: QuerySession, given: Any, *, new_only: bool = False, prefilter: int | None = None
+    ) -> None:
         self.past, self.new_only, self.count = opened.past, new_only, prefilter
-        self.given: Nodes | None = None
+        self.given: QueryNodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
             nodes = opened.nodes(ids, "candidates")
@@ -406,7 +412,7 @@ class Candidates:
             self.given = nodes.at(np.sort(first))
         self._prefilter = Prefilter(self.past)
 
-    def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
+    def of(self, sources: QueryNodes, i: int, t: Any) -> QueryNodes:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
         found = self._usual(row, t) if self.given is None else self.given
@@ -421,16 +427,16 @@ class Candidates:
             return found
         return found.at(self._prefilter.best(row, found.rows, t, self.count))
 
-    def _usual(self, source: int, t: Any) -> Nodes:
-        rows = usual_candidates(self.past, t)
+    def _usual(self, source: int, t: Any) -> QueryNodes:
+        rows = default_candidates(self.past, t)
         if not len(rows):
             raise DataError("no node has an event before that time, so there are no candidates; name some")
         rows = rows[rows != source]
         names = rows if self.past.node_ids is None else self.past.node_ids.names(rows)
-        return Nodes(names, rows, np.ones(len(rows), bool))
+        return QueryNodes(names, rows, np.ones(len(rows), bool))
 
 
-def usual_candidates(past: StreamState, t: Any) -> np.ndarray:
+def default_candidates(past: StreamState, t: Any) -> np.ndarray:
     """Return rising rows: destinations before t if no node is both source and destination, else all met nodes."""
     sent, received = past.ever_active(int(np.searchsorted(past.t, t, side="left")))
     return np.flatnonzero(sent | received if (sent & received).any() else received)
@@ -477,21 +483,21 @@ class Prefilter:
         return total[near.offsets[1:]] - total[near.offsets[:-1]]
 
 
-def prefilter_recall(opened: Session, count: int) -> float:
+def prefilter_recall(opened: QuerySession, count: int) -> float:
     """Return the share of some of validation's events whose destination a prefilter keeps, NaN without any."""
     with load_run(opened.folder.path, opened.run_data, method=opened.method) as (_, task):
         assert isinstance(task, LinkTask)
-        return recall_on(task.stream, task.split.val, count)
+        return prefilter_recall_on(task.stream, task.split.val, count)
 
 
-def recall_on(stream: EventStream, rows: np.ndarray, count: int, most: int = 300) -> float:
+def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_events: int = 300) -> float:
     """Return the share of events at rows (at most so many of them) whose destination a prefilter keeps."""
     past = StreamState().joined(stream, skip_features=True)[1]
     prefilter = Prefilter(past)
-    rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:most]
+    rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:max_events]
     found = []
     for u, v, t in zip(stream.src[rows], stream.dst[rows], stream.t[rows]):
-        pool = usual_candidates(past, t)
+        pool = default_candidates(past, t)
         pool = pool[pool != u]
         found.append(v in pool[prefilter.best(int(u), pool, t, count)])
     return float(np.mean(found)) if found else float("nan")
@@ -499,12 +505,12 @@ def recall_on(stream: EventStream, rows: np.ndarray, count: int, most: int = 300
 
 # ---- links of a graph without times --------------------------------------------------------------------------
 # A score is what `evaluate` ranks a pair by, to float accuracy.
-def is_static(folder: RunFolder, method: str | None = None) -> bool:
+def is_static_link_run(folder: RunFolder, method: str | None = None) -> bool:
     """Return whether a run predicts links of a graph without times."""
     return settings_of_run(folder, method)[1].get("task") == "link"
 
 
-def check_static(**given: Any) -> None:
+def reject_temporal_options(**given: Any) -> None:
     """Raise ConfigError for options, given by name, that only event streams have."""
     for name, value in given.items():
         if value not in (None, False, ()):
@@ -530,14 +536,14 @@ class GraphSession:
         y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
         return replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
 
-    def scored(self, pairs: Any, columns: Columns) -> pd.DataFrame:
+    def score_pairs(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
         given = read_pairs(pairs, columns, self.columns, self.graph.node_ids)
         u = rows_of(self.graph, np.asarray(given.source), "pairs", "u")
         v = rows_of(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
 
-    def ranking(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
+    def rank_sources(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
         """Return the table of `rank`; candidates are all nodes but the source, of two sets those of the other set."""
         import pandas as pd
 
@@ -589,17 +595,17 @@ def graph_session(run: str | Path, run_data: Any, device: str | None, method: st
 # ---- probabilities -------------------------------------------------------------------------------------------
 # An isotonic curve is fitted to validation events and random pairs. A probability is the chance that a pair is an
 # event if events and other pairs are as many as in validation. That ratio is kept with the curve and reported.
-def probabilities(opened: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
+def probabilities(opened: QuerySession, scores: np.ndarray) -> tuple[np.ndarray, str]:
     """Return (Q,) probabilities of scores (Q,), NaN if no curve can be made, and what they mean."""
     try:
-        curve = curve_of(opened)
+        curve = calibration_of(opened)
     except HopstateError as error:
         warnings.warn(f"scores have no probabilities: {error}", HopstateWarning, stacklevel=5)
         return np.full(len(scores), np.nan), f"unknown: {error}"
     return curve(scores), curve.text()
 
 
-def curve_of(opened: Session) -> Curve:
+def calibration_of(opened: QuerySession) -> Curve:
     """Return the curve of a run: that in its folder, or else one that is made of its validation, once a session.
 
     Raises:
@@ -607,7 +613,7 @@ def curve_of(opened: Session) -> Curve:
     """
     if opened.curve is None:
         try:
-            opened.curve = load_curve(opened.folder, opened.task) or _make_curve(opened)
+            opened.curve = load_calibration(opened.folder, opened.task) or _fit_calibration(opened)
         except HopstateError as error:
             opened.curve = error
     if isinstance(opened.curve, HopstateError):
@@ -615,7 +621,7 @@ def curve_of(opened: Session) -> Curve:
     return opened.curve
 
 
-def _make_curve(opened: Session) -> Curve:
+def _fit_calibration(opened: QuerySession) -> Curve:
     with load_run(opened.folder.path, opened.run_data, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
         curve = task.judged_curve()
@@ -624,7 +630,7 @@ def _make_curve(opened: Session) -> Curve:
     return curve
 
 
-def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
+def load_calibration(folder: RunFolder, task: LinkTask) -> Curve | None:
     """Return the curve in a run folder; None if there is none of these weights, settings and data."""
     if not (folder.path / CALIBRATION_FILE).is_file():
         return None
@@ -645,7 +651,7 @@ def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
     return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
 
 
-def keep_curve(folder: RunFolder, task: LinkTask) -> None:
+def save_calibration(folder: RunFolder, task: LinkTask) -> None:
     """Save the curve of a trained run, so that no query has to make it."""
     pooled = task.evaluation.protocol == "pooled"  # then training's last validation has shown what a query would ask
     curve = task.curve if pooled else task.judged_curve()

@@ -133,7 +133,7 @@ _SHOWN = 5  # ids named in a warning
 
 # ---- nodes -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Nodes:
+class QueryNodes:
     """Nodes of a query.
 
     Args:
@@ -149,15 +149,17 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.names)
 
-    def at(self, places: np.ndarray) -> Nodes:
-        return Nodes(self.names[places], self.rows[places], self.met[places])
+    def at(self, places: np.ndarray) -> QueryNodes:
+        return QueryNodes(self.names[places], self.rows[places], self.met[places])
 
     @staticmethod
-    def join(parts: Sequence[Nodes]) -> Nodes:
-        return Nodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met")))
+    def join(parts: Sequence[QueryNodes]) -> QueryNodes:
+        return QueryNodes(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met"))
+        )
 
 
-def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
+def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> QueryNodes:
     """Return the nodes of ids.
 
     Args:
@@ -177,17 +179,17 @@ def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False
     ids = past.node_ids
     if ids is not None and ids.is_text:
         given, rows = _text_rows(ids, given.astype(str), ("u" if what == "sources" else "i") if two_sets else "")
-        return Nodes(given, rows, rows >= 0)
+        return QueryNodes(given, rows, rows >= 0)
     given = _numbers(given, what)
     if ids is not None:
         rows = ids.rows(given)
-        return Nodes(given, rows, rows >= 0)
+        return QueryNodes(given, rows, rows >= 0)
     rows = np.where((given >= 0) & (given < past.num_nodes), given, -1)
     met = rows >= 0
     if met.any():
         sent, received = past.ever_active()
         met[met] = (sent | received)[rows[met]]
-    return Nodes(given, rows, met)
+    return QueryNodes(given, rows, met)
 
 
 def _text_rows(ids: Vocabulary, given: np.ndarray, letter: str) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +227,7 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
     return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
 
 
-def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
+def pair_rows(past: StreamState, src: QueryNodes, dst: QueryNodes) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of pairs; an unknown node gets the row that its first event would give it.
 
     Those are the rows num_nodes and, for the second of two unknown nodes, num_nodes + 1.
@@ -235,7 +237,7 @@ def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np
     return u, np.where(dst.rows < 0, past.num_nodes + both, dst.rows)
 
 
-def warn_unseen(past: StreamState, *groups: Nodes) -> None:
+def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     """Warn of nodes without an event; name the first, each with the nearest known id."""
     names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
     if not names:
@@ -251,7 +253,7 @@ def warn_unseen(past: StreamState, *groups: Nodes) -> None:
     )
 
 
-def warn_destinations(past: StreamState, sources: Nodes) -> None:
+def warn_destinations(past: StreamState, sources: QueryNodes) -> None:
     """Warn of sources that were only ever destinations, if no node is both."""
     names = list(dict.fromkeys(sources.names[only_destinations(past, sources.rows)].tolist()))
     if names:
@@ -420,7 +422,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
     return t // step
 
 
-def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
+def query_times(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
     """Return (count,) times in a state's unit and type; None gives the first after its last event.
 
     Args:
@@ -438,9 +440,9 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
         raise DataError("the run has seen no event, so there is nothing to ask it about")
     last = past.t[-1]
     if given is None:
-        return np.full(count, first_after(last))
+        return np.full(count, next_time(last))
     times = np.atleast_1d(np.asarray(given))
-    found = times_in(past, times, dates)
+    found = parse_query_times(past, times, dates)
     if found.shape not in ((1,), (count,)):
         raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
     found = np.broadcast_to(found, (count,)).copy()
@@ -461,7 +463,7 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
     return found
 
 
-def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
+def parse_query_times(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
     """Return times in the unit and type of a state's; dates without a zone are in that of the run's own data.
 
     If fractions is true, times that have some stay floats although the state's are whole numbers.
@@ -488,7 +490,7 @@ def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = 
     return t.astype(kind)
 
 
-def first_after(last: Any) -> Any:
+def next_time(last: Any) -> Any:
     """Return the first time after a time, a NumPy number of its type.
 
     Raises:

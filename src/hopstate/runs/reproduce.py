@@ -110,10 +110,10 @@ def all_recipes() -> dict[str, Recipe]:
     return found
 
 
-def _recipe(name: str, entry: Mapping[str, Any], known: Mapping[str, Recipe]) -> Recipe:
+def _recipe(name: str, entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Recipe:
     fields = dict(entry)
     method, _, data = name.partition("/")
-    base = known[fields.pop("base")] if "base" in fields else Recipe(name=name, method=method, data=data)
+    base = recipes[fields.pop("base")] if "base" in fields else Recipe(name=name, method=method, data=data)
     fields["settings"] = {**base.settings, **fields.get("settings", {})}
     if "published" in fields:
         fields["published"] = tuple(Published(**one) for one in fields["published"])

@@ -46,7 +46,7 @@ from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
 from hopstate.runs.load import save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
-from hopstate.runs.queries import keep_curve, rank, score
+from hopstate.runs.queries import rank, save_calibration, score
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
 from hopstate.training.loggers import check_loggers
@@ -277,7 +277,7 @@ def fit_config(
             save_run_state(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             with torch.no_grad(), trainer.precision():
-                keep_curve(run, task)
+                save_calibration(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 

@@ -40,7 +40,7 @@ from hopstate.runs.data import (
     reader_kwargs,
     settings_of_run,
 )
-from hopstate.runs.query_inputs import times_in
+from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
 ID = "event_id"
@@ -192,10 +192,10 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given), dates, fractions=True)
+            return parse_query_times(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
         arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
-        each = [times_in(past, array, dates, fractions=True) for array in arrays]
+        each = [parse_query_times(past, array, dates, fractions=True) for array in arrays]
     except ConfigError as error:
         raise DataError(str(error)) from None
     found = np.concatenate(each)

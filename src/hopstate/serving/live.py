@@ -33,7 +33,7 @@ from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
 from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
 from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
-from hopstate.runs.queries import Session
+from hopstate.runs.queries import QuerySession
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
@@ -152,7 +152,7 @@ class LiveRun:
             self._open.callback(self.log.close)
             self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
             self._parser = EventParser(self.run, method, late)
-            self._session: Session | None = None
+            self._session: QuerySession | None = None
             self._recover()
             self.session()
             if retain is not None and len(self.past):
@@ -386,11 +386,11 @@ class LiveRun:
             self.session().queries.latest()
 
     # ---- answers out --------------------------------------------------------------------------------------
-    def session(self) -> Session:
+    def session(self) -> QuerySession:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         made = self._session
         if made is None:
-            made = Session(self.run, self.task, self.past, None, self.method, Pace())
+            made = QuerySession(self.run, self.task, self.past, None, self.method, Pace())
         made = made.over(self.past)
         self._session = made
         return made

@@ -24,7 +24,7 @@ from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.method import Context
-from hopstate.runs.export import Format, export_run, traced
+from hopstate.runs.export import Format, export_run
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32
@@ -112,7 +112,7 @@ def same_answers(method: str, task: Any, *, trace: bool = False) -> None:
     spec.module.eval()
     inputs = spec.filled(asked)
     assert len(inputs) == len(spec.inputs)
-    found = (traced(spec).module() if trace else spec.module)(*inputs)
+    found = (trace(spec).module() if trace else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
     torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
 
