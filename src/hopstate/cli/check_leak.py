@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hopstate.cli.commands import CommandParser, CommandResult, lines
-from hopstate.errors import ConfigError
 
 
 def run(argv: list[str]) -> CommandResult:
@@ -15,16 +14,9 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
-    from hopstate.evaluation.leak import check_leak
-    from hopstate.runs.load import load_run
-    from hopstate.training.tasks.events import EventTask
+    from hopstate.runs.leak import check_leak
 
-    with load_run(options.run, device=options.device, method=options.method) as (_, task):
-        if not isinstance(task, EventTask):
-            raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
-        task.model.eval().double()
-        stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
-        counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
-        report = check_leak(task.scorer_over, stream, score=task.score_events, **counts)
+    counts = {"moments": options.moments, "queries": options.queries, "events": options.events, "seed": options.seed}
+    report = check_leak(options.run, device=options.device, method=options.method, **counts)
     record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
     return CommandResult(record, lines(str(report)))

@@ -34,7 +34,8 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
     trained_method, data = settings.get("method"), settings.get("data")
     if isinstance(trained_method, str) and trained_method != method:
         raise ConfigError(
-            f"{found.out} is a run of {trained_method}; continue it with: fit {trained_method} --resume --out {found.out}"
+            f"{found.out} is a run of {trained_method}. Continue it with: fit {trained_method} --resume --out "
+            f"{found.out}"
         )
     if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
