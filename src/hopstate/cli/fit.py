@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import Run
 
 
-def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
+def _with_data_of_run(method: str, words: Sequence[str]) -> list[str]:
     """Return the words of `fit METHOD` with the data of the run in --out if --resume names none."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--resume", action="store_true")
@@ -50,7 +50,7 @@ def run(argv: list[str]) -> CommandResult:
     method = named_method(argv)
     parser = fit_parser(method)
     show_settings_help(parser, "fit", argv[2:])
-    words = _with_own_data(method.name, argv[2:])
+    words = _with_data_of_run(method.name, argv[2:])
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import resolve_config
     from hopstate.runs.run import fit_config
@@ -64,7 +64,7 @@ def run(argv: list[str]) -> CommandResult:
     )
     if options.dry_run:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}
+    how: dict[str, Any] = {"log": _say, "with_baselines": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not current_ranks().first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
@@ -146,7 +146,7 @@ def print_result(done: Run) -> None:
     remark = self_negative_note(done.metrics.get("test", {}))
     if remark:
         console.print(remark, soft_wrap=True, highlight=False)
-    print_floors(done, console)
+    print_baselines(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())
     console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
@@ -185,7 +185,7 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
     return below(done.metrics[split], floors, result["metric"], result["mode"])
 
 
-def print_floors(done: Run, console: Console) -> None:
+def print_baselines(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors."""
     from hopstate.runs.summary import baseline_label, num_events, small_sample_note
 

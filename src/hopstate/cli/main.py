@@ -151,9 +151,9 @@ def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:
     """Return what prints warnings of this library as one line each, and each text once."""
     printed = set()
 
-    def show(message: Warning | str, category: type[Warning], *rest: object, **named: object) -> None:
+    def show(message: Warning | str, category: type[Warning], *args: object, **named: object) -> None:
         if not issubclass(category, HopstateWarning):
-            otherwise(message, category, *rest, **named)
+            otherwise(message, category, *args, **named)
         elif str(message) not in printed:
             printed.add(str(message))
             _print_error(f"warning: {message}")

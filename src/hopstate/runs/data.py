@@ -1,4 +1,4 @@
-"""The data of a run: read as its settings say, remembered by their hash, known again."""
+"""Load, preprocess and describe the data of a run."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _training_rows(
         unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
         split = getattr(config, "split", None)
         if unlabelled or not isinstance(split, SplitConfig):
-            return {}  # the build says what is amiss
+            return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
         rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
     return {name: rows[name]() for name in names}
@@ -124,14 +124,14 @@ def _fit(
 
 
 def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> None:
-    """Warn where features are left as they are although nobody said so and their scales differ widely."""
+    """Warn if unscaled features differ widely in scale and the user has not chosen a scaling."""
     if values is None or scale != "auto" or not values.size:
         return
     ratio, large, small = scale_ratio(values)
     if ratio > FAR_APART:
         warnings.warn(
-            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are left as they are; "
-            f"--read.scale standard standardises them",
+            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are not scaled; "
+            f"use --read.scale standard to standardize them",
             HopstateWarning,
             stacklevel=5,
         )
@@ -140,24 +140,23 @@ def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> Non
 def preprocess(
     record: Record, config: RunConfig, context: Context, *, edges: bool = False
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
+    """Impute and scale the features of a record.
 
-    Features are standardised unless `read.scale` says otherwise; those of published data sets are left as they are.
-    What is filled in and how columns are scaled is fitted to the training split alone; of a trained run, or of the one
-    that a run begins from (`init`), what it kept is taken.
+    Features are standardized by default, except those of published datasets. Scalers are fitted to the training split
+    only. A trained run, or a run that starts from another (`init`), uses the stored scalers.
 
     Args:
-        record: a graph, a set of graphs or an event stream; others come back as they are.
-        config: the method's configuration; its fields read and split count.
-        context: of the build.
-        edges: whether the method learns from a graph's edge features.
+        record: a graph, a set of graphs or an event stream; other records are returned unchanged.
+        config: the method's configuration, of which read and split are used.
+        context: context of the build.
+        edges: whether the method learns from a graph's edge features. Default: False.
 
     Returns:
-        The record, and a JSON-able dict, empty where nothing was done.
+        The record, and JSON-able scalers by feature name.
 
     Raises:
-        DataError: other columns than the run was trained with, or missing values that it cannot fill.
-        ConfigError: another scale or another filling.
+        DataError: the columns differ from those of training, or missing values cannot be imputed.
+        ConfigError: the scale or imputation is unknown.
     """
     ready, scalers = _preprocess_features(record, config, context, edges)
     # codes are inputs already: two values of a column would be scaled to 0 and 1
@@ -188,7 +187,7 @@ def _preprocess_features(
 def _ignored_text_columns(
     record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScaler
 ) -> dict[str, list[str]]:
-    """Return the columns of texts that a run leaves out, of which it told: later files need not hear of them again."""
+    """Return ignored text columns, of which training has already warned."""
     table = _tables(record.union if isinstance(record, GraphSet) else record)[name]
     if table is None or scaler.columns is None:
         return {}
@@ -197,17 +196,17 @@ def _ignored_text_columns(
 
 
 def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | None:
-    """Return what the run that this one begins from kept of its features (its weights take no others), or None."""
+    """Return the scalers of the run in `init`, because its weights expect the same features; None without `init`."""
     if not isinstance(config, EventNodeRun) or config.init is None:
         return None
-    for folder in (context.run, Path(config.init)):  # a run that is resumed has them itself
+    for folder in (context.run, Path(config.init)):  # a resumed run has its own copy
         if (folder / "data.json").is_file():
             return dict(RunFolder(folder).read_json("data.json").get("features") or {})
     return None
 
 
 def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
-    """Return a record with its features and its events' classes as a run has them.
+    """Scale features and align event classes as in a trained run.
 
     Args:
         record: a graph, a set of graphs or an event stream.
@@ -217,8 +216,8 @@ def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, An
     Raises:
         DataError: see `apply_scalers`.
     """
-    scalers = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
-    # of its own data all was said when it was trained
+    scalers = facts.get("features") or {}  # hash the record only if there are scalers
+    # training has already warned about its own data
     is_training_data = bool(scalers) and facts.get("content_hash") == record.content_hash
     ready = apply_scalers(record, scalers, edges=edges, warn=not is_training_data)
     return _align_classes(ready, facts.get("class_names") or ())
@@ -227,13 +226,18 @@ def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, An
 def apply_scalers(
     record: Graph | GraphSet | EventStream, scalers: Mapping[str, Any], *, edges: bool = False, warn: bool = True
 ) -> Any:
-    """Return a record with its features as those of a run were, of which `preprocess` returned kept.
+    """Scale the features of a record with the scalers that `preprocess` returned for a run.
 
-    Texts that the run does not know are told, unless tell is False. The table of a graph's edges stays beside them:
-    weights are taken from it as they are.
+    A graph keeps its edge table, because edge weights are read from it unscaled.
+
+    Args:
+        record: a graph, a set of graphs or an event stream.
+        scalers: JSON of a scaler by feature name.
+        edges: see `preprocess`.
+        warn: warn of categories that training has not seen. Default: True.
 
     Raises:
-        DataError: other columns, or missing values that the run cannot fill.
+        DataError: the columns differ, or missing values cannot be imputed.
     """
     if isinstance(record, GraphSet):
         return replace(record, union=apply_scalers(record.union, scalers, edges=edges, warn=warn))
@@ -266,7 +270,7 @@ def _align_classes(record: Record, names: Sequence[str]) -> Any:
 
 
 def scaling_notes(scalers: dict[str, Any], record: Record) -> list[str]:
-    """Return what was done to the features of a record, a line each, from what `preprocess` returned."""
+    """Describe the scalers that `preprocess` returned, one line per feature table."""
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
@@ -346,14 +350,14 @@ SOURCES = (*_FILES, "read.num_nodes", "read.max_bytes")
 
 
 def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
-    """Check that the settings of a run folder name plain files alone, or a data set whose content is known.
+    """Check that the settings of a run folder name only plain files or a known dataset.
 
-    A run folder may come from anywhere. On its word no code runs, no network address is opened, and no memory is taken
-    that its files do not stand for.
+    Run folders are untrusted input. They must not run code, open network addresses, or allocate more memory than the
+    size of their files justifies.
 
     Args:
         folder: the run folder.
-        names: the settings that are taken from it, by dotted name; the user has given the others.
+        names: dotted names of the settings that come from the folder instead of the user.
 
     Raises:
         ConfigError: what the user has to give again, with the file that names it.
@@ -372,7 +376,7 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
-                f"{place} gives {name}={shown(value)}, more than its files stand for (at most {most:,}); if you trust "
+                f"{place} gives {name}={shown(value)}, more than its files justify (at most {most:,}); if you trust "
                 f"it, give it yourself: --data {shown(every.get('data'))} --{name} {shown(value)}"
             )
 
@@ -388,7 +392,7 @@ def _is_plain(text: str, *, of_data: bool) -> bool:
 
 
 def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
-    """Return how many nodes the files of a run, and those that its settings name, may stand for."""
+    """Return a limit on the number of nodes, from the size of a run's files and of its data files."""
     files = (path for path in folder.path.rglob("*") if path.is_file())
     named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
     return max(1 << 20, 32 * sum(path.stat().st_size for path in {*files, *named}))
@@ -430,18 +434,18 @@ def load_data(source: str, read: Any, kind: str) -> Any:
 
 
 def graph_set_kwargs(read: Any) -> dict[str, Any]:
-    """Return the options of reading that sets of graphs take; others that are given are named by a warning."""
+    """Return the reader arguments for sets of graphs; warn of options that do not apply to them."""
     accepted = ("max_bytes", "undirected", "duplicates", "self_loops")
     ignored = [
         f.name for f in fields(read) if f.name not in (*accepted, "scale") and getattr(read, f.name) != f.default
     ]
     if ignored:
-        warnings.warn(f"read.{', read.'.join(ignored)} do nothing for sets of graphs", HopstateWarning, stacklevel=3)
+        warnings.warn(f"read.{', read.'.join(ignored)} have no effect on sets of graphs", HopstateWarning, stacklevel=3)
     return {name: getattr(read, name) for name in accepted}
 
 
 def reader_kwargs(read: Any) -> dict[str, Any]:
-    """Return options of reading as the readers take them: scales and the positive class are a matter of the run."""
+    """Return the reader arguments among the reading options; scaling and the positive class are not among them."""
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 
 
@@ -455,20 +459,21 @@ def resolve_config(
     automatic: dict[str, Any] | None = None,
     auto: bool = True,
 ) -> tuple[Any, Any]:
-    """Return the configuration of a run, and its data where they had to be looked at.
+    """Return the configuration of a run, and its data if they were loaded.
 
-    What is not given is what the run that is resumed has, else what suits the data, else the method's default.
+    Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
+    otherwise from the method's defaults.
 
     Args:
         method: the method.
-        parse: defaults by dotted name → configuration; what a user gives stands over them.
+        parse: maps defaults by dotted name to a configuration; user settings override them.
         out, resume, record: as in `hopstate.runs.run.fit_config`.
         automatic: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
         auto: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    with idle_reset():  # what suits the data may give a setting its meaning
+    with idle_reset():  # automatic defaults may enable a setting that has no effect now
         config = parse({})
     check_loggers(config.loop.logger)
     if resume and out is not None and (Path(out) / "config.json").is_file():
@@ -496,10 +501,10 @@ def same_data(run: RunFolder, record: Record) -> bool:
 
 
 def load_data_facts(run: RunFolder) -> dict[str, Any]:
-    """Return what `describe` noted of a run's data.
+    """Return the content of data.json, see `describe`.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: the file is missing or corrupt.
     """
     facts, place = run.read_json("data.json"), run.path / "data.json"
     for key in ("content_hash", "num_nodes"):
@@ -510,7 +515,7 @@ def load_data_facts(run: RunFolder) -> dict[str, Any]:
             raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
     if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
-            f"{place} gives num_nodes as {facts['num_nodes']:,}; the files stand for {most:,} at most"
+            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {most:,}. Train again"
         )
     return facts
 
@@ -541,7 +546,7 @@ def _is_target(value: Any) -> bool:
 
 
 def _are_scales(value: Any) -> bool:
-    """Return whether a value is what `preprocess` gives beside a record."""
+    """Return whether a value holds scalers as `preprocess` returns them."""
     try:
         for scaler in value.values():
             FeatureScaler.from_json(scaler)
@@ -551,7 +556,7 @@ def _are_scales(value: Any) -> bool:
     return all(names is None or _are_texts(names) for names in named)
 
 
-# what stands in data.json; other notes are checked by the methods that made them
+# checks of data.json by key; methods check their own keys
 _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
     **dict.fromkeys(("num_nodes", "num_features"), _is_count),
@@ -580,14 +585,14 @@ def data_metrics(source: str) -> tuple[str, ...]:
 def describe(
     record: Record, task: Task, context: Context, features: dict[str, Any], content_hash: str
 ) -> dict[str, Any]:
-    """Return what a run must remember of its data to be applied to others.
+    """Return the content of data.json, which is needed to apply a run to other data.
 
     Args:
-        record: as the method took it.
-        task: what it built; its classes are kept.
-        context: of the build.
-        features: what `hopstate.runs.data.preprocess` returned beside the record.
-        content_hash: of the data as they were read.
+        record: the preprocessed record.
+        task: the task that the method built.
+        context: context of the build.
+        features: scalers from `preprocess`.
+        content_hash: hash of the data before preprocessing.
     """
     task_facts: TaskFacts = task.facts()
     target, clock = task_facts.get("target"), task_facts.get("clock")
@@ -609,7 +614,7 @@ def describe(
 
 
 def _record_facts(record: Record) -> dict[str, Any]:
-    """Return what only some kinds of records have, nothing of it for the others."""
+    """Return facts of a record, with empty values if its kind lacks them."""
     facts: dict[str, Any] = {"source": "", "num_features": 0, "used_features": {}, "feature_dims": {}, "time_unit": ""}
     facts |= {"class_names": [], "has_deletes": False}
     if isinstance(record, (Graph, GraphSet, EventStream)):
@@ -625,7 +630,7 @@ def _record_facts(record: Record) -> dict[str, Any]:
 
 
 def reading_notes(record: Record) -> tuple[str, ...]:
-    """Return what reading a record left out, a sentence each."""
+    """Return notes on rows and values that the reader ignored."""
     if isinstance(record, GraphSet):
         return record.union.notes
     return record.notes if isinstance(record, (Graph, EventStream)) else ()
@@ -638,7 +643,7 @@ def time_zone_of_dates(run: RunFolder) -> str:
 
 # ---- other data, read as a run's own ----------------------------------------------------------------------------
 def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return how a run's own files were read, as far as that applies to other data."""
+    """Return the reading options of a run that also apply to other events."""
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
@@ -657,13 +662,13 @@ def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any
 def inherited_graph_options(
     folder: RunFolder, run_read: Mapping[str, Any], data: Any, read: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return how a run's own graph was read, as far as that applies to another source of a graph.
+    """Return the reading options of a run that also apply to another graph.
 
     Args:
         folder: the run.
-        run_read: its options of reading.
-        data: a path, a table, the name of a data set or a record; nothing applies to the last two.
-        read: options given for the source.
+        run_read: the reading options of the run.
+        data: a path, a table, a dataset name or a record; no option applies to the last two.
+        read: user options for this graph.
     """
     from hopstate.data.labels import has_column
 

@@ -64,7 +64,7 @@ def ensemble(
             raise ConfigError(f"{folder.path} was trained on other data than {made.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
     save = partial(_copy_inputs, folders[0]) if in_memory else None
-    return fit_config(method, made, out=out, record=record, floors=True, save_data=save)
+    return fit_config(method, made, out=out, record=record, with_baselines=True, save_data=save)
 
 
 def _copy_inputs(source: RunFolder, run: RunFolder, record: Any) -> str:

@@ -157,7 +157,7 @@ def _value(row: Any) -> str:
 
 def _events_text(opened: QuerySession, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
     best = sorted((one for one in events if one[1]), key=lambda one: -abs(one[1]))[:SHOWN]
-    times = opened.shown(np.array([event.t for event, _ in best], opened.past.time_dtype))
+    times = opened.display_times(np.array([event.t for event, _ in best], opened.past.time_dtype))
     texts = []
     for (event, weight), time in zip(best, times, strict=True):
         end = source if source in (event.src, event.dst) else target
@@ -175,7 +175,9 @@ def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
     known = (
-        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.shown(last)[0]}" if met[0] else "never met"
+        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
+        if met[0]
+        else "never met"
     )
     return f"{known}; {len(first & second)} shared among the latest 32 of each"
 

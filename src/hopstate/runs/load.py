@@ -1,4 +1,4 @@
-"""A finished run taken up again: its method with the chosen weights, its state, and new events or other data for it."""
+"""Load a finished run: its model, its stream state, and new events or other data for it."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def load_run(
     same_events: bool = False,
     method: str | None = None,
 ) -> Iterator[tuple[Trainer, Task]]:
-    """Yield the trainer and task of a finished run with its chosen weights, over its own data or other ones.
+    """Yield the trainer and task of a finished run with its best weights, on its own or on other data.
 
     Args:
         run: the run folder.
         data, read: other data, and how they are read; features and labels may be tables or arrays in memory.
         device: where to compute; None takes the run's own setting.
         evaluation: other settings of evaluation.
-        bare: without any events: for a model of event streams that follows a past.
-        same_events: refuse events that are not the run's own: they would be taken for all that ever happened.
-        method: the run's method where the library does not hold it; see `hopstate.methods.method_of_run`.
+        bare: build the task without events, for a model that continues from a stream state.
+        same_events: reject events that differ from the training data, because they would replace the whole history.
+        method: "module:NAME" of a custom method; see `hopstate.methods.method_of_run`.
     """
     folder = RunFolder.open(run)
     given = {key: as_frame(value) for key, value in (read or {}).items()}
@@ -187,7 +187,7 @@ def _empty_stream(facts: Mapping[str, Any]) -> EventStream:
 
 
 def _is_table(data: Any) -> bool:
-    """Return whether other data are a table, whose nodes are called by the user's own ids."""
+    """Return whether other data are a table, so that nodes have the user's ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
     return find_dataset(str(data)) is None and is_table(expanded(str(data)))
@@ -206,7 +206,7 @@ def _build(
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
     trainer = Trainer(task, config.loop, folder, method=method.name)
-    task.model = trainer.fabric.setup_module(task.model).eval()  # it answers; what trains it says so
+    task.model = trainer.fabric.setup_module(task.model).eval()
     return trainer, task
 
 
@@ -221,13 +221,13 @@ def require_event_stream_run(folder: RunFolder, named: str | None = None) -> Non
     method, _ = settings_of_run(folder, named)
     if method.data != "events":
         raise ConfigError(
-            f"{folder.path} is a run of {method.name}, which works on {method.data} and has no past to go on from; for "
+            f"{folder.path} is a run of {method.name}, which works on {method.data} and has no event history. For "
             "links choose a method for events, or fit a graph with --task link"
         )
 
 
 def saved_state_folder(folder: RunFolder) -> Path | None:
-    """Return the folder of the state that `score_stream` kept; None if there is none."""
+    """Return the folder of the state that `score_stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
     found = folder.path / "state"
@@ -264,7 +264,7 @@ def load_state(
     *,
     fresh: bool = False,
 ) -> StreamState:
-    """Return what a run has seen.
+    """Return the stream state of a run.
 
     Args:
         folder, task: the run.
@@ -283,7 +283,7 @@ def load_state(
 
 
 def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any = None) -> StreamState:
-    """Return the state after all of a run's own data; own replaces them if they are not in a file.
+    """Return the stream state after the run's data.
 
     Raises:
         ConfigError: it was trained on a record in memory, and run_data is not given.
@@ -304,7 +304,7 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any =
     elif holds_stream_state(folder.path / PAST):
         try:
             return load_stream_state(folder.path / PAST, model=fingerprint(task))
-        except (CheckpointError, MissingFileError):  # damaged, or of earlier weights: computed again
+        except (CheckpointError, MissingFileError):  # corrupt or of older weights: recompute
             pass
     return past_of(task, preprocess_for_run(folder, record))
 
@@ -332,7 +332,7 @@ def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str
 
 
 def save_run_state(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
-    """Keep the state after a finished run's own data, so that no later command computes it again.
+    """Save the stream state after a finished run's data, so that later commands do not recompute it.
 
     Args:
         folder: the run; the caller holds its lock.
@@ -340,7 +340,7 @@ def save_run_state(folder: RunFolder, record: EventStream, method: str | None = 
         method: as in `hopstate.evaluate`.
 
     Warns:
-        HopstateWarning: it cannot be kept; commands then compute it.
+        HopstateWarning: it cannot be saved.
     """
     from hopstate.data.stream_checkpoint import save_stream_state
 
@@ -348,26 +348,26 @@ def save_run_state(folder: RunFolder, record: EventStream, method: str | None = 
         with temporal_task(folder.path, method=method) as (_, task):
             save_stream_state(past_of(task, preprocess_for_run(folder, record)), folder.path / PAST)
     except HopstateError as error:
-        warnings.warn(f"the memory after the run's own data is not kept: {error}", HopstateWarning, stacklevel=3)
+        warnings.warn(f"the state after the run's data was not saved: {error}", HopstateWarning, stacklevel=3)
 
 
 # ---- new events ----------------------------------------------------------------------------------------------
 def preprocess_for_run(folder: RunFolder, record: EventStream) -> Any:
-    """Return events with features and classes as those that a run was trained on."""
+    """Return events with features scaled and classes aligned as in training."""
     return preprocess_as(record, load_data_facts(folder))
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
-    """Return events for a run, read as its own files were except for what read says; nothing is scaled yet.
+    """Read events for a run with its reading options; features are not scaled.
 
     Args:
         folder: the run.
         data: a file, a folder, the name of a data set, or a record.
-        read: how they are read where that differs.
-        features: they may bring features of nodes.
+        read: options that override the run's.
+        features: whether node features (read.x) are allowed.
 
     Raises:
-        ConfigError: an option that the method's configuration does not have, or features of nodes.
+        ConfigError: an option is unknown, or node features are not allowed.
     """
     from hopstate.data.readers.read_events import read_events
 
@@ -388,7 +388,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         options |= {"bipartite": facts["two_sets"]} if "two_sets" in facts and "bipartite" not in read else {}
     try:
         events = read_events(data, from_start=False, **options)
-    except DataError as error:  # what has yet to happen has no labels
+    except DataError as error:  # future events may lack the label column
         label = options.pop("label_column", None)
         absent = [] if label is None else [name for name in (label, *label.split(",")) if name.strip()]
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
@@ -426,7 +426,7 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
 
 # ---- nodes and links of another graph than the run was trained on ------------------------------------------------
 def save_node_ids(run: RunFolder, record: Record) -> None:
-    """Keep the user's ids of a graph's nodes with a run, unless they are rows or take more than `_MAX_ID_BYTES`."""
+    """Save the ids of a graph's nodes in the run, unless they equal rows or exceed `_MAX_ID_BYTES`."""
     if not isinstance(record, Graph) or record.node_ids is None:
         return
     ids = record.node_ids.ids
@@ -476,21 +476,21 @@ def _ids_of_both(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarr
 
 
 def split_other_links(run: RunFolder, graph: Graph, num_nodes: int, into: Path, *, tabled: bool) -> None:
-    """Write the split of another graph's links for a run of links, and warn what it is.
+    """Write the split of another graph's links for a link run, and warn of it.
 
-    If the graph holds most of the run's training links, it is the run's own, grown: validation links stay validation,
-    new links are test (or the run's own test links, if there are none), and all others are messages. For a different
-    graph nothing is written, and its links are split anew.
+    If the graph holds most of the training links, it is a later version of the run's graph. Then validation links stay,
+    new links are the test split (or the old test links if there are none), and the others are messages. A different
+    graph is split again, and nothing is written.
 
     Args:
         run: the run.
         graph: the other graph.
         num_nodes: nodes of the run's own.
         into: the folder that gets split.npz.
-        tabled: whether the graph is a table, whose nodes are called by the user's own ids.
+        tabled: whether the graph is a table, so that nodes have the user's ids.
 
     Raises:
-        DataError: most of its nodes are the run's own, but not their links: it is a file of pairs.
+        DataError: the graph shares the run's nodes but not its links, so it is probably a file of pairs.
     """
     both = _ids_of_both(run, graph, num_nodes)
     known = None if both is None else _run_link_keys(run, graph, *both)

@@ -116,7 +116,7 @@ class TrainedModel(nn.Module):
             return source.inputs
         if self.past is not None:
             assert isinstance(self.task, LiveTask)
-            follower, (ends, at) = self.task.follow(self.past), self._asked(*query)
+            follower, (ends, at) = self.task.follow(self.past), self._query_rows(*query)
             if isinstance(follower, HistoryScorer) and len(ends) == 2:
                 return follower.tokenizer.pairs(ends[0], ends[1], at)
             if isinstance(follower, HistoryNodeScorer) and len(ends) == 1:
@@ -147,7 +147,7 @@ class TrainedModel(nn.Module):
                 "ask for nodes of a graph, for source, target of its links, for source, target, time of links in time, "
                 "or for node, time"
             )
-        ends, t = self._asked(*query)
+        ends, t = self._query_rows(*query)
         if isinstance(self.task, (LinkTask, EventNodeTask)):
             return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[-1], t))
         raise ConfigError(f"{type(self.network).__name__} is asked for neither nodes nor pairs")
@@ -181,7 +181,7 @@ class TrainedModel(nn.Module):
         names = [port.name for port in form.inputs]
         return form.module.eval(), dict(zip(names, form.filled(None), strict=True))
 
-    def _asked(self, *query: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    def _query_rows(self, *query: Any) -> tuple[list[np.ndarray], np.ndarray]:
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""
         assert self.past is not None
         rows = [self.rows(nodes) for nodes in query[:-1]]

@@ -109,7 +109,7 @@ class QuerySession:
         """Return the first time after the last known event."""
         return query_times(self.past, None, 1, "sources")[0]
 
-    def shown(self, t: np.ndarray) -> np.ndarray:
+    def display_times(self, t: np.ndarray) -> np.ndarray:
         """Return (Q,) times as the run's own file has them, numbers or dates."""
         return shown_times(t, self.past.time_unit or "", self.dates)
 
@@ -232,7 +232,7 @@ def score(
             run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
             table = score_session(opened, given, time, explain=explain, columns=columns_of(read or {}))
-    return _write_if_asked(with_index_of(table, pairs), out, raw)
+    return _write_table_to(with_index_of(table, pairs), out, raw)
 
 
 def score_session(
@@ -270,7 +270,7 @@ def _table(
     from hopstate.runs.explain import explain_pairs
 
     found, meaning = probabilities(opened, scores)
-    columns = {"src": u.names, "dst": v.names, "t": opened.shown(t), "score": scores, "probability": found}
+    columns = {"src": u.names, "dst": v.names, "t": opened.display_times(t), "score": scores, "probability": found}
     if explain:
         columns["why"] = yield from explain_pairs(opened, u, v, t)
     table = pd.DataFrame(columns)
@@ -278,7 +278,7 @@ def _table(
     return table
 
 
-def _write_if_asked(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
     if out is not None:
         write_table(table, Path(out), raw=raw)
     return table
@@ -348,7 +348,7 @@ def rank(
             run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
             table = finished(rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter))
-    return _write_if_asked(table, out, raw)
+    return _write_table_to(table, out, raw)
 
 
 def rank_session(

@@ -357,7 +357,7 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation figure, the best of it first."""
     found = [group for group in _methods(groups) if group.values(metric, "val")]
-    return sorted(found, key=lambda group: (rank(metric, _is_known(group, metric, "val").mean), group.label))
+    return sorted(found, key=lambda group: (rank(metric, _existing_summary(group, metric, "val").mean), group.label))
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
@@ -408,7 +408,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
             "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
         ]
     best = (ranked or methods)[0]
-    tests = {group.label: _is_known(group, metric) for group in groups}
+    tests = {group.label: _existing_summary(group, metric) for group in groups}
     test, val, limits = tests[best.label], best.summary(metric, "val"), _limits(metric, best.interval(metric))
     start = f"{best.label} reached"
     if val is not None and len(groups) > 1:
@@ -436,7 +436,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     return sentences
 
 
-def _is_known(group: Group, metric: str, split: str = "test") -> Summary:
+def _existing_summary(group: Group, metric: str, split: str = "test") -> Summary:
     found = group.summary(metric, split)
     assert found is not None
     return found
@@ -452,8 +452,8 @@ def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
     floors = [*_floors(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
     if not floors:
         return ""
-    first = min(floors, key=lambda group: rank(metric, _is_known(group, metric).mean))
-    value = _is_known(first, metric).mean
+    first = min(floors, key=lambda group: rank(metric, _existing_summary(group, metric).mean))
+    value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
     if rank(metric, mean) < rank(metric, value):
         return f"That is {_points(metric, mean - value)} better than the best floor, {best}."
@@ -488,7 +488,7 @@ def _results(groups: Sequence[Group]) -> Section:
     columns += ["time", "an epoch", "memory", "parameters"]
     for data, members in _by_data(groups).items():
         done = [group for group in members if group.values(group.metric)]
-        done.sort(key=lambda group: rank(group.metric, _is_known(group, group.metric).mean))
+        done.sort(key=lambda group: rank(group.metric, _existing_summary(group, group.metric).mean))
         metrics = dict.fromkeys(group.metric for group in done)
         best = [_best([group for group in done if group.metric == metric], metric) for metric in metrics]
         done += [floor for floor in _floors(done, metrics) if floor.values(floor.metric)]
@@ -502,7 +502,7 @@ def _results(groups: Sequence[Group]) -> Section:
 
 def _result_row(group: Group) -> list[str]:
     metric = group.metric
-    test = _is_known(group, metric)
+    test = _existing_summary(group, metric)
     epochs, epoch, parameters = (group.mean(key) for key in ("epochs", "seconds_per_epoch", "parameters"))
     return [
         group.label,
@@ -532,7 +532,7 @@ def _published(lines: Sequence[Line]) -> Section:
         rows = []
         for one in (one for one in found if one.row.data == data):
             source = "" if one.published is None else one.published.source
-            cells = one.cells() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
+            cells = one.table_row() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
             rows.append([cells[name] for name in columns])
         section.table(f"Published against measured on {data}", columns, rows)
     return section

@@ -190,7 +190,7 @@ def fit(
         record = record_of(chosen.data, data, inputs.tables, reader_kwargs(built.read))
     save = partial(save_inputs, tables=inputs.tables, wanted=keep_data) if in_memory else None
     return fit_config(
-        chosen, built, out=out, resume=resume, record=record, floors=True, save_data=save, automatic=automatic
+        chosen, built, out=out, resume=resume, record=record, with_baselines=True, save_data=save, automatic=automatic
     )
 
 
@@ -204,8 +204,8 @@ def fit_config(
     record: Record | None = None,
     splits: tuple[str, ...] = SPLITS,
     log: Callable[[str], None] | None = None,
-    shown: set[str] | None = None,
-    floors: bool = False,
+    reported_notes: set[str] | None = None,
+    with_baselines: bool = False,
     save_data: Callable[[RunFolder, Any], str] | None = None,
     automatic: Mapping[str, Any] | None = None,
 ) -> Run:
@@ -218,8 +218,8 @@ def fit_config(
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         log: called with a line each on how the data were read and prepared; None shows it where progress is shown.
-        shown: notes on the data that runs before have shown and this one leaves out; its own are added.
-        floors: also evaluate the baselines of the method, into floors.json.
+        reported_notes: notes on the data that runs before have shown and this one leaves out; its own are added.
+        with_baselines: also evaluate the baselines of the method, into floors.json.
         save_data: saves a record that was given in memory with the run, or returns why not; see
             `hopstate.runs.in_memory.save_inputs`.
         automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
@@ -252,11 +252,11 @@ def fit_config(
             record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
         )
         for text in (*reading_notes(ready), *scaling_notes(features, record), *([unsaved] if unsaved else ())):
-            if shown is not None and text in shown:
+            if reported_notes is not None and text in reported_notes:
                 continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
-            if shown is not None:
-                shown.add(text)
+            if reported_notes is not None:
+                reported_notes.add(text)
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
@@ -271,7 +271,7 @@ def fit_config(
             ranks.barrier()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
-        wanted = floors and "test" in result.metrics and ranks.first
+        wanted = with_baselines and "test" in result.metrics and ranks.first
         found = _floors(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             save_run_state(run, record, method.name)

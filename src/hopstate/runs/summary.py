@@ -1,4 +1,4 @@
-"""Means and deviations of runs, tests of their differences, and how figures and metrics are written for people."""
+"""Summarize metrics over runs, test their differences, and format them for people."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def summary(values: Sequence[float]) -> Summary | None:
 
 @dataclass(frozen=True)
 class Paired:
-    """How two methods differ on the same splits and seeds.
+    """Paired difference of two methods over the same splits and seeds.
 
     Args:
-        difference: mean of the runs' differences, the first method's figure minus the second's.
+        difference: mean over runs of the first method's metric minus the second's.
         error: standard error of that mean.
         runs: pairs.
         p: two-sided p value of Student's paired t test; None where all differences are equal.
@@ -157,25 +157,25 @@ def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
 
 
 def small_sample_note(events: int | None, of: str) -> str:
-    """Return a remark where events are so few that chance moves their figures; "" where they are not, or unknown.
+    """Return a warning if a metric has few events and so a large sampling error, otherwise "".
 
-    >>> few_events_note(11, "links with new nodes")
-    'Links with new nodes are measured on 11 events alone: chance moves such figures by points.'
+    >>> small_sample_note(11, "links with new nodes")
+    'Links with new nodes: only 11 events, so expect a sampling error of several points.'
     """
     if events is None or events >= FULL:
         return ""
-    return f"{of[:1].upper()}{of[1:]} are measured on {events:,} events alone: chance moves such figures by points."
+    return f"{of[:1].upper()}{of[1:]}: only {events:,} events, so expect a sampling error of several points."
 
 
 def self_negative_note(metrics: Mapping[str, Any]) -> str:
-    """Return a remark for each kind of negatives of which many are their own event; "" if there is none.
+    """Report kinds of negatives that often equal their positive event; "" if there are none.
 
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
     Args:
         metrics: of a split of links, with `own_event_share` for each such kind.
 
-    >>> own_event_note({"average_precision": 0.84, "own_event_share": 0.173})
+    >>> self_negative_note({"average_precision": 0.84, "own_event_share": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
     notes = []
@@ -189,15 +189,16 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
 
 
 def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
-    """Return in words which baselines link metrics do not exceed, by kind of negatives; "" where there is none.
+    """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
-    A NaN says nothing. "all" are all kinds where there are several; new nodes are named where some metrics are of all.
+    NaN values are skipped. "all" means every one of several kinds.
 
     Args:
-        values: metric → mean of a method, all shares of 1, the larger the better.
-        floors: name → the same of baselines.
+        values: metric → mean of a method, between 0 and 1, larger is better.
+        floors: baseline → metric → mean.
 
-    >>> not_above({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": {"mrr": 0.8, "new_historical_mrr": 0.8}})
+    >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
+    >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})
     'recency on historical, new nodes'
     """
     only_new = all(metric.startswith("new_") for metric in values)

@@ -270,7 +270,9 @@ def _run(
         built = config_from(method, {**flatten(as_dict(config)), **settings})
         if (built.data, reader_kwargs(built.read)) != (config.data, reader_kwargs(config.read)):
             record = load_data(built.data, built.read, method.data)
-        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=reported)
+        run = fit_config(
+            method, built, out=folder, resume=True, record=record, splits=("val",), reported_notes=reported
+        )
     except SHARED_ERRORS:
         raise
     except Exception as error:
