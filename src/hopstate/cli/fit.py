@@ -186,7 +186,7 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
 
 
 def print_baselines(done: Run, console: Console) -> None:
-    """Print the test metric beside those of the floors."""
+    """Print the test metric and those of the baselines."""
     from hopstate.runs.summary import baseline_label, num_events, small_sample_note
 
     metric = RunFolder(done.path).result()["metric"]

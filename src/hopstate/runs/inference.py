@@ -1,4 +1,4 @@
-"""A trained run on data: its metrics, its predictions, and its scores of events as they come."""
+"""Apply a trained run: evaluate, predict, score a stream, classify nodes."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def evaluate(
 
     Args:
         run: a run folder.
-        data: other data than it was trained on (file, name or record); None takes its own.
-        read: how other data are read, e.g. {"labels": "labels.csv"}; see the method's configuration.
+        data: a file, dataset name or record. Default: the run's own data.
+        read: reading options of other data, e.g. {"labels": "labels.csv"}; see the method's configuration.
         split: "train", "val", "test" or "all".
-        evaluation: other settings of link evaluation than the run's, e.g. {"protocol": "pooled"}.
-        fresh: other events are a stream of their own, split as the run's: nothing that the run has seen is known.
+        evaluation: settings of link evaluation that override the run's, e.g. {"protocol": "pooled"}.
+        fresh: treat other events as a separate stream with an empty history, split as the run's data. Default: False.
         device: where to compute; None takes the run's own setting.
-        method: "module:NAME" where the run's method is none of the library's; importing the module runs it.
+        method: "module:NAME" of a custom method; its module is imported.
 
     Raises:
-        CheckpointError: the folder holds no finished run, data of another width, or the name of a method outside the
-            library that is not given here.
-        ConfigError: a setting of evaluation that the run's method does not have, or other events without fresh.
+        CheckpointError: the run is not finished, the data have another number of features, or a custom method is not
+            given here.
+        ConfigError: an evaluation setting is unknown, or other events are given without fresh.
     """
     same_events = data is not None and not fresh
     data = plain_table(data) if is_event_stream_run(RunFolder.open(run), method) else data
@@ -93,28 +93,27 @@ def predict(
     method: str | None = None,
     raw: bool = False,
 ) -> pd.DataFrame:
-    """Return predictions of a trained run as a table with the user's own ids.
+    """Return predictions of a trained run as a table with the user's ids.
 
-    Of a method for event streams, other data are what comes after the run's own: each event is scored from the run's
-    past and from the earlier events of the file, as `score_stream` with fresh scores them, and nothing is kept. They
-    need no split, are read as the run's own files were, and ids that the run has not met are named by a warning.
+    For event streams, other data are later events. Each is scored from the run's history and the earlier events of the
+    file, as in `score_stream` with fresh, but no state is saved. Unseen ids cause a warning.
 
     Args:
         run: a run folder.
-        data: other data than it was trained on; None takes its own.
-        read: how other data are read, e.g. {"features": "features.csv"}; see the method's configuration.
+        data: other data. Default: the run's own data.
+        read: reading options of other data, e.g. {"features": "features.csv"}; see the method's configuration.
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
-        fresh: other events are a stream of their own: nothing that the run has seen is known.
-        run_data: the run's own events, where it was trained on a record in memory.
+        fresh: treat other events as a separate stream with an empty history. Default: False.
+        run_data: the run's events, if it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
         raw: as in `hopstate.io.output.write_table`.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
-        TimeOrderError: other events begin before the run's own end, and fresh is off.
-        ConfigError: a split of later events, which have none.
+        TimeOrderError: other events begin before the end of the run's data, and fresh is off.
+        ConfigError: a split is given for later events.
     """
     import pandas as pd
     import torch
@@ -156,7 +155,7 @@ def _predict_later(
     *,
     fresh: bool,
 ) -> pd.DataFrame:
-    """Return predictions of events that follow a run's own, or with fresh of a stream of its own."""
+    """Return predictions of events after the run's data; with fresh, of a separate stream."""
     new = preprocess_for_run(folder, new)
     with temporal_task(folder.path, run_data, device, method) as (_, task):
         past = empty_past(task, new) if fresh else state_after_run_data(folder, task, run_data)
@@ -169,7 +168,7 @@ def _predict_later(
             raise TimeOrderError(
                 f"{new.name} begins at {shown_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
                 f"data at {shown_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
-                "--fresh to score them as a stream of their own, without what the run has seen"
+                "--fresh to score them as a stream of their own, with an empty history"
             ) from error
         return in_input_order(columns, new, given, after.time_unit or "", dates, include_unscored=True)
 
@@ -189,30 +188,27 @@ def score_stream(
     method: str | None = None,
     raw: bool = False,
 ) -> pd.DataFrame:
-    """Score new events with a trained temporal model, each before it is seen, and keep the state after them.
+    """Score new events with a trained temporal model, each before it is added to the state, and save the state.
 
-    `hopstate.streaming.live` says what is scored from what, and when a memory moves. It follows from the events alone,
-    not from how they are cut into calls. The first call takes in the run's own data; later ones cost what their events
-    cost.
+    Scores do not depend on how the events are divided into calls. The first call processes the run's data, if no state
+    is saved. `hopstate.streaming.live` specifies when node memories are updated.
 
     Args:
         run: a run folder of a method for event streams.
         data: new events (a file, or a record), none before the last event seen so far.
-        state: where to go on from, a folder that an earlier call saved into; None takes the folder state of the run,
-            or if there is none the end of the run's own data.
-        fresh: start at the end of the run's own data, whatever states are kept.
-        save: the folder in which the state after the events is kept; None takes the folder state of the run.
+        state: folder of the state to continue from. Default: RUN/state, otherwise the end of the run's data.
+        fresh: continue from the end of the run's data, even if a state is saved. Default: False.
+        save: folder for the state after the events. Default: RUN/state.
         out: also write the scores there (.csv or .parquet).
-        run_data: the run's own data, if it was trained on a record in memory and nothing is kept yet.
-        read: how data are read if that differs from the run's own files, e.g. {"time_column": "when"}; see the
-            method's configuration.
-        again: the very events that were taken last have happened once more.
+        run_data: the run's data, if they were in memory and no state is saved yet.
+        read: reading options that differ from the run's, e.g. {"time_column": "when"}.
+        again: accept events equal to those of the last call, which are otherwise rejected as a repeated call.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
         raw: as in `hopstate.io.output.write_table`.
 
     Returns:
-        Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, and score, the
+        Columns src, dst, t (in the run's time unit), score; of a method for nodes, node, t, and score, the
         probability of the second of two classes, or prediction and p_<class>. Rows and index are those of data,
         whatever the order of its times; what is not scored, such as a deletion, has no score.
 
@@ -255,17 +251,16 @@ def node_outputs(
     device: str | None = None,
     method: str | None = None,
 ) -> pd.DataFrame:
-    """Return class probabilities of nodes at times, from what a run has seen; nothing is kept.
+    """Return class probabilities of nodes at times. The state of the run does not change.
 
-    Histories hold what is strictly earlier than the time, and the memory is that from before the batch that an event at
-    that time would fall into: what `score_stream` would score such an event from. Each answer depends on its node and
-    time alone.
+    Each result equals what `score_stream` would give for a next event of the node at that time. It depends only on the
+    node, the time and earlier events.
 
     Args:
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
-        t: (Q,) times, or one for all: numbers in the unit of the run's own data, or dates.
-        state, fresh, run_data: which state to answer from, as in `hopstate.score_stream`.
+        t: (Q,) times, or one for all: numbers in the run's time unit, or dates.
+        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
 

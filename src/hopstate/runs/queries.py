@@ -1,4 +1,4 @@
-"""`score` and `rank`: how likely pairs are at a time, and whom a node meets next, from all that a run has seen."""
+"""Query a trained link-prediction run: `score` pairs and `rank` destinations."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _CALIBRATION_FORMAT = "hopstate-calibration-4"
 
 
 class QuerySession:
-    """A run of links over a state, opened for queries.
+    """A link-prediction run with a stream state, opened for queries.
 
     Args:
         folder: the run.
         task: its task, without its data.
         past: the state.
-        own: the run's own data if they are not in a file.
+        run_data: the run's data, if they are not in a file.
         method: as in `hopstate.evaluate`.
-        pace: of slices, between which a service answers others; None computes each query at once.
+        pace: duration of a time slice, so that a service can interleave queries. Default: no slices.
 
-    curve: the curve of probabilities once it is known, or why there is none; see `hopstate.runs.queries`.
+    curve: the calibration curve once it is loaded, or the error if there is none.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class QuerySession:
 
     def _follow(self, past: StreamState) -> None:
         self.past = past
-        # two more rows than there are nodes: for the ends of a pair of unknown nodes
+        # two more rows for a pair of unseen nodes
         self.queries = PairQueries(self.task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
 
     def over(self, past: StreamState) -> QuerySession:
@@ -97,7 +97,7 @@ class QuerySession:
 
     @cached_property
     def two_sets(self) -> bool:
-        """Whether sources and targets are two sets of nodes, which letters tell apart."""
+        """Whether the data are bipartite, with ids prefixed by u and i."""
         return bool(load_data_facts(self.folder).get("two_sets"))
 
     @cached_property
@@ -130,7 +130,9 @@ class QuerySession:
             unknown = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
             if not unknown:
                 raise
-            raise DataError(f"{unknown[0]!r} was never met, and this model cannot score such a node: {error}") from None
+            raise DataError(
+                f"{unknown[0]!r} has no events, and this model cannot score unseen nodes: {error}"
+            ) from None
 
 
 def columns_of(read: Mapping[str, Any]) -> Columns:
@@ -154,7 +156,7 @@ def open_session(
     """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
 
     Raises:
-        ConfigError: the run's method is not a temporal one, or does not score pairs if links are asked for.
+        ConfigError: the run's method is not a temporal one, or does not score pairs although links is set.
     """
     with temporal_task(run, run_data, device, method) as (folder, task):
         if links and not isinstance(task, LinkTask):
@@ -189,30 +191,30 @@ def score(
     method: str | None = None,
     raw: bool = False,
 ) -> pd.DataFrame:
-    """Return how likely pairs are to meet at a time, from all that a run has seen; nothing of that is changed.
+    """Score pairs of nodes at a time. The state of the run does not change.
 
-    A score is what `score_stream` would give such an event if it came next; it depends on its pair and time alone,
-    and on nothing at or after the time.
+    A score equals that of `score_stream` if the pair were the next event. It depends on the pair, the time and earlier
+    events only.
 
     Args:
-        run: a run folder of a temporal method for links, or of links of a graph (task link). These have no times: only
-            run_data, read, out, device, method and raw apply to them, and every id must be known.
-        pairs: a file or a table with columns of sources and targets, and perhaps of times; or a list of
-            (source, target). Ids are the user's own; unknown ones are scored as new nodes, with a warning.
-        time: one time for all pairs, or one each, instead of a column of times: numbers in the unit of the run's own
-            data, or dates. Without any, the first time after the last known event.
-        events: further events to take in first, a file, a record, or a list of them in order of time.
-        explain: also say why, in a column of that name.
-        state, fresh, run_data: which state to answer from, as in `hopstate.score_stream`.
-        read: how events and pairs are read where that differs, e.g. {"source_column": "who"}.
+        run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
+            device, method and raw, and every id must be known.
+        pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
+            Unseen ids of a stream are scored with an empty history, with a warning.
+        time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
+            pairs, otherwise the first time step after the last known event.
+        events: further events to append to the state first: a file, a record, or a list in order of time.
+        explain: add a column "why". Default: False.
+        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
+        read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
         raw: as in `hopstate.io.output.write_table`.
 
     Returns:
-        Columns src, dst, t, score, probability (see `hopstate.runs.queries`), and why if explain. Rows and index
-        are those of pairs.
+        Columns src, dst, t, score, probability (calibrated), and why if explain. Rows and index are those of
+        pairs.
 
     Raises:
         ConfigError: the run's method does not score pairs.
@@ -306,28 +308,28 @@ def rank(
     method: str | None = None,
     raw: bool = False,
 ) -> pd.DataFrame:
-    """Return whom sources most likely meet at a time, best first, from all that a run has seen; nothing is changed.
+    """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
-    Each candidate's score is what `score` gives the pair. Candidates are sorted by it; equal ones in the order given.
+    Candidates are sorted by the score that `score` gives the pair; ties keep the given order.
 
     Args:
-        run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
-            out candidates with a link to the source in any split.
-        sources: an id or several; or a `Path` of a file of ids.
-        top: how many to give for each source; None for all.
+        run: run folder of temporal or static link prediction, as in `score`.
+        sources: one id or several; or a `Path` of a file of ids.
+        top: number of destinations per source; None returns all. Default: 10.
         time: as in `score`, one for all sources or one each.
-        candidates: ids, or a `Path` of a file of ids. Without any: all destinations if no node is both a source and a
-            destination (buyers and goods), otherwise all nodes with an event, except the source itself.
-        new_only: leave out the source itself and whom it has met before the time, in either direction.
+        candidates: ids, or a `Path` of a file of ids. Default: all destinations of a bipartite stream, otherwise all
+            nodes with an event except the source.
+        new_only: exclude the source and nodes that it has interacted with before the time, in either direction. In a
+            static run, exclude nodes linked to the source in any split. Default: False.
         exclude_seen: the same as new_only, by the name that recommenders use.
-        explain: also say why, in a column of that name.
-        prefilter: score only so many candidates of each source, the first by recency, common neighbors and popularity
-            (see `Prefilter`). None scores all.
+        explain: add a column "why". Default: False.
+        prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
+            `Prefilter`). Default: all.
         events, state, fresh, run_data, read, out, device, method, raw: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, t, score, probability, and why if explain. With prefilter,
-        attrs["prefilter_recall"] is the share of validation events whose destination it keeps.
+        attrs["prefilter_recall"] is its recall on validation events.
 
     Raises:
         ConfigError: top or prefilter below 1, or the run's method does not score pairs.
@@ -396,8 +398,8 @@ class Candidates:
     Args:
         opened: the run.
         given: ids, or a file of ids; None takes `default_candidates`.
-        new_only: leave out a source itself, and whom it has met.
-        prefilter: at most so many, the first by `Prefilter`; None keeps all.
+        new_only: exclude the source and nodes it has interacted with.
+        prefilter: maximum number, chosen by `Prefilter`. Default: all.
     """
 
     def __init__(
@@ -437,16 +439,16 @@ class Candidates:
 
 
 def default_candidates(past: StreamState, t: Any) -> np.ndarray:
-    """Return rising rows: destinations before t if no node is both source and destination, else all met nodes."""
+    """Return sorted rows of all destinations before t; of all nodes with events if some node is also a source."""
     sent, received = past.ever_active(int(np.searchsorted(past.t, t, side="left")))
     return np.flatnonzero(sent | received if (sent & received).any() else received)
 
 
 class Prefilter:
-    """An order of candidates by look-ups alone, so that a slow model scores only the first.
+    """A cheap ranking of candidates, so that the model scores only the best of them.
 
-    First come candidates that the source has met, latest first. The others follow by how many of their latest
-    neighbors are the source's, and then by their number of events among the latest of all.
+    Repeat pairs come first, latest first. The other candidates are sorted by the number of recent neighbors that they
+    share with the source, then by their number of recent events.
     """
 
     neighbors = 32  # latest events of a node whose neighbors are compared
@@ -456,7 +458,7 @@ class Prefilter:
         self.past, self.store = past, past.store()
 
     def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
-        """Return rising places of the first `count` candidates (q,); source and candidates are rows, -1 if unknown."""
+        """Return sorted positions of the best `count` candidates (q,); source and candidates are rows, -1 if unseen."""
         known = np.flatnonzero(candidates >= 0)
         rows, times = candidates[known], np.full(len(known), t)
         last = np.full(len(candidates), -np.inf)
@@ -484,14 +486,14 @@ class Prefilter:
 
 
 def prefilter_recall(opened: QuerySession, count: int) -> float:
-    """Return the share of some of validation's events whose destination a prefilter keeps, NaN without any."""
+    """Return the recall of a prefilter on a sample of validation events; NaN if there are none."""
     with load_run(opened.folder.path, opened.run_data, method=opened.method) as (_, task):
         assert isinstance(task, LinkTask)
         return prefilter_recall_on(task.stream, task.split.val, count)
 
 
 def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_events: int = 300) -> float:
-    """Return the share of events at rows (at most so many of them) whose destination a prefilter keeps."""
+    """Return the recall of a prefilter on the events at rows, of which at most max_events are sampled."""
     past = StreamState().joined(stream, skip_features=True)[1]
     prefilter = Prefilter(past)
     rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:max_events]
@@ -504,7 +506,7 @@ def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_e
 
 
 # ---- links of a graph without times --------------------------------------------------------------------------
-# A score is what `evaluate` ranks a pair by, to float accuracy.
+# Scores equal those of `evaluate` up to rounding.
 def is_static_link_run(folder: RunFolder, method: str | None = None) -> bool:
     """Return whether a run predicts links of a graph without times."""
     return settings_of_run(folder, method)[1].get("task") == "link"
@@ -521,7 +523,7 @@ def reject_temporal_options(**given: Any) -> None:
 
 
 class GraphSession:
-    """A run of links of a graph without times, opened for queries."""
+    """A static link-prediction run, opened for queries."""
 
     def __init__(self, task: StaticLinkTask, columns: Columns) -> None:
         self.task, self.graph, self.columns = task, task.messages, columns
@@ -529,7 +531,7 @@ class GraphSession:
 
     @cached_property
     def curve(self) -> Curve:
-        """The map from scores to probabilities, fitted to validation's links and as many drawn pairs."""
+        """The calibration curve, fitted to validation links and as many random negatives."""
         question = self.task.question("val")
         negatives = question.negatives()
         pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
@@ -553,7 +555,7 @@ class GraphSession:
         if candidates is not None:
             candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
             pool = np.array(list(dict.fromkeys(rows_of(self.graph, candidates, "candidates", "i").tolist())))
-            types = None  # whoever names candidates means them
+            types = None  # explicit candidates may be of either node type
         tables = []
         for u in given.tolist():
             others = pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
@@ -593,10 +595,10 @@ def graph_session(run: str | Path, run_data: Any, device: str | None, method: st
 
 
 # ---- probabilities -------------------------------------------------------------------------------------------
-# An isotonic curve is fitted to validation events and random pairs. A probability is the chance that a pair is an
-# event if events and other pairs are as many as in validation. That ratio is kept with the curve and reported.
+# An isotonic curve is fitted to validation events and random negatives. Probabilities assume the ratio of events to
+# negatives in validation, which is saved with the curve and reported.
 def probabilities(opened: QuerySession, scores: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return (Q,) probabilities of scores (Q,), NaN if no curve can be made, and what they mean."""
+    """Return (Q,) probabilities of scores (Q,), NaN without a calibration curve, and their meaning."""
     try:
         curve = calibration_of(opened)
     except HopstateError as error:
@@ -606,10 +608,10 @@ def probabilities(opened: QuerySession, scores: np.ndarray) -> tuple[np.ndarray,
 
 
 def calibration_of(opened: QuerySession) -> Curve:
-    """Return the curve of a run: that in its folder, or else one that is made of its validation, once a session.
+    """Return the calibration curve from the run folder, otherwise fit one to validation once per session.
 
     Raises:
-        HopstateError: there is none, and none can be made: the same error every time.
+        HopstateError: no curve can be fitted. Later calls raise the same error.
     """
     if opened.curve is None:
         try:
@@ -631,7 +633,7 @@ def _fit_calibration(opened: QuerySession) -> Curve:
 
 
 def load_calibration(folder: RunFolder, task: LinkTask) -> Curve | None:
-    """Return the curve in a run folder; None if there is none of these weights, settings and data."""
+    """Load the calibration of a run folder; None if it is missing or of other weights, settings or data."""
     if not (folder.path / CALIBRATION_FILE).is_file():
         return None
     try:
@@ -652,22 +654,21 @@ def load_calibration(folder: RunFolder, task: LinkTask) -> Curve | None:
 
 
 def save_calibration(folder: RunFolder, task: LinkTask) -> None:
-    """Save the curve of a trained run, so that no query has to make it."""
-    pooled = task.evaluation.protocol == "pooled"  # then training's last validation has shown what a query would ask
+    """Save the calibration of a trained run, so that queries need not fit it."""
+    pooled = task.evaluation.protocol == "pooled"  # then the last validation has already fitted the curve
     curve = task.curve if pooled else task.judged_curve()
     if curve is None:
         return
-    """Save a curve in a run folder; warn if that is not possible."""
     facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}
     facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
     try:
         folder.write_json(CALIBRATION_FILE, facts | {"ratio": curve.ratio, "strategy": curve.strategy})
     except StorageError as error:
-        warnings.warn(f"the probabilities' curve is not kept: {error}", HopstateWarning, stacklevel=5)
+        warnings.warn(f"the calibration was not saved: {error}", HopstateWarning, stacklevel=5)
 
 
 def _key(folder: RunFolder, task: LinkTask) -> str:
-    """Return what identifies weights, settings and data: models without weights have equal fingerprints."""
+    """Return a key of weights, settings and data, because models without weights have equal fingerprints."""
     files = (folder.path / name for name in ("config.json", "data.json"))
     content = b"".join(file.read_bytes() for file in files if file.is_file())
     return f"{fingerprint(task)}-{hashlib.sha256(content).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""Ids, pairs and times as users give them, turned into rows and times of a run's state."""
+"""Parse ids, pairs and times of queries into rows and times of a stream state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def plain_table(given: Any) -> Any:
-    """Return a mapping of columns as a table, and a table whose index numbers or names no column without it."""
+    """Return a mapping as a DataFrame, and a DataFrame without an index that holds no column."""
     import pandas as pd
 
     if isinstance(given, Mapping):
@@ -55,14 +55,14 @@ def with_index_of(table: pd.DataFrame, given: Any) -> pd.DataFrame:
 def in_input_order(
     columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, include_unscored: bool
 ) -> pd.DataFrame:
-    """Return answers on events in the order and with the index of the user's table, times as it wrote them.
+    """Return predictions of events in the order, index and time format of the user's table.
 
     Args:
-        columns: of answers; "row" is the row of the table that each answers.
+        columns: columns of predictions; "row" is the row of the table.
         record: the table's events.
         given: the table.
         unit, dates: of the times in columns, see `EventStream`.
-        include_unscored: rows without an answer (deletions, events without a time) are included, empty.
+        include_unscored: include rows without a prediction (deletions, missing times), with missing values.
     """
     import pandas as pd
 
@@ -100,7 +100,7 @@ def _is_in_file(record: EventStream) -> np.ndarray:
 def check_table(
     out: str | Path | None, folder: RunFolder, method: str | None, data: Any, read: Mapping[str, Any] | None, *more: Any
 ) -> None:
-    """Check that a table can be written, and over none of the files that it is made from.
+    """Check that a table can be written and overwrites no input file.
 
     Args:
         out: the table; None is not checked.
@@ -139,7 +139,7 @@ class QueryNodes:
     Args:
         names: (q,) the user's ids.
         rows: (q,) int64 rows in the state, -1 for ids that it does not know.
-        met: (q,) whether the state has an event of the node.
+        met: (q,) whether the node has an event in the state.
     """
 
     names: np.ndarray
@@ -164,9 +164,9 @@ def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = 
 
     Args:
         past: the state that knows them.
-        names: (q,) ids. For two sets of nodes that letters tell apart, 7 as a source is u7 and otherwise i7.
+        names: (q,) ids. In bipartite data with prefixed ids, 7 is u7 as a source and otherwise i7.
         what: "sources", "targets", "candidates" or "nodes", for messages.
-        two_sets: whether sources and targets are two sets of nodes.
+        two_sets: whether the data are bipartite with prefixed ids.
 
     Raises:
         DataError: a missing id, or ids of another kind than the state's.
@@ -246,8 +246,8 @@ def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     hints = (nearest(str(name), known).replace("; did", " (did").replace("?", "?)") for name in names[:_SHOWN])
     quoted = [f"{name!r}{hint}" for name, hint in zip(names, hints)]
     warnings.warn(
-        f"{len(names)} of the ids asked for were never met: {_join_names(quoted, len(names))}; they are scored as new "
-        "nodes, without a history and with features of zeros",
+        f"{len(names)} of the given ids have no events: {_join_names(quoted, len(names))}. They are scored as unseen "
+        "nodes, with an empty history and zero features",
         HopstateWarning,
         stacklevel=4,
     )
@@ -437,7 +437,7 @@ def query_times(past: StreamState, given: Any, count: int, what: str, dates: str
         TimeOrderError: a time before the state's last event.
     """
     if not len(past):
-        raise DataError("the run has seen no event, so there is nothing to ask it about")
+        raise DataError("the run has seen no event, so it cannot be queried")
     last = past.t[-1]
     if given is None:
         return np.full(count, next_time(last))

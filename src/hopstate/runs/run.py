@@ -1,4 +1,4 @@
-"""What the command line and Python users both call: fit and the run that it leaves; open one again."""
+"""Train a method (`fit`) and open its run folder (`load`)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _of_run(function: Callable[Concatenate[str | Path, P], R]) -> Callable[Conca
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder after `fit`: where it is, what it was and what it reached.
+    """A finished run: its folder, method and metrics.
 
     Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `score_stream` are the
     functions of these names, with the run in place of its folder.
@@ -96,11 +96,11 @@ class Run:
     Args:
         path: the run folder.
         method: name of the method.
-        metrics: split → metric → value of the chosen epoch; empty where interrupted.
+        metrics: split → metric → value at the best epoch; empty if interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
-        best_epoch: the epoch that validation chose, from 1.
+        best_epoch: the epoch chosen on validation, from 1.
         floors: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
-        record: the data where they were given in memory, so that the run can be applied in this process.
+        record: data given in memory, which this process needs to apply the run.
     """
 
     path: Path
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def model(self) -> TrainedModel:
-        """The trained model as a `torch.nn.Module` that is asked by the user's ids; see `hopstate.runs.model`."""
+        """The trained model as a `torch.nn.Module` that takes the user's ids; see `hopstate.runs.model`."""
         return TrainedModel(self.path)
 
     embeddings = _of_run(embeddings)
@@ -152,17 +152,17 @@ def fit(
     """Train a method on data and leave a run folder.
 
     Args:
-        method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them; or one of your own, "module:NAME".
+        method: a name in `hopstate.methods.MODULES`, such as "nagphormer" or "gcn"; or a custom method, "module:NAME".
         data: a file, a folder, the name of a data set; a table of edges or events of pandas or pyarrow, read as the
             same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
             e.g. a `hopstate.Graph`.
-        features, labels: of nodes beside a table of edges: tables, arrays whose rows are the nodes, or files; the same
-            as read={"features": ...}. Beside events features is the array read.x.
+        features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.
+            The same as read={"features": ...}. For events, features is the (N, F) array read.x.
         out: the run folder; by default a new one under runs/.
-        resume: continue the run in out where it stopped: with the bits of one that never stopped on the same machine,
-            library versions and number of threads, else equal to rounding, which a warning then says.
+        resume: continue the run in out. The result is bit-identical to an uninterrupted run on one machine with equal
+            library versions and thread count; otherwise it is equal up to rounding, with a warning. Default: False.
         keep_data: whether data given in memory are kept in the folder data of the run, so that it can be applied later
-            without them; None keeps up to 1 GiB. This process applies it in any case while the `Run` lives.
+            without them. Default: save up to 1 GiB. This process can always apply it while the `Run` exists.
         config: settings as a nested mapping, e.g. of a YAML file.
         settings: more settings, nested or with dots written as double underscores (loop__epochs=5).
 
@@ -170,10 +170,10 @@ def fit(
         The run; its metrics are those of the epoch chosen on validation.
 
     Raises:
-        ConfigError: a setting does not exist or cannot work, or out is taken.
+        ConfigError: a setting is unknown or invalid, or out already holds a run.
         BusyError: another process is training in out.
-        DataError: the data break a promise; the message says which, where and what to do.
-        CheckpointError: out holds a checkpoint of something else.
+        DataError: the data are invalid.
+        CheckpointError: out holds a checkpoint of another run.
     """
     chosen = get_method(method)
     inputs = parse_inputs(chosen.data, data, features, labels)
@@ -217,12 +217,12 @@ def fit_config(
         out, resume: as in `fit`.
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
-        log: called with a line each on how the data were read and prepared; None shows it where progress is shown.
-        reported_notes: notes on the data that runs before have shown and this one leaves out; its own are added.
-        with_baselines: also evaluate the baselines of the method, into floors.json.
+        log: called with each note on the data. Default: show it as progress.
+        reported_notes: notes that earlier runs have reported, which are skipped; new ones are added.
+        with_baselines: also evaluate the baselines of the method and write floors.json. Default: False.
         save_data: saves a record that was given in memory with the run, or returns why not; see
             `hopstate.runs.in_memory.save_inputs`.
-        automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
+        automatic: automatic defaults, recorded in data.json. A resumed run keeps its own.
 
     Raises:
         BusyError: another process is training in that folder.
@@ -297,7 +297,7 @@ def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) ->
 def _floors(
     method: Method, ready: Record, config: RunConfig, context: Context, task: Task
 ) -> dict[str, dict[str, float]]:
-    """Return the test metrics of what a method must stand above, which also go into floors.json."""
+    """Return the test metrics of the baselines and write them to floors.json."""
     if method.floors is None:
         return {}
     try:
@@ -305,7 +305,7 @@ def _floors(
     except HopstateError as error:  # the run itself is done
         note(config.loop, f"note: no baselines: {error}")
         return {}
-    found.pop(method.name, None)  # a method is no floor of its own
+    found.pop(method.name, None)  # a method is not its own baseline
     RunFolder(context.run).write_json("floors.json", found)
     return floors_of(found, "test")
 
@@ -359,7 +359,7 @@ def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Pa
 
 
 def _new_folder(base: Path) -> Path:
-    """Make base, or base-2, base-3, ...: two processes of one second get two folders."""
+    """Create base, or base-2, base-3, ... if it exists."""
     make_folder(base.parent)
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
@@ -371,7 +371,7 @@ def _new_folder(base: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) -> Iterator[Path]:
-    """Yield the locked folder of a run that begins; where the run is refused it is put back as it was.
+    """Yield the locked folder of a new run; restore the folder if the run fails to start.
 
     Rank 0 does all that; the others take the folder that it broadcasts.
 
@@ -388,7 +388,7 @@ def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) ->
 
 @contextlib.contextmanager
 def _restored_on_failure(run: RunFolder) -> Iterator[None]:
-    """Put a folder back as it was where what follows fails before an epoch or a checkpoint of it."""
+    """Restore a folder if an error occurs before the first epoch or checkpoint."""
     progress, folders, files = _progress(run), _folders(run.path), _run_files(run.path)
     texts = {path: path.read_bytes() for path in files if path.suffix == ".json" and path.parent == run.path}
     try:
@@ -407,7 +407,7 @@ def _restored_on_failure(run: RunFolder) -> Iterator[None]:
 
 
 def _run_files(folder: Path) -> set[Path]:
-    """Return the files that a run may make before its first step."""
+    """Return the files that a run may create before its first step."""
     patterns = (*LEFT, "metrics.jsonl", "metrics.csv", "tensorboard/*", "logger-*.json")
     found = (path for pattern in patterns for path in folder.glob(pattern))
     return {path for path in found if path.is_file() and not path.is_symlink()}
@@ -418,7 +418,7 @@ def _folders(folder: Path) -> set[Path]:
 
 
 def _progress(run: RunFolder) -> list[int]:
-    """Return what changes if something was trained: times of checkpoint and result, bytes of metrics."""
+    """Return a mark of training progress: times of checkpoint and result, size of the metrics."""
     times = [path.stat().st_mtime_ns for path in (run.checkpoint, run.path / "result.json") if path.is_file()]
     rows = run.path / "metrics.jsonl"
     return [*times, rows.stat().st_size if rows.is_file() else 0]
