@@ -144,7 +144,7 @@ class TrainedModel(nn.Module):
                 return torch.from_numpy(self._score(source, target))
         if self.past is None or len(query) != (3 if isinstance(self.task, LinkTask) else 2):
             raise ConfigError(
-                f"unsupported query of {len(query)} arguments. Give nodes of a graph; source, target of a graph; source, "
+                f"unsupported query: got {len(query)} arguments. Give nodes or source, target of a graph; source, "
                 "target, time of a stream; or node, time of a stream"
             )
         ends, t = self._query_rows(*query)
