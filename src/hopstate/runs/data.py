@@ -14,23 +14,23 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, FeatureTable, scale_ratio
-from hopstate.data.readers.encode import kinds_of
+from hopstate.data.preprocessing import OTHER, WARN_SCALE_RATIO, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
 from hopstate.io.opening import (
-    FLOOR,
-    at_most,
+    MIN_UNPACKED_BYTES,
+    byte_limit,
     exists,
-    expanded,
+    expand_home,
     is_file,
     is_inside,
     names_host,
     parse_bytes,
+    printable_name,
     reading,
-    shown,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
@@ -114,7 +114,7 @@ def _fit(
     values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: ReadOptions | EventReadOptions
 ) -> FeatureScaler:
     columns = None if table is None else table.columns_of(rows)
-    ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
+    ordered = values if table is None or columns is None else table.align_to(columns, "", warn_new=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(
             "there are missing values among the features; say how to fill them: --read.missing mean or median"
@@ -128,7 +128,7 @@ def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> Non
     if values is None or scale != "auto" or not values.size:
         return
     ratio, large, small = scale_ratio(values)
-    if ratio > FAR_APART:
+    if ratio > WARN_SCALE_RATIO:
         warnings.warn(
             f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are not scaled; "
             f"use --read.scale standard to standardize them",
@@ -369,8 +369,8 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
-                f"{place} names {name}={shown(value)}, which is neither a plain file or folder nor a data set whose "
-                f"content is known here; if you trust it, give it yourself: --{name} {shown(value)}"
+                f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
+                f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
             )
     for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", FLOOR)):
         value = flat.get(name)
@@ -416,7 +416,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     named = find_dataset(source)
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
-        with at_most(changed.pop("max_bytes", None)):
+        with byte_limit(changed.pop("max_bytes", None)):
             return load_dataset(source, **{key: value for key, value in changed.items() if key not in OF_RUN})
     if kind == "graphs":
         from hopstate.data.readers.read_graph import read_graph_set

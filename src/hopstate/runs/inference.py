@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time, shown_times
+from hopstate.data.dates import format_time, format_times
 from hopstate.data.events import EventStream
 from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
@@ -296,6 +296,6 @@ def node_outputs(
                 "data, or stream the events in which they occur"
             )
         found = PairQueries(task, past).scores(asked.rows, asked.rows, times)
-        times = shown_times(times, past.time_unit or "", dates)
+        times = format_times(times, past.time_unit or "", dates)
         table = pd.DataFrame({"node": asked.names, "t": times} | task.targets.columns(found))
         return with_index_of(table, given)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, counted_in
+from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
-from hopstate.data.splits import kept_pairs, link_keys
+from hopstate.data.splits import link_keys, load_split_pairs
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expanded, reading, shown
+from hopstate.io.opening import exists, expand_home, printable_name, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -190,7 +190,7 @@ def _is_table(data: Any) -> bool:
     """Return whether other data are a table, so that nodes have the user's ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
-    return find_dataset(str(data)) is None and is_table(expanded(str(data)))
+    return find_dataset(str(data)) is None and is_table(expand_home(str(data)))
 
 
 def _build(
@@ -296,7 +296,7 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any =
     record, source = _load_run_events(folder, run_data)
     if not same_data(folder, record):
         warnings.warn(
-            f"{shown(source)} is not what this run was trained on, or has changed since; what is there now is taken "
+            f"{printable_name(source)} is not what this run was trained on, or has changed since; what is there now is taken "
             "for the run's past",
             HopstateWarning,
             stacklevel=3,
@@ -542,7 +542,7 @@ def _run_link_keys(run: RunFolder, graph: Graph, ids: np.ndarray, run_ids: np.nd
     at = np.minimum(np.searchsorted(ids[order], run_ids), max(len(ids) - 1, 0))
     row = np.where(ids[order][at] == run_ids, order[at], -1) if len(ids) else np.full(len(run_ids), -1)
     found = {}
-    kept = kept_pairs(run.path / SPLIT_FILE, len(run_ids))
+    kept = load_split_pairs(run.path / SPLIT_FILE, len(run_ids))
     for name in SPLITS:
         pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
         found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)

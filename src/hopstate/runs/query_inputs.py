@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, shown_time, shown_times, zone_of
-from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
+from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
@@ -224,7 +224,7 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
         return np.array([int(name) for name in given.tolist()], np.int64)
     if given.dtype.kind == "b":
         raise DataError(f"{what}: the run's nodes are numbers; got true and false")
-    return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
+    return to_integer_ids(given, f"{what}: id", lambda row: f"row {row}")
 
 
 def pair_rows(past: StreamState, src: QueryNodes, dst: QueryNodes) -> tuple[np.ndarray, np.ndarray]:
@@ -402,7 +402,7 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
 
 # ---- times ---------------------------------------------------------------------------------------------------
 def _column_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
-    _, t, unit, _ = timed(table, column, "", "error")
+    _, t, unit, _ = parse_time_column(table, column, "", "error")
     if not unit:
         return t
     ours = past.time_unit or ""
@@ -412,7 +412,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
             "own file, or train it with --read.time_unit s (or ms, us, ns)"
         )
     if zone_of(table.frame[column]) == NAIVE:
-        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
+        t = as_utc_times(t, unit, dates, f"{table.path}, column {column!r}")
     if UNITS[unit] >= UNITS[ours]:
         return t * (UNITS[unit] // UNITS[ours])
     step = UNITS[ours] // UNITS[unit]
@@ -455,7 +455,7 @@ def query_times(past: StreamState, given: Any, count: int, what: str, dates: str
         raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
     early = np.flatnonzero(found < last)
     if len(early):
-        asked, end = (shown_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        asked, end = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
             f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
             f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"
