@@ -274,7 +274,7 @@ def scaling_notes(scalers: dict[str, Any], record: Record) -> list[str]:
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
-    return [FeatureScaler.from_json(scaler).told(*what[name]) for name, scaler in scalers.items()]
+    return [FeatureScaler.from_json(scaler).describe(*what[name]) for name, scaler in scalers.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
@@ -290,7 +290,7 @@ def _apply_scaler(
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
         left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.in_order_of(scaler.columns, what, tell=warn, left=left))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=left))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -369,15 +369,15 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
-                f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
-                f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
+                f"{place} names {name}={printable_name(value)}, which is not a plain "
+                f"file, a folder or a known dataset. If you trust it, give it yourself: --{name} {printable_name(value)}"
             )
-    for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", FLOOR)):
+    for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
-                f"{place} gives {name}={shown(value)}, more than its files justify (at most {most:,}); if you trust "
-                f"it, give it yourself: --data {shown(every.get('data'))} --{name} {shown(value)}"
+                f"{place} gives {name}={printable_name(value)}, more than its files justify "
+                f"(at most {most:,}). If you trust it, give it yourself: --data {printable_name(every.get('data'))} --{name} {printable_name(value)}"
             )
 
 
@@ -512,7 +512,7 @@ def load_data_facts(run: RunFolder) -> dict[str, Any]:
             raise CheckpointError(f"{place} has no {key}; train again")
     for key, value in facts.items():
         if key in _KINDS and not _KINDS[key](value):
-            raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
+            raise CheckpointError(f"{place} gives {key} as {printable_name(value)}; train again")
     if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
             f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {most:,}. Train again"
@@ -655,7 +655,7 @@ def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any
     """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
     scalers = (load_data_facts(folder).get("features") or {}).values()
     names = [name for scaler in scalers for name in scaler.get("columns") or ()]
-    kinds = kinds_of(tuple(dict.fromkeys(names)), run_read.get("columns"))
+    kinds = column_specs_of_run(tuple(dict.fromkeys(names)), run_read.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 
 
@@ -678,7 +678,7 @@ def inherited_graph_options(
     if not is_frame_data and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not is_frame_data and not is_table(expanded(str(data)), read.get("format", "auto")):
+    if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: run_read[key] for key in keys if key in run_read}
     found = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
     goal = (load_data_facts(folder).get("target") or {}).get("goal")

@@ -166,8 +166,8 @@ def _predict_later(
             columns, after = continue_stream(task, past, new, again=True)
         except TimeOrderError as error:
             raise TimeOrderError(
-                f"{new.name} begins at {shown_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
-                f"data at {shown_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
+                f"{new.name} begins at {format_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
+                f"data at {format_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
                 "--fresh to score them as a stream of their own, with an empty history"
             ) from error
         return in_input_order(columns, new, given, after.time_unit or "", dates, include_unscored=True)

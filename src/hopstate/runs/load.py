@@ -296,8 +296,8 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any =
     record, source = _load_run_events(folder, run_data)
     if not same_data(folder, record):
         warnings.warn(
-            f"{printable_name(source)} is not what this run was trained on, or has changed since; what is there now is taken "
-            "for the run's past",
+            f"{printable_name(source)} differs from the data that this run was trained on. It is used as the "
+            "run's event history",
             HopstateWarning,
             stacklevel=3,
         )
@@ -396,7 +396,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         events = read_events(data, from_start=False, **options)
     dates = time_zone_of_dates(folder)
     if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
-        events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
+        events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = run_read.get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))

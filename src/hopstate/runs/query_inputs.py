@@ -67,7 +67,7 @@ def in_input_order(
     import pandas as pd
 
     found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
-    found["t"] = shown_times(found["t"].to_numpy(), unit, dates)
+    found["t"] = format_times(found["t"].to_numpy(), unit, dates)
     length = record.file_length if record.file_length >= 0 else int(_is_in_file(record).sum())
     if include_unscored and len(found) < length:
         found = _filled(found, record, length, unit, dates)
@@ -82,7 +82,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
 
     events = in_unit(record, unit)
     rows = np.flatnonzero(_is_in_file(events))
-    known = to_user_ids(events, rows) | {"t": shown_times(events.t[rows], unit, dates)}
+    known = to_user_ids(events, rows) | {"t": format_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
     given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
     whole = {name: column.dtype for name, column in {**found, **given}.items() if column.dtype.kind in "iu"}

@@ -232,7 +232,7 @@ def parse_separator(separator: str | None) -> str | None:
     if separator is None:
         return None
     sign = {"tab": "\t", "space": SPACES, "\\t": "\t"}.get(separator, separator)
-    if sign != SPACES and (len(sign) != 1 or sign.isalnum() or sign in "\"\r\n"):
+    if sign != SPACES and (len(sign) != 1 or sign.isalnum() or sign in '"\r\n'):
         raise ConfigError(f"read.separator must be one sign such as ';', or tab, or space; got {separator!r}")
     return sign
 
