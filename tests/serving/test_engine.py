@@ -16,7 +16,7 @@ from made_events import small_run, table
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
-from hopstate.runs.queries import Session, pair_probabilities
+from hopstate.runs.queries import QuerySession, pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving import live as live_module
 from hopstate.serving.engine import Limits, ServiceEngine
@@ -55,7 +55,7 @@ class Long:
     def __init__(self) -> None:
         self.begun, self.leave, self.slices, self.closed = threading.Event(), threading.Event(), 0, False
 
-    def __call__(self, asked: Session) -> Steps[tuple[np.ndarray, int]]:
+    def __call__(self, asked: QuerySession) -> Steps[tuple[np.ndarray, int]]:
         before = run_to_completion(pair_probabilities(asked, PAIRS))[0]
         try:
             for _ in range(3):

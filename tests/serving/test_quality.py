@@ -15,7 +15,7 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.methods.heuristics.method import NEVER
-from hopstate.runs.queries import curve_of, scored
+from hopstate.runs.queries import calibration_of, score_session
 from hopstate.runs.run import Run
 from hopstate.serving import quality as module
 from hopstate.serving.live import LiveRun
@@ -85,7 +85,7 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
         found = np.stack(quality._window)
         assert found.shape == (4, 2, 1 + 2 * BESIDE)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
-        table, curve = scored(asked, pairs, times), curve_of(asked)
+        table, curve = score_session(asked, pairs, times), calibration_of(asked)
         assert table["score"].tolist() == pytest.approx(found[:3, 0, 0].tolist(), rel=F32)
         assert table["probability"].tolist() == pytest.approx(curve(found[:3, 0, 0]).tolist(), rel=F32)
         assert (found[:, 1, 1:] > NEVER).any()

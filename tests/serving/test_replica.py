@@ -15,7 +15,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.errors import ConfigError, MissingFileError, StorageError
-from hopstate.runs.queries import scored
+from hopstate.runs.queries import score_session
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun, Replica, ReplicaError
 from hopstate.serving.service import Limits, service
@@ -40,7 +40,7 @@ def test_replicas_have_their_writers_bits(
 
     def same(one: LiveRun, other: LiveRun) -> bool:
         assert one.position == other.position
-        mine, theirs = scored(one.session(), PAIRS, [300] * 2), scored(other.session(), PAIRS, [300] * 2)
+        mine, theirs = score_session(one.session(), PAIRS, [300] * 2), score_session(other.session(), PAIRS, [300] * 2)
         return bool(mine["score"].tolist() == theirs["score"].tolist())
 
     with pytest.raises(MissingFileError):

@@ -103,13 +103,13 @@ def test_a_log_elsewhere_gives_what_a_file_gives(runs: Runs, tmp_path: Path, pos
 
 
 def test_answers_stand_on_what_was_taken(runs: Runs, tmp_path: Path) -> None:
-    from hopstate.runs.queries import scored
+    from hopstate.runs.queries import score_session
 
     run, events = runs("ctdg-ssm"), later()
     with LiveRun(run.path, folder=tmp_path) as live:
-        before = scored(live.session(), [("u1", "v2")])["score"][0]
+        before = score_session(live.session(), [("u1", "v2")])["score"][0]
         live.take(events)
-        after = scored(live.session(), [("u1", "v2")])
+        after = score_session(live.session(), [("u1", "v2")])
     expected = run.score([("u1", "v2")], events=table(200, 60), fresh=True)
     assert after["score"][0] == expected["score"][0] != before
     assert after["t"][0] == expected["t"][0]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.runs.queries import Session, pair_probabilities, ranking, session
+from hopstate.runs.queries import QuerySession, open_session, pair_probabilities, rank_session
 from hopstate.runs.run import Run
 from hopstate.streaming import slices
 from hopstate.streaming.slices import SliceSizer, map_sliced, run_to_completion
@@ -69,10 +69,10 @@ def test_scores_in_slices_are_those_of_one_call(
 ) -> None:
     for setting, value in {"INITIAL_ROWS": 3, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, setting, value)
-    with session(trained(name).path) as asked:
+    with open_session(trained(name).path) as asked:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
-        sliced = Session(asked.folder, asked.task, asked.past, pace=SliceSizer())
+        sliced = QuerySession(asked.folder, asked.task, asked.past, pace=SliceSizer())
         one, other = (run_to_completion(pair_probabilities(run, pairs))[0] for run in (sliced, asked))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        found, whole = (run_to_completion(ranking(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
+        found, whole = (run_to_completion(rank_session(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
         pd.testing.assert_frame_equal(found, whole, check_exact=False, rtol=1e-5, atol=1e-6)

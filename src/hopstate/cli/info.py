@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options
+from hopstate.cli.commands import CommandParser, CommandResult
 from hopstate.io.files import cache_folder
 from hopstate.training.run_folder import environment
 
@@ -13,13 +13,13 @@ FACTS = ("python", "platform", "processor", "threads", "gpu", "revision")
 COLUMNS = ("operator", "path", "why")
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Look at the machine and what is installed."""
-    Options(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
+    CommandParser(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
     facts = environment(None)
     record = {name: facts[name] for name in (*FACTS, "versions")} | {"cache": cache_folder()}
     record["paths"] = [dict(zip(COLUMNS, row, strict=True)) for row in describe_paths()]
-    return Answer(record, partial(_show, record))
+    return CommandResult(record, partial(_show, record))
 
 
 def describe_paths() -> list[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ from hopstate.io.opening import exists, shorten
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.baselines import baselines_not_beaten
 from hopstate.runs.card import target_lines
-from hopstate.runs.data import known_data
+from hopstate.runs.data import load_data_facts
 from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.runs.run import Run, load, output_folder
 from hopstate.training.checkpoint import load_checkpoint
@@ -178,7 +178,7 @@ def check_saved(folder: Path) -> list[str]:
             raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
     saved = RunFolder(folder)
     method_of_run(saved.settings().get("method"), str(folder / "config.json"))
-    saved.result(), saved.floors(), kept_curves(saved), known_data(saved), load_checkpoint(saved.weights)
+    saved.result(), saved.floors(), kept_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
     return sorted(names)
 
 
@@ -245,7 +245,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
     """Return the card of a saved model, of a folder with all but the card; ids says whether ids of nodes go with it."""
     from jinja2 import Environment, StrictUndefined
 
-    settings, result, known = saved.settings(), saved.result(), known_data(saved)
+    settings, result, known = saved.settings(), saved.result(), load_data_facts(saved)
     method = method_of_run(settings.get("method"), str(saved.path / "config.json"))
     task = str(settings.get("task") or ("link" if method.data == "events" else "node"))
     name, test = str(known.get("name", settings.get("data"))), result["metrics"].get("test", {})

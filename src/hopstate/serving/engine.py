@@ -21,7 +21,7 @@ import torch
 
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
-from hopstate.runs.queries import Session
+from hopstate.runs.queries import QuerySession
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
@@ -259,7 +259,7 @@ class ServiceEngine:
         return await asyncio.wrap_future(self._queue.submit(work))
 
     async def answer(
-        self, work: Callable[[Session], Steps[T]], *, kind: Hashable = None, key: Hashable = None
+        self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None, key: Hashable = None
     ) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
@@ -285,7 +285,7 @@ class ServiceEngine:
             if not question.clients:
                 question.answer.cancel()
 
-    def _ask(self, work: Callable[[Session], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
+    def _ask(self, work: Callable[[QuerySession], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
         self._check_room()
         question = Question[T]()
 

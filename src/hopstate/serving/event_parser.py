@@ -32,15 +32,15 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.runs.data import (
-    as_trained,
+    apply_scalers,
     config_of_run,
-    known_data,
-    own_reading,
+    inherited_read_options,
+    load_data_facts,
     preprocess_as,
-    reader_options,
+    reader_kwargs,
     settings_of_run,
 )
-from hopstate.runs.query_inputs import times_in
+from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
 ID = "event_id"
@@ -192,10 +192,10 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given), dates, fractions=True)
+            return parse_query_times(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
         arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
-        each = [times_in(past, array, dates, fractions=True) for array in arrays]
+        each = [parse_query_times(past, array, dates, fractions=True) for array in arrays]
     except ConfigError as error:
         raise DataError(str(error)) from None
     found = np.concatenate(each)
@@ -253,7 +253,7 @@ class EventParser:
             )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
         self._gaps = self._reading.get("missing", "error") != "error"
-        self._facts = known_data(run)
+        self._facts = load_data_facts(run)
         self._dates = str(self._facts.get("dates") or "")
         self._kept = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
@@ -309,7 +309,7 @@ class EventParser:
             source="memory",
             from_start=False,
         )
-        return as_trained(events, self._kept)
+        return apply_scalers(events, self._kept)
 
     def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         options = self._reading | {
@@ -462,7 +462,7 @@ class EventParser:
 
 def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
     method, settings = settings_of_run(run, named)
-    own = own_reading(run, settings["read"], pd.DataFrame())
+    own = inherited_read_options(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
-    return names, {key: value for key, value in reader_options(config.read).items() if key != "label_column"}
+    return names, {key: value for key, value in reader_kwargs(config.read).items() if key != "label_column"}

@@ -31,10 +31,9 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import dates_of, known_data, settings_of_run
-from hopstate.runs.inference import check_temporal
-from hopstate.runs.load import load_run, own_past
-from hopstate.runs.queries import Session
+from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
+from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
+from hopstate.runs.queries import QuerySession
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
@@ -77,7 +76,7 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
 def signature(run: RunFolder) -> str:
     """Return a hash of what scores follow from besides the weights: settings and data."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
-    text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
+    text = json.dumps([settings, load_data_facts(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -133,7 +132,7 @@ class LiveRun:
         self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         self.ahead, self.other_fields = ahead, other_fields
-        check_temporal(self.run, method)
+        require_event_stream_run(self.run, method)
         self._open, self.sink = ExitStack(), sink
         if sink is not None:
             self._open.callback(sink.close)
@@ -153,7 +152,7 @@ class LiveRun:
             self._open.callback(self.log.close)
             self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
             self._parser = EventParser(self.run, method, late)
-            self._session: Session | None = None
+            self._session: QuerySession | None = None
             self._recover()
             self.session()
             if retain is not None and len(self.past):
@@ -174,7 +173,7 @@ class LiveRun:
         known = check_log(self.log.facts(), self.run, self.model, self.folder)
         past = None if known is None else newest(self.state, self.model)
         if past is None:
-            past = own_past(self.run, self.task)
+            past = state_after_run_data(self.run, self.task)
             if known not in (None, len(past)):
                 raise ConfigError(
                     f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
@@ -189,7 +188,7 @@ class LiveRun:
                 )
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = self.dates = dates_of(self.run)
+        dates = self.dates = time_zone_of_dates(self.run)
         self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
@@ -387,11 +386,11 @@ class LiveRun:
             self.session().queries.latest()
 
     # ---- answers out --------------------------------------------------------------------------------------
-    def session(self) -> Session:
+    def session(self) -> QuerySession:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         made = self._session
         if made is None:
-            made = Session(self.run, self.task, self.past, None, self.method, SliceSizer())
+            made = QuerySession(self.run, self.task, self.past, None, self.method, SliceSizer())
         made = made.over(self.past)
         self._session = made
         return made

@@ -25,7 +25,7 @@ from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.method import Recency
 from hopstate.random import named_rng
-from hopstate.runs.queries import load_curve
+from hopstate.runs.queries import load_calibration
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
@@ -79,7 +79,7 @@ class Quality:
         self.live, self.share, self.clock, self.on_alarm = live, share, clock, on_alarm
         self.alarms: deque[Alarm] = deque(maxlen=10)
         self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
-        self._curve = load_curve(live.run, live.task)
+        self._curve = load_calibration(live.run, live.task)
         self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): the model's scores, recency's
         self._pace = SliceSizer()
         self.told: dict[str, dict[str, float]] = {}

@@ -12,7 +12,7 @@ import pandas as pd
 
 from hopstate.data.dates import format_times
 from hopstate.errors import ConfigError
-from hopstate.runs.data import known_data
+from hopstate.runs.data import load_data_facts
 from hopstate.serving.live import LiveRun, check_log
 from hopstate.serving.log import bulks, open_log, rows, sound
 from hopstate.serving.snapshots import past_at_start
@@ -41,7 +41,7 @@ def replayed(
         CheckpointError: it was cut, and no snapshot leads on from there.
     """
     kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
-    facts, dates = kept.facts(), str(known_data(RunFolder.open(run)).get("dates") or "")
+    facts, dates = kept.facts(), str(load_data_facts(RunFolder.open(run)).get("dates") or "")
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
         place = log or folder or live.run.path / "live"
         if check_log(facts, live.run, live.model, place) != live.own_events:

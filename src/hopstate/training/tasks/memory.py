@@ -99,7 +99,7 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
     """Whether the events' ends meet, and the pairs beside them.
 
     Args:
-        stream, split, inputs: see `Questions`.
+        stream, split, inputs: see `ProgramQueries`.
         batch_size: events a batch, which random destinations are drawn by.
         seed: of the pairs.
         mixture: what stands beside the events; None is one random pair each.
@@ -145,7 +145,7 @@ class ClassQuestions(Questions[None]):
     """The class of an event's source, before the event is seen; events without one move the memory, and teach nothing.
 
     Args:
-        stream, split, inputs: see `Questions`.
+        stream, split, inputs: see `ProgramQueries`.
         y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown.
         target: how they are learned.
     """
