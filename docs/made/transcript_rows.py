@@ -1,4 +1,4 @@
-"""What docs/transcripts.md types, row by row; `docs/made/transcripts.py` runs it."""
+"""What tests/docs/transcripts.md types, row by row; `docs/made/transcripts.py` runs it."""
 # ruff: noqa: E501 (what is typed stands as it is typed)
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make docs/transcripts.md: what a new user types and what comes back, from an environment with nothing else in it.
+"""Make tests/docs/transcripts.md: what a new user types and what comes back, from an environment with nothing else in it.
 
     python docs/made/transcripts.py --bin VENV/bin --work FOLDER [--only TITLE]
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "transcripts.md"
+PAGE = ROOT / "tests" / "docs" / "transcripts.md"
 HEAD = """# Tried as a new user would
 
 Every part of hopstate that one meets at the door, typed from a fresh environment with an empty home and empty caches,

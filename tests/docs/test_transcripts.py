@@ -11,7 +11,7 @@ import pytest
 from hopstate.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "transcripts.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "docs" / "transcripts.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
