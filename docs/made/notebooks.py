@@ -28,8 +28,8 @@ def page_of(path: Path) -> str:
         nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": folder}}).execute()
         here = (f"{Path(folder).resolve()}/", f"{folder}/")  # paths of this machine are nobody else's
     first, *rest = book.cells
-    told = f"Made from [{path.name}]({path.name}), which runs in the tests."
-    parts = [first.source, told, *(part for at, cell in enumerate(rest) for part in parts_of(cell, path.stem, at))]
+    link = f"From the notebook [{path.name}]({path.name})."
+    parts = [first.source, link, *(part for at, cell in enumerate(rest) for part in parts_of(cell, path.stem, at))]
     text = "\n\n".join(parts) + "\n"
     return text.replace(here[0], "").replace(here[1], "")
 
