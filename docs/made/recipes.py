@@ -1,10 +1,10 @@
-"""Make docs/recipes.md: what works on which data, at what measured cost.
+"""Make docs/recipes.md: measured results and their cost.
 
     python docs/made/recipes.py            writes the page
-    python docs/made/recipes.py --check    fails where the page is another
+    python docs/made/recipes.py --check    fails if the page is not current
 
-The first table is of docs/results.jsonl; every figure of the second stands, word for word, in the page of results that
-it names, which is checked here.
+The first table is from docs/results.jsonl. Results of the second table must occur in the page under benchmarks/results
+that it names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE, LINES = ROOT / "docs" / "recipes.md", ROOT / "docs" / "results.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
 ADDRESS = "https://github.com/hopstate/hopstate/blob/main/benchmarks/results/"
 
-# what it is for, command, figure, cost, page of results, what must stand there
+# task, command, result, cost, page of results, text that the page must contain
 MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
     (
         "labels of 10,000 nodes that depend on nodes a few hops away",
@@ -99,7 +99,7 @@ BETWEEN = """
 
 
 def row(name: str, lines: Sequence[Line]) -> str:
-    """Return a row of the first table: all runs of a recipe as it stands."""
+    """Return the row of a recipe in the first table."""
     metric = lines[0]["metric"]
     values = [100 * line["metrics"]["test"][metric] for line in lines]
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -117,7 +117,7 @@ def page() -> str:
     """Return the page.
 
     Raises:
-        LookupError: a figure that does not stand in the page that it is said to be of.
+        LookupError: a result is not in its page under benchmarks/results.
     """
     measured = {
         one.recipe: [line for line in one.lines if line["metric"] in line["metrics"].get("test", {})]
@@ -127,19 +127,18 @@ def page() -> str:
     made = "\n".join(row(name, lines) for name, lines in sorted(measured.items()) if lines)
     text = HEAD + made + "\n" + BETWEEN
     for what, command, figure, cost, source, words in MEASURED:
-        held = (RESULTS / source).read_text("utf-8")
+        text_of_source = (RESULTS / source).read_text("utf-8")
         for word in words:
-            if word not in held:
-                raise LookupError(f"{word!r} does not stand in {source}")
-        told = figure or "no figure: cost alone"
-        text += f"| {what} | `{command}` | {told} | [{cost}]({ADDRESS}{source}) |\n"
+            if word not in text_of_source:
+                raise LookupError(f"{word!r} is not in {source}")
+        text += f"| {what} | `{command}` | {figure or 'cost only'} | [{cost}]({ADDRESS}{source}) |\n"
     return text
 
 
 def main() -> int:
     if "--check" in sys.argv[1:]:
         same = PAGE.read_text("utf-8") == page()
-        print("the page is as it is made" if same else f"{PAGE} is another: python docs/made/recipes.py")
+        print("the page is current" if same else f"{PAGE} is not current: python docs/made/recipes.py")
         return 0 if same else 1
     PAGE.write_text(page(), "utf-8")
     return 0
