@@ -1,4 +1,4 @@
-"""Draw the rooms of the library, and a prediction's way through them, from the imports of the code.
+"""Draw the packages of the library and the path of a prediction, from the imports of the code.
 
     python docs/made/drawings.py            writes docs/images/rooms.svg and docs/images/prediction.svg
     python docs/made/drawings.py --check    fails where they are others

@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "paper-to-code.md"
 FIRST = ("methods.gmn", "methods.nagphormer", "compensation.top", "methods.dyg_mamba", "methods.ctdg_ssm")
 HEAD = """# Paper to code
 
-Equations and algorithms, the file under `src/hopstate`, and the function or class. The docstring of the file names every deviation
-from the paper. `docs/made/paper_to_code.py` makes this page from docstrings.
+Equations and algorithms, the file under `src/hopstate`, and the function or class. The docstring of the file names
+every deviation from the paper. `docs/made/paper_to_code.py` makes this page from docstrings.
 """
 
 

@@ -79,13 +79,15 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
 HEAD = """# Recipes that work
 
 Measured results with their cost. The first table is from the runs in
-[results.jsonl](https://github.com/hopstate/hopstate/blob/main/docs/results.jsonl), and the second from pages in `benchmarks/results`.
-For your own data, [choose a model](choose.md) first. `hopstate fit` then chooses settings, and `--dry-run` measures the cost.
+[results.jsonl](https://github.com/hopstate/hopstate/blob/main/docs/results.jsonl), and the second from pages in
+`benchmarks/results`. For your own data, [choose a model](choose.md) first. `hopstate fit` then chooses settings, and
+`--dry-run` measures the cost.
 
 ## Runs of recipes
 
-`hopstate reproduce NAME` runs a recipe. Recipes that are not in the table have not been run. Test metrics are in percent, as mean ±
-standard deviation over runs. CPU time and peak memory are medians per run. Machines differ by up to a factor of two.
+`hopstate reproduce NAME` runs a recipe. Recipes that are not in the table have not been run. Test metrics are in
+percent, as mean ± standard deviation over runs. CPU time and peak memory are medians per run. Machines differ by up to
+a factor of two.
 
 | recipe | metric | measured | runs | published | CPU time, s | memory, MB |
 |---|---|---|---|---|---|---|
