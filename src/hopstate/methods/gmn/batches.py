@@ -226,7 +226,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         inputs, rows, y = batch
         return model(inputs)[rows], y, None
 
-    def around(
+    def encoder_batch(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor, Tensor], np.ndarray]:
         asked = torch.from_numpy(rows)
@@ -316,7 +316,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         inputs, y = batch
         return model(inputs), y, None
 
-    def around(
+    def encoder_batch(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor], np.ndarray]:
         return (self._inputs(rows, epoch, named_rng(self.seed, "gmn", epoch, number)), torch.zeros(0)), rows

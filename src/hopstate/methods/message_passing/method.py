@@ -41,7 +41,7 @@ from hopstate.sampling.partition import MODULES, NAMES, first_installed
 from hopstate.sampling.subgraph import whole_adjacency, whole_graph
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, FullGraph, to_model
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
@@ -85,7 +85,7 @@ NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_whole(source), model)))
+    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*to_model(_whole(source), model)))
 
 
 def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
@@ -96,7 +96,7 @@ def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
 
 
 def _whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
-    if isinstance(source, WholeGraph):
+    if isinstance(source, FullGraph):
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)
     assert source.graph is not None
@@ -208,7 +208,7 @@ def network(
         batching = with_partitioner(config.batching, context, config.loop)
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
-    whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
+    whole = FullGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, whole=True)
 
 

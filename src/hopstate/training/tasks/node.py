@@ -1,7 +1,7 @@
 """Classes or values of the nodes of one graph as a `Task`; where its batches come from is injected.
 
 A `NodeBatches` says what a step is fed, what the model makes of it, and how the outputs of given nodes are read:
-`RowBatches`, `WholeGraph` and `Subgraphs` here, those of Graph Mamba Networks with that method.
+`RowBatches`, `FullGraph` and `Subgraphs` here, those of Graph Mamba Networks with that method.
 """
 
 from __future__ import annotations
@@ -95,19 +95,19 @@ class NodeBatches(TaskSource, ABC, Generic[BatchT]):
         """Return (n, C) outputs for nodes rows (n,), on the CPU."""
 
     # ---- vectors of nodes, for tasks that ask for some rather than for the labelled ones ------------------
-    def drawn(self, epoch: int) -> int | None:
+    def num_sampled_batches(self, epoch: int) -> int | None:
         """Return the number of batches of nodes that the source draws itself; None where it takes any nodes."""
         return None
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
         """Called before the first batch of an epoch."""
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
+    def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
         """Return what `encode` takes for nodes, and those nodes: rows (n,), distinct, or those that are drawn."""
         raise NotImplementedError
 
     def encode(self, model: nn.Module, batch: BatchT) -> Tensor:
-        """Return (n, C) outputs for the nodes that `around` gave a batch for."""
+        """Return (n, C) outputs for the nodes that `encoder_batch` gave a batch for."""
         raise NotImplementedError
 
 
@@ -205,7 +205,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         inputs, y = batch
         return model(inputs), y, None
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Any, Tensor], Rows]:
+    def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Any, Tensor], Rows]:
         return (self.inputs(rows), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
@@ -213,10 +213,10 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
-        return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
+        return torch.cat([model(to_model(self.inputs(batch), model)).float().cpu() for batch in batches])
 
 
-class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
+class FullGraph(NodeBatches[tuple[Tensor, Tensor]]):
     """The whole graph in one step, the loss over the training nodes.
 
     Args:
@@ -246,7 +246,9 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         return self._all(model).float().cpu()[torch.from_numpy(rows)]
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Tensor, Tensor], Rows]:
+    def encoder_batch(
+        self, model: nn.Module, rows: Rows, epoch: int, number: int
+    ) -> tuple[tuple[Tensor, Tensor], Rows]:
         return (torch.from_numpy(rows), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -255,7 +257,7 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
     def _all(self, model: nn.Module) -> Tensor:
         device = device_of(model)
         if self._device != device:  # the graph moves once, not every step
-            self.inputs, self._device = as_taken(self.inputs, model), device
+            self.inputs, self._device = to_model(self.inputs, model), device
         return model(*self.inputs)
 
 
@@ -271,10 +273,10 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def as_taken(value: Any, model: nn.Module) -> Any:
+def to_model(value: Any, model: nn.Module) -> Any:
     """Return nested tuples where a model lives, numbers in 64 bits where its weights have them."""
     if isinstance(value, tuple):
-        return tuple(as_taken(v, model) for v in value)
+        return tuple(to_model(v, model) for v in value)
     first = next(model.parameters())
     if isinstance(value, Tensor) and value.is_floating_point() and first.dtype == torch.float64:
         return value.to(first)
@@ -342,10 +344,10 @@ class Subgraphs(NodeBatches[Batch]):
         if self._refresh is not None:
             self._refresh(model, epoch)
 
-    def drawn(self, epoch: int) -> int | None:
+    def num_sampled_batches(self, epoch: int) -> int | None:
         return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
+    def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
         if isinstance(self.source, SeedSource):
             made = self.source.around(rows, epoch, number)
             return (made.x, made.graph, made.rows, made.rows, None), rows

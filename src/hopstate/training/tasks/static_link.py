@@ -207,11 +207,11 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
-        drawn = self.source.drawn(epoch)
+        drawn = self.source.num_sampled_batches(epoch)
         return -(-len(self.learned) // self.batch_size) if drawn is None else drawn
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
-        drawn, encoder = self.source.drawn(epoch), _encoder(self.model)
+        drawn, encoder = self.source.num_sampled_batches(epoch), _encoder(self.model)
         if start < step:
             self.source.begin_epoch(encoder, epoch)
         order = named_rng(self.seed, "links", epoch).permutation(len(self.learned))
@@ -223,12 +223,12 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
                 others = self._others(self.untrained, links[:, 0], rng)
                 nodes, place = np.unique(np.concatenate([links, np.maximum(others, 0)], 1), return_inverse=True)
                 source = self.source if self.without is None else self.without(rows)
-                inputs, _ = source.around(encoder, nodes, epoch, number)
+                inputs, _ = source.encoder_batch(encoder, nodes, epoch, number)
                 inputs = inputs if self.without is None else Without(source, inputs)
                 place = place.reshape(len(links), -1)
                 yield self._batch(inputs, nodes, place[:, :2], place[:, 2:], others >= 0)
             else:
-                inputs, nodes = self.source.around(encoder, np.empty(0, np.int64), epoch, number)
+                inputs, nodes = self.source.encoder_batch(encoder, np.empty(0, np.int64), epoch, number)
                 links = self._either_way(_inside(self.learned, nodes, self.messages.num_nodes), rng)
                 known = _inside(self.split.pairs["train"], nodes, self.messages.num_nodes)
                 types = None if self.messages.node_type is None else self.messages.node_type[nodes]
