@@ -43,7 +43,7 @@ from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
-from hopstate.training.tasks.target import remembered
+from hopstate.training.tasks.target import target_record
 from hopstate.training.tasks.task import Task, TaskFacts
 
 if TYPE_CHECKING:
@@ -584,7 +584,7 @@ def describe(
         **_facts(record),
         **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
         "edge_columns": getattr(task.model, "edge_dim", None),
-        "target": remembered(target) if target is not None else None,
+        "target": target_record(target) if target is not None else None,
         "metrics": list(context.metrics),
         "walks": own.get("walks"),
         "clock": asdict(clock) if clock is not None else None,

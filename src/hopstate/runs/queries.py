@@ -618,7 +618,7 @@ def curve_of(opened: Session) -> Curve:
 def _make_curve(opened: Session) -> Curve:
     with load_run(opened.folder.path, opened.own, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
-        curve = task.judged_curve()
+        curve = task.calibration_curve()
     if curve is None:
         raise DataError("validation has no events, or no pairs to compare them with")
     return curve
@@ -648,7 +648,7 @@ def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
 def keep_curve(folder: RunFolder, task: LinkTask) -> None:
     """Save the curve of a trained run, so that no query has to make it."""
     pooled = task.evaluation.protocol == "pooled"  # then training's last validation has shown what a query would ask
-    curve = task.curve if pooled else task.judged_curve()
+    curve = task.curve if pooled else task.calibration_curve()
     if curve is None:
         return
     """Save a curve in a run folder; warn if that is not possible."""

@@ -81,12 +81,12 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def write_result(
-    weights: Path, checkpoint: Checkpoint, marker: Path, result: str, beside: Mapping[Path, str] | None = None
+    weights: Path, checkpoint: Checkpoint, marker: Path, result: str, extra_files: Mapping[Path, str] | None = None
 ) -> None:
     """Write a checkpoint of the chosen weights, other texts, and last a text that says that they are there."""
     writes: dict[Path, Callable[[Path], object]] = {
         weights: lambda part: write_checkpoint(part, checkpoint),
-        **{path: partial(Path.write_text, data=text, encoding="utf-8") for path, text in (beside or {}).items()},
+        **{path: partial(Path.write_text, data=text, encoding="utf-8") for path, text in (extra_files or {}).items()},
         marker: lambda part: part.write_text(result, encoding="utf-8"),
     }
     replace_files(writes, marker=marker)
@@ -116,16 +116,16 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
         raise CheckpointError(f"{where}: {error}") from None
 
 
-def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str, *, some: bool = False) -> None:
+def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str, *, allow_empty: bool = False) -> None:
     """Check that weights are those of a model.
 
     Args:
         model: the model.
         weights: by name.
         where: the file, for messages.
-        some: none at all will do.
+        allow_empty: none at all will do.
     """
-    if some and not weights:
+    if allow_empty and not weights:
         return
     own = model.state_dict()
     missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())

@@ -37,13 +37,13 @@ def evaluation_progress(config: LoopConfig, split: str) -> AbstractContextManage
     """Show within it how far a long evaluation of a split is, a line now and then."""
     last = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last > BATCH_SECONDS:
             last = time.monotonic()
             note(config, f"evaluating {split}: batch {done:,} of {total:,}")
 
-    return listening(tell)
+    return listening(report)
 
 
 class Reporter:
@@ -153,7 +153,7 @@ class Reporter:
         found = {f"chosen/{split}_{name}": v for split, values in metrics.items() for name, v in values.items()}
         self._loggers.log({"epoch": progress.epoch, "chosen/epoch": progress.best_epoch, **found})
 
-    def whole(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
+    def stages(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
         """Note a model that was made at once: its stages, a row each, and the epoch that was chosen."""
         for row in rows:
             self._loggers.log(row)

@@ -29,7 +29,7 @@ CURVES = "curves.json"
 _KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
 
 
-def kept_curves(folder: RunFolder) -> dict[str, Any]:
+def load_curves(folder: RunFolder) -> dict[str, Any]:
     """Return a run's curves, "ranking" and "reliability", and test's "intervals"; empty where nothing is kept."""
     path = folder.path / CURVES
     found = folder.read_json(CURVES) if exists(path) else {}

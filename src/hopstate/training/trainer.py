@@ -59,7 +59,7 @@ STOPPING = (
 )
 
 
-class _Ended(KeyboardInterrupt):
+class _StoppedImmediately(KeyboardInterrupt):
     """Ctrl-C where nothing is lost by ending at once."""
 
 
@@ -67,42 +67,42 @@ class Stop(threading.Event):
     """A wish to stop.
 
     Args:
-        tell: is called with a line where the wish waits for what is under way.
+        notify: is called with a line where the wish waits for what is under way.
 
     ended: what was under way was left off at once.
     """
 
-    def __init__(self, tell: Callable[[str], object] = lambda text: None) -> None:
+    def __init__(self, notify: Callable[[str], object] = lambda text: None) -> None:
         super().__init__()
-        self.ended, self._at_once, self._tell = False, False, tell
+        self.ended, self._immediate, self._notify = False, False, notify
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def immediately(self) -> Iterator[None]:
         """Let what is done within be left off by the first Ctrl-C: all that it needs is saved."""
-        self._at_once = threading.current_thread() is threading.main_thread()
+        self._immediate = threading.current_thread() is threading.main_thread()
         try:
             yield
         finally:
-            self._at_once = False
+            self._immediate = False
 
-    def wished(self) -> None:
+    def request(self) -> None:
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        if self._at_once:
-            raise _Ended
+        if self._immediate:
+            raise _StoppedImmediately
         with contextlib.suppress(RuntimeError, OSError):  # it may have come in the middle of another line
-            self._tell(STOPPING)
+            self._notify(STOPPING)
 
 
 @contextmanager
-def interrupts(tell: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
+def interrupts(notify: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
     """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
-    stop = Stop(tell)
-    with signals_to(lambda number: stop.wished()) as before:
+    stop = Stop(notify)
+    with signals_to(lambda number: stop.request()) as before:
         try:
             yield stop
-        except _Ended:
+        except _StoppedImmediately:
             stop.ended = True
         except RanksError:
             # torchrun now ends the ranks that are left: first they say what happened
@@ -208,7 +208,7 @@ class Trainer:
         with interrupts(reporter.note) as stop, reporter, training_products(task.model):
             self._stop = stop
             if not self.progress.total_steps and not self.progress.epoch:
-                self._fit_whole(reporter)
+                self._fit_without_gradients(reporter)
                 if stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
@@ -273,11 +273,11 @@ class Trainer:
         step = min(times[1:] or times, default=None)  # the first one compiles
         return None if step is None else step * count, count
 
-    def _fit_whole(self, reporter: Reporter) -> None:
+    def _fit_without_gradients(self, reporter: Reporter) -> None:
         """Let a task make its model at once; until it is saved, a run that is resumed starts anew."""
         p, begin = self.progress, time.perf_counter()
-        with self._stop.at_once():
-            found = self.task.fit_whole()
+        with self._stop.immediately():
+            found = self.task.fit_without_gradients()
         if found is None:
             return
         rows, chosen = found
@@ -287,7 +287,7 @@ class Trainer:
                 p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
             p.epoch = int(row["epoch"])
         p.seconds += time.perf_counter() - begin
-        reporter.whole(rows, chosen, p.seconds)
+        reporter.stages(rows, chosen, p.seconds)
         self.save()
 
     # ---- one epoch -------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ class Trainer:
         with reading(where, "a checkpoint", CheckpointError):
             self.task.load_state(saved.tensors.get("task", {}))
             self.best = saved.tensors.get("best", {})
-            check_weights(self.task.model, self.best, f"the best epoch of {where}", some=not self.best)
+            check_weights(self.task.model, self.best, f"the best epoch of {where}", allow_empty=not self.best)
             self.progress = Progress.of_record(saved.record["progress"])
             self._precision.load_state_dict(saved.record.get("precision", {}))
             set_rng_state(saved.tensors["rng"])
@@ -465,7 +465,7 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        with self._stop.at_once() if self.ranks.size == 1 else nullcontext():
+        with self._stop.immediately() if self.ranks.size == 1 else nullcontext():
             metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics

@@ -44,7 +44,7 @@ from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.devices import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.memory import ClassQuestions
+from hopstate.training.tasks.memory import LabelObjective
 
 BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
 NODES = 500_000  # of nodes
@@ -166,9 +166,9 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     model = _network(stream, config, built, decoder="node", num_outputs=targets.width)
     made = MemoryInputs.of(stream, config, built, model)
     frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
-    questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
+    objective = LabelObjective(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
-        made.windows(questions, config.batch_size),
+        made.windows(objective, config.batch_size),
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,

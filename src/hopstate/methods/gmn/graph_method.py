@@ -58,8 +58,8 @@ from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import (
     ClassWeights,
     goal_of,
+    make_target,
     positive_last,
-    target_of,
     warn_one_class,
 )
 
@@ -372,9 +372,9 @@ def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[st
     check_filled(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
     y, names = positive_last(y, rows, graphs.class_names, config.read.positive_class)
-    target = target_of(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
+    target = make_target(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
     y = target.rows(y)
-    if not target.known(y[rows]).any():
+    if not target.has_label(y[rows]).any():
         raise DataError(f"no {level} label is known among the training graphs of {graphs.name}")
     warn_one_class(target, y, {part: _rows(graphs, level, ids) for part, ids in split.items()}, graphs.name)
     if not graphs.num_splits or config.split.kind == "random":
@@ -392,7 +392,7 @@ def _targets_as_trained(graphs: GraphSet, config: GraphSetRun, trained: Mapping[
     own = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
     y, target = labels_as_trained(own, graphs.class_names, trained, config.metric, count, graphs.name)
-    known = bool(target.known(y).any())
+    known = bool(target.has_label(y).any())
     split = graph_split(graphs, y, config) if graphs.num_splits or known else {}
     return {"y": y, "target": target, "split": split}
 

@@ -65,7 +65,7 @@ def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[s
     own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
     trees = build(stream, own, replace(context, trained=None))
     trees.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = trees.fit_whole()
+    rows, _ = trees.fit_without_gradients()
     key = f"val_{trees.metric}"
     return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
@@ -254,7 +254,7 @@ class PairTreesTask(LinkTask):
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
         self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Train the trees; return one row, the trees as its epoch, and that epoch."""
         begin, c, reader = time.perf_counter(), self.config, self.features.of("train")
         drawn: dict[str, int] = {"most": c.max_events, "random": c.random, "historical": c.historical}

@@ -358,7 +358,7 @@ def evaluation_negatives(
     How many events of a split are judged is noted for data.json where it is not all, and told when they are chosen.
     """
     evaluation, folder = config.evaluation, context.run / "negatives"
-    wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
+    wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
     tell_judged(stream, splits, config, context)
     found = {}
@@ -367,7 +367,7 @@ def evaluation_negatives(
             continue
         count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        how: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        how: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.event_limit}
         try:
             found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
         except NoOtherPairError:
@@ -474,7 +474,7 @@ def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
 def tell_judged(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
     """Tell how many events of each split are judged where it is not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    some = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    some = {name: len(judged(np.arange(size), config.evaluation.event_limit)) for name, size in sizes.items()}
     some = {name: count for name, count in some.items() if count < sizes[name]}
     if some:
         context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}

@@ -17,7 +17,7 @@ from hopstate.methods.shared.link import LearnedLinkRun, clock_of, evaluation_ne
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.memory import DrawnT, LinkQuestions, MemoryWindows, Questions
+from hopstate.training.tasks.memory import DrawnT, LinkObjective, MemoryWindows, Objective
 
 BATCH = 128  # table 9 of CTDG-SSM, arXiv:2606.04672
 
@@ -120,13 +120,13 @@ class MemoryInputs:
             train_inputs=known,
         )
 
-    def windows(self, questions: Questions[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
+    def windows(self, objective: Objective[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
         """Return the windows of training batches; tie_batch_size as of `MemoryWindows`."""
         return MemoryWindows(
             self.model,
             self.stream,
             self.split,
-            questions=questions,
+            objective=objective,
             train_inputs=self.train_inputs,
             inputs=self.inputs,
             batch_size=self.settings.batch_size,
@@ -139,7 +139,7 @@ class MemoryInputs:
 def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, model: MemoryModel) -> LinkTask:
     """Return the task of training a memory model on links; training looks training events up, evaluation all."""
     made = MemoryInputs.of(stream, config, context, model)
-    questions = LinkQuestions(
+    objective = LinkObjective(
         stream,
         made.split,
         made.train_inputs,
@@ -147,6 +147,6 @@ def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, mo
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    source = made.windows(questions, config.evaluation.batch_size)
+    source = made.windows(objective, config.evaluation.batch_size)
     negatives = evaluation_negatives(stream, made.split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.validate import default_names
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.training.tasks.target import Target, trained_target
+from hopstate.training.tasks.target import Target, target_from_record
 
 SHOWN = 10  # names in a message
 
@@ -23,7 +23,7 @@ def labels_as_trained(
     y: np.ndarray | None, names: tuple[str, ...] | None, trained: Mapping[str, Any], metric: str, count: int, what: str
 ) -> tuple[np.ndarray, Target]:
     """Return `targets_as_trained` of the target in a run's data.json, and the target with their unknown classes."""
-    target = trained_target(trained, metric)
+    target = target_from_record(trained, metric)
     own = targets_as_trained(y, names, target, count, what, listed=trained.get("label_cells") == "all")
     return own, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
 

@@ -30,8 +30,8 @@ from hopstate.training.tasks.events import EventSource, EventTask, events_to_sco
 from hopstate.training.tasks.target import (
     ClassWeights,
     Target,
-    is_known,
-    learned_target,
+    encode_target,
+    has_label,
 )
 from hopstate.training.tasks.task import TaskFacts
 
@@ -141,9 +141,9 @@ class EventTargets:
         if self.target.goal == "values":
             said["median"] = np.broadcast_to([np.median(own) if len(own) else 0.0 for own in train], mean.shape)
         if self.classes:
-            last = last_known(stream, y, rows)
+            last = last_label_per_source(stream, y, rows)
         else:
-            last = np.stack([last_known(stream, own, rows) for own in y.T], 1)
+            last = np.stack([last_label_per_source(stream, own, rows) for own in y.T], 1)
         said["last"] = np.where(np.isnan(last), mean, last)
         unweighted = replace(self, target=replace(self.target, class_weights=None))
         return {name: unweighted.metrics(rows, self._outputs(values)) for name, values in said.items()}
@@ -155,7 +155,7 @@ class EventTargets:
         return values[:, 1] if self.classes and self.width == 1 else values
 
 
-def last_known(stream: EventStream, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def last_label_per_source(stream: EventStream, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return (Q,) or (Q, W) the last target of each event's source from strictly earlier events, NaN without."""
     known = np.flatnonzero(~np.isnan(y.reshape(len(y), -1)).all(1))
     if not len(known):
@@ -196,7 +196,7 @@ def event_classes(
         y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
     named = stream.class_names is not None or own != ("0", "1")
     learned = np.arange(len(y)) if train is None else train
-    y, target = learned_target(y, learned, own, metric, weights=weights, positive=positive)
+    y, target = encode_target(y, learned, own, metric, weights=weights, positive=positive)
     names, others = target.names, target.others
     target = replace(target, metrics=(metric_of_classes(metric, target.width),))
     there = np.unique(y[y >= 0])
@@ -242,10 +242,10 @@ def event_amounts(stream: EventStream, *, required: bool = False) -> np.ndarray:
     return np.asarray(stream.labels, np.float64)[:, None]
 
 
-def check_known(targets: EventTargets, split: EventSplit, name: str) -> None:
+def check_labels_present(targets: EventTargets, split: EventSplit, name: str) -> None:
     """Raise DataError where no training or no validation event has a label, or none of training one of several."""
     for part, said in (("train", "training"), ("val", "validation")):
-        if not is_known(targets.y[split.rows(part)]).any():
+        if not has_label(targets.y[split.rows(part)]).any():
             raise DataError(f"{name}: no {said} event has a label; label some, or choose another split (--split.kind)")
     if targets.classes:
         return
@@ -257,7 +257,7 @@ def check_known(targets: EventTargets, split: EventSplit, name: str) -> None:
         )
 
 
-def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
+def label_columns(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return the columns of labels at rows (Q,) as the user wrote them: label, or label_<name> of several."""
     if stream.labels is None:
         return {}
@@ -355,14 +355,14 @@ class EventNodeTask(EventTask[NodeFollower]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._of_file(self.stream, at)
-        return self.score_columns(self.stream, at, self._scores(split, at, rows)) | shown_labels(self.stream, at)
+        return self.score_columns(self.stream, at, self._scores(split, at, rows)) | label_columns(self.stream, at)
 
     def _scores(self, split: str, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return outputs (Q,) or (Q, C) for the sources of the events at (Q,), scored amid the events at rows (P,)."""
         stream, scorer, size = self.stream, self.scorer(split), self.eval_batch_size
 
-        def score(some: np.ndarray) -> Scores:
-            return scorer.score_nodes(stream.src[some], stream.t[some])
+        def score(rows: np.ndarray) -> Scores:
+            return scorer.score_nodes(stream.src[rows], stream.t[rows])
 
         return replay_split(scorer, score, stream, at, rows=rows, batch_size=size, wide=True)
 

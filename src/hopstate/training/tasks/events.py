@@ -34,7 +34,7 @@ from hopstate.streaming.history_scorer import (
 )
 from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
-from hopstate.training.tasks.target import Target, is_known
+from hopstate.training.tasks.target import Target, has_label
 from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
 
 
@@ -70,7 +70,7 @@ class EpochNegatives:
         return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
 
 
-def beside(
+def with_negatives(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, others_src: np.ndarray, others_dst: np.ndarray, group: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
     """Return ends, times and labels of events (B,) and of the pairs beside them (B, K).
@@ -283,7 +283,7 @@ def to_user_ids(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
     return {"src": names[0], "dst": names[1], "t": stream.t[rows]}
 
 
-TOGETHER = 128  # pairs scored at once: more are slower, as what they need no longer stays near
+MAX_QUERIES = 128  # pairs scored at once: more are slower, as what they need no longer stays near
 
 
 Labelled = tuple[Input, Tensor, int]  # a model's input, labels, and the pairs of the whole batch
@@ -352,7 +352,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         for first in range(start * self.batch_size, len(rows), step * self.batch_size):
             own = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
-            yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
+            yield self._microbatches(*with_negatives(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
 
     def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
         group, found = self.mixture.group, []
@@ -369,7 +369,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
     def scorer_of(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
-        return HistoryScorer(model, inputs, max_queries=min(TOGETHER, self.microbatch_size or TOGETHER))
+        return HistoryScorer(model, inputs, max_queries=min(MAX_QUERIES, self.microbatch_size or MAX_QUERIES))
 
 
 class HistoryNodes(HistorySource[HistoryNodeScorer]):
@@ -399,7 +399,7 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
         super().__init__(model, stream, split, train_inputs, inputs)
         check_range(least=1, batch_size=batch_size)
         self.y, self.target, self.batch_size = y, target, batch_size
-        self._rows = split.train[is_known(y[split.train])]
+        self._rows = split.train[has_label(y[split.train])]
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self._rows) // self.batch_size)
@@ -424,19 +424,19 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
 
 
 def split_by_tokens(
-    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None, group: int = 1
+    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, max_tokens: int | None, group: int = 1
 ) -> Iterator[tuple[Input, slice]]:
-    """Yield the input of P pairs and which of them it holds, cut into about equally many tokens each, at most `most`.
+    """Yield the input of P pairs and which of them it holds, cut into about equally many tokens each, at most `max_tokens`.
 
     A microbatch may hold up to one pair's tokens more (one group's, of pairs that are told apart together), and no
     history is ever cut. None, or few tokens, gives one microbatch.
     """
     tokens = inputs.pairs(u, v, t)
-    if most is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= most:
+    if max_tokens is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= max_tokens:
         yield tokens, slice(0, len(u))
         return
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
-    count = -(-until[-1] // most)
+    count = -(-until[-1] // max_tokens)
     inner = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="right")
     for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
         yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)

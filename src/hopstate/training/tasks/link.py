@@ -78,12 +78,12 @@ class LinkEvaluation:
         check_range("evaluation.", least=0, bootstrap=self.bootstrap)
 
     @property
-    def most(self) -> int | None:
+    def event_limit(self) -> int | None:
         """Events of a split that are judged, None for all."""
         return number_or_all("evaluation.max_events", self.max_events)
 
     @property
-    def choosing(self) -> tuple[str, ...]:
+    def selection_strategies(self) -> tuple[str, ...]:
         """The strategies that validation is judged by."""
         return (
             self.strategies[:1]
@@ -121,7 +121,7 @@ class LinkTask(EventTask[LinkFollower]):
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._curve: Curve | None = None  # from validation's scores, when they were last judged
-        count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
+        count = len(split.val) if evaluation.event_limit is None else min(len(split.val), evaluation.event_limit)
         self._recent = replace(split, train=split.train[-count:])
 
     @property
@@ -137,7 +137,7 @@ class LinkTask(EventTask[LinkFollower]):
     def report(self, split: Literal["val", "test"]) -> LinkReport:
         """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation
-        strategies = e.strategies if split == "test" else e.choosing
+        strategies = e.strategies if split == "test" else e.selection_strategies
         chosen = self._drawn(split, strategies)
         beside = self._random if split == "val" and summaries.KEY not in chosen else {}
         scores = self._scored(self.scorer(split), split, beside | chosen)
@@ -150,7 +150,7 @@ class LinkTask(EventTask[LinkFollower]):
     def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
         e = self.evaluation
         known = {k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies}
-        return link_negatives(self.stream, self.split, split, strategies, e.num_negatives, 0, known, e.most)
+        return link_negatives(self.stream, self.split, split, strategies, e.num_negatives, 0, known, e.event_limit)
 
     @cached_property
     def _random(self) -> dict[tuple[str, str], Negatives]:
@@ -163,7 +163,7 @@ class LinkTask(EventTask[LinkFollower]):
         key = summaries.KEY
         return summaries.validation_curve(scores[key]) if key in drawn else None
 
-    def judged_curve(self) -> Curve | None:
+    def calibration_curve(self) -> Curve | None:
         """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
         if not self._random:
             return None

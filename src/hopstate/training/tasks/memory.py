@@ -9,10 +9,10 @@ One step of the loop is a window of T batches:
 so that every update has a score behind it in its own window, T = 1 included. The memory that enters a window carries
 no gradient; T at least the number of batches is back-propagation through the whole epoch.
 
-What is asked of a batch, and the loss, are injected: `LinkQuestions` or `ClassQuestions`.
+What is queries of a batch, and the loss, are injected: `LinkObjective` or `LabelObjective`.
 
 Source: CTDG-SSM, arXiv:2606.04672, algorithms 1 and 2.
-Deviation: the gap that a node's decoder sees is the time since the node's own last event: what is asked names no
+Deviation: the gap that a node's decoder sees is the time since the node's own last event: what is queries names no
 partner.
 """
 
@@ -39,17 +39,17 @@ from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, beside, link_loss
-from hopstate.training.tasks.target import Target, is_known
+from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, link_loss, with_negatives
+from hopstate.training.tasks.target import Target, has_label
 
 Update = dict[str, Tensor]  # the fields of an `ActiveBatch`
 
 
 class Step(TypedDict):
-    """One batch of a window: updates before it, and what is asked of it, with labels."""
+    """One batch of a window: updates before it, and what is queries of it, with labels."""
 
     updates: list[Update]
-    asked: dict[str, Tensor]
+    queries: dict[str, Tensor]
     labels: Tensor
 
 
@@ -64,8 +64,8 @@ DrawnT = TypeVar("DrawnT")
 MemoryScorerT = TypeVar("MemoryScorerT", bound=MemoryScorer)
 
 
-class Questions(ABC, Generic[DrawnT]):
-    """What is asked of each batch of training events, and the loss of the answers.
+class Objective(ABC, Generic[DrawnT]):
+    """What is queries of each batch of training events, and the loss of the answers.
 
     Args:
         stream, split: the data.
@@ -84,10 +84,10 @@ class Questions(ABC, Generic[DrawnT]):
 
     @abstractmethod
     def of(self, batch: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
-        """Return what is asked of some of the training rows (source and target, or nodes, and gaps), and labels."""
+        """Return what is queries of some of the training rows (source and target, or nodes, and gaps), and labels."""
 
     @abstractmethod
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
+    def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
         """Return (Q,) logits of what `of` returned, or (Q, C) of classes."""
 
     @abstractmethod
@@ -95,11 +95,11 @@ class Questions(ABC, Generic[DrawnT]):
         """Return the mean loss."""
 
 
-class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
+class LinkObjective(Objective[tuple[np.ndarray, np.ndarray]]):
     """Whether the events' ends meet, and the pairs beside them.
 
     Args:
-        stream, split, inputs: see `Questions`.
+        stream, split, inputs: see `Objective`.
         batch_size: events a batch, which random destinations are drawn by.
         seed: of the pairs.
         mixture: what stands beside the events; None is one random pair each.
@@ -127,12 +127,12 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         rows = self.stream.additions(self.split.train[batch])
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
         at = np.searchsorted(self._added, rows)
-        *pairs, labels = beside(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
-        asked = {"source": torch.from_numpy(pairs[0]), "target": torch.from_numpy(pairs[1])}
-        return asked | {"gap": self.inputs.query_gaps(*pairs)}, labels
+        *pairs, labels = with_negatives(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
+        queries = {"source": torch.from_numpy(pairs[0]), "target": torch.from_numpy(pairs[1])}
+        return queries | {"gap": self.inputs.query_gaps(*pairs)}, labels
 
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        return model.link_logits(state, asked["source"], asked["target"], asked["gap"])
+    def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
+        return model.link_logits(state, queries["source"], queries["target"], queries["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         group = self.mixture.group
@@ -141,11 +141,11 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         return link_loss(logits, labels, group) / (len(labels) // group)
 
 
-class ClassQuestions(Questions[None]):
+class LabelObjective(Objective[None]):
     """The class of an event's source, before the event is seen; events without one move the memory, and teach nothing.
 
     Args:
-        stream, split, inputs: see `Questions`.
+        stream, split, inputs: see `Objective`.
         y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown.
         target: how they are learned.
     """
@@ -160,14 +160,14 @@ class ClassQuestions(Questions[None]):
 
     def of(self, batch: slice, drawn: None) -> tuple[dict[str, Tensor], Tensor]:
         rows = self.split.train[batch]
-        rows = rows[is_known(self.y[rows])]
+        rows = rows[has_label(self.y[rows])]
         src, t = self.stream.src[rows], self.stream.t[rows]
         return {"nodes": torch.from_numpy(src), "gap": self.inputs.query_node_gaps(src, t)}, torch.from_numpy(
             self.y[rows]
         )
 
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        return model.node_logits(state, asked["nodes"], asked["gap"])
+    def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
+        return model.node_logits(state, queries["nodes"], queries["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.target.class_loss(logits, labels)
@@ -179,7 +179,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
     Args:
         model: with the logits that the questions ask for.
         stream, split: the data.
-        questions: what is asked of a batch.
+        objective: what is queries of a batch.
         train_inputs: batches of the stream, look-ups seeing the training events alone.
         inputs: stream → the same over all of it, for evaluation.
         batch_size: events that are scored, and move the memory, together; see
@@ -198,7 +198,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         stream: EventStream,
         split: EventSplit,
         *,
-        questions: Questions[DrawnT],
+        objective: Objective[DrawnT],
         train_inputs: ActiveEvents,
         inputs: Callable[[EventStream], ActiveEvents],
         batch_size: int = 128,
@@ -208,7 +208,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
     ) -> None:
         super().__init__(model, stream, split, train_inputs, inputs, model.feature_dims)
         check_range(least=1, batch_size=batch_size, tbptt_window=tbptt_window)
-        self.memory_model, self.questions = model, questions
+        self.memory_model, self.objective = model, objective
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties
         self._at_once = tie_batch_size if cut_ties else None
         t = stream.t[split.train]
@@ -230,7 +230,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
             self.memory = None
         elif self.memory is None:
             raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
-        drawn, last = self.questions.draw(epoch), len(self.batch_boundaries) - 1
+        drawn, last = self.objective.draw(epoch), len(self.batch_boundaries) - 1
         for first in range(start * self.tbptt_window, last, self.tbptt_window):
             stop, done = min(first + self.tbptt_window, last), self._done(first)
             steps = []
@@ -251,19 +251,19 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         return max(int(known[first - 1]) - int(known[first] == known[first - 1]), 0)
 
     def _step(self, k: int, done: int, drawn: DrawnT) -> Step:
-        """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
+        """Return what batch k needs: the updates that its scores know of and are not done, and what is queries of it."""
         rows, cuts = self.split.train, self.batch_boundaries
         made = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
         updates = [vars(self.train_inputs.batch(events)) for events in made]
-        asked, labels = self.questions.of(slice(cuts[k], cuts[k + 1]), drawn)
-        return {"updates": updates, "asked": asked, "labels": labels}
+        queries, labels = self.objective.of(slice(cuts[k], cuts[k + 1]), drawn)
+        return {"updates": updates, "queries": queries, "labels": labels}
 
     def loss(self, model: nn.Module, batch: Window) -> Tensor | None:
         memory_model, steps = self.memory_model, batch["steps"]
         device = steps[0]["labels"].device
         whole = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
         concerned = [update["nodes"] for step in steps for update in step["updates"]]
-        concerned += [nodes for step in steps for key, nodes in step["asked"].items() if key != "gap"]
+        concerned += [nodes for step in steps for key, nodes in step["queries"].items() if key != "gap"]
         before = state = whole.subset(torch.cat(concerned))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
@@ -271,11 +271,11 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
                 with torch.set_grad_enabled(left <= self.tbptt_window and torch.is_grad_enabled()):
                     before = state
                     state = memory_model.update(state, ActiveBatch(**update))  # type: ignore[arg-type]
-            logits.append(self.questions.logits(memory_model, state, step["asked"]))
+            logits.append(self.objective.logits(memory_model, state, step["queries"]))
             labels.append(step["labels"])
         self.memory = whole.put(before if batch["repeat"] else state)
         scores = torch.cat(logits)
-        return self.questions.loss(scores, torch.cat(labels)) if len(scores) else None
+        return self.objective.loss(scores, torch.cat(labels)) if len(scores) else None
 
     # ---- checkpoints -------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
@@ -299,5 +299,5 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         return self._answering(FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
 
     def _answering(self, scorer: MemoryScorerT) -> MemoryScorerT:
-        scorer.activation = self.questions.activation
+        scorer.activation = self.objective.activation
         return scorer

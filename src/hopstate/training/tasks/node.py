@@ -50,7 +50,7 @@ class NodeLabels:
         self.y = self.target.rows(self.y)
         if "train" in self.split and self.target.goal != "classes":
             rows = self.split["train"]
-            self.split = {**self.split, "train": rows[self.target.known(self.y[rows])]}
+            self.split = {**self.split, "train": rows[self.target.has_label(self.y[rows])]}
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
 
 def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics."""
-    known = target.known(y)
+    known = target.has_label(y)
     found, mine = target.predictions(out)[known], y[known]
     drawn = of_classes(found, mine) if target.goal == "classes" else None
     limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
@@ -295,7 +295,7 @@ class Subgraphs(NodeBatches[Batch]):
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
         state, load_state: give and take what stands for missing neighbours, where that depends on training.
         refresh: called with the model and the epoch's number at the start of every epoch.
-        ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
+        prefetch: batches made in a background thread before they are needed; 0 makes each when it is asked for.
         graph: what is cut, for who wants all of it.
     """
 
@@ -308,12 +308,12 @@ class Subgraphs(NodeBatches[Batch]):
         state: Callable[[], dict[str, Tensor]] | None = None,
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
         refresh: Callable[[nn.Module, int], None] | None = None,
-        ahead: int = 1,
+        prefetch: int = 1,
         graph: Graph | None = None,
     ) -> None:
         super().__init__(labels)
         self.graph = graph
-        self.source, self.predict_all, self.ahead = source, predict_all, ahead
+        self.source, self.predict_all, self.prefetch = source, predict_all, prefetch
         self._state, self._load_state = state, load_state
         self._refresh = refresh
         self._y = torch.from_numpy(labels.y.copy())
@@ -326,7 +326,7 @@ class Subgraphs(NodeBatches[Batch]):
         if start < step:
             self.begin_epoch(model, epoch)
         made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
-        yield from Prefetcher(made, self.ahead) if self.ahead else made
+        yield from Prefetcher(made, self.prefetch) if self.prefetch else made
 
     @property
     def single_process(self) -> str:  # type: ignore[override]

@@ -77,8 +77,8 @@ class SequenceTask(Task[dict[str, Tensor]]):
         self.batch_size, self.eval_batch_size, self.tbptt_window = batch_size, eval_batch_size, tbptt_window
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
         self._gaps = self._all_gaps()
-        whole = model.update_all
-        self.steps = [_step(data.pairs[: k + 1], hops, neighbors, whole) for k in range(len(data.pairs))]
+        all_nodes = model.update_all
+        self.steps = [_step(data.pairs[: k + 1], hops, neighbors, all_nodes) for k in range(len(data.pairs))]
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.data.split["train"]) // self.batch_size)
@@ -178,10 +178,10 @@ class SequenceTask(Task[dict[str, Tensor]]):
         return gaps
 
 
-def _step(pairs: np.ndarray, hops: int, neighbors: int, whole: bool = False) -> _Step:
+def _step(pairs: np.ndarray, hops: int, neighbors: int, all_nodes: bool = False) -> _Step:
     """Return the last of pairs (k+1, 2) with the nodes within some hops of it and the edges they were reached by.
 
-    With whole, all nodes met so far are active.
+    With all_nodes, all nodes met so far are active.
     """
     past, event = pairs[:-1], pairs[-1]
     reached, edges = set(event.tolist()), set()
@@ -194,7 +194,7 @@ def _step(pairs: np.ndarray, hops: int, neighbors: int, whole: bool = False) -> 
             found.update(past[recent].reshape(-1).tolist())
         border = found - reached
         reached = reached | found
-    active = np.unique(pairs) if whole else np.array(sorted(reached))
+    active = np.unique(pairs) if all_nodes else np.array(sorted(reached))
     after = np.concatenate([past[sorted(edges)], event[None]]).T
     rows = torch.from_numpy(np.searchsorted(active, after))
     return _Step(torch.from_numpy(active), rows[:, -1], rows, rows[:, :-1])

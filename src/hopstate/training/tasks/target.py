@@ -38,7 +38,7 @@ def goal_of(y: np.ndarray) -> Goal:
     return "labels" if np.isin(known, (0, 1)).all() and len(known) else "values"
 
 
-def is_known(y: np.ndarray) -> np.ndarray:
+def has_label(y: np.ndarray) -> np.ndarray:
     """Return (n,) whether classes (n,) int64, -1 unknown, amounts (n,) or any of targets (n, T), NaN, are known."""
     if y.dtype.kind in "iu":
         return y >= 0
@@ -88,7 +88,7 @@ class Target:
         wide = self.goal == "values" and y.dtype == np.float64
         return np.ascontiguousarray(y.reshape(len(y), -1), np.float64 if wide else np.float32)
 
-    def known(self, y: np.ndarray) -> np.ndarray:
+    def has_label(self, y: np.ndarray) -> np.ndarray:
         """Return (n,) whether a row of `rows` has any known target."""
         return y >= 0 if self.goal == "classes" else ~np.isnan(y).all(1)
 
@@ -111,7 +111,7 @@ class Target:
             known = y >= 0
             return F.cross_entropy(out[known], y[known], classes) if known.any() else 0 * out.sum()
         known = ~y.isnan()
-        cells = self._cells(out, torch.where(known, y, 0)) * known
+        cells = self._elementwise_loss(out, torch.where(known, y, 0)) * known
         if weight is None:
             return cells.sum() / known.sum().clamp(min=1)
         return (cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
@@ -134,7 +134,7 @@ class Target:
             return 0 * logits.sum()
         return F.binary_cross_entropy_with_logits(logits[known, 0], y[known].to(logits.dtype))
 
-    def _cells(self, out: Tensor, y: Tensor) -> Tensor:
+    def _elementwise_loss(self, out: Tensor, y: Tensor) -> Tensor:
         if self.goal == "labels":
             return F.binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none")
         y = (y - y.new_tensor(self.center or (0.0,))) / y.new_tensor(self.scale or (1.0,))
@@ -180,13 +180,13 @@ class Target:
     def weights(self) -> np.ndarray | None:
         return None if self.class_weights is None else np.asarray(self.class_weights)
 
-    def decided(self, probabilities: np.ndarray) -> np.ndarray:
+    def decision_scores(self, probabilities: np.ndarray) -> np.ndarray:
         """Return (n, C) probabilities times class weights, whose largest is the predicted class."""
         return probabilities if self.weights is None else probabilities * self.weights
 
     def score(self, y: np.ndarray, out: Tensor) -> dict[str, float]:
         """Return the metrics, and the loss of classes, over what is known of y, as `rows` returned it."""
-        known = self.known(y)
+        known = self.has_label(y)
         if not known.any():
             raise DataError("no label is known among the rows to evaluate on; give labels for them, or use predict")
         found = self.predictions(out)[known]
@@ -200,7 +200,7 @@ class Target:
         """
         names = np.asarray(self.names)
         if self.goal == "classes":
-            columns: dict[str, np.ndarray] = {"prediction": names[self.decided(found).argmax(1)]}
+            columns: dict[str, np.ndarray] = {"prediction": names[self.decision_scores(found).argmax(1)]}
             return columns | {f"p_{name}": found[:, c] for c, name in enumerate(names)}
         if self.goal == "values" and len(names) == 1:
             return {"prediction": found[:, 0]}
@@ -223,8 +223,8 @@ class Target:
         return self.columns(self.predictions(out)) | self.true_columns(y)
 
 
-def target_of(
-    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, own: tuple[str, ...] = (),
+def make_target(
+    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, dataset_metrics: tuple[str, ...] = (),
     *, weights: ClassWeights = "none", amounts: bool = False,
 ) -> Target:  # fmt: skip
     """Return how the targets of a data set are learned.
@@ -234,7 +234,7 @@ def target_of(
         train: training rows; they alone say what is centred, scaled and weighted.
         names: of the classes or targets; None numbers them.
         metric: what chooses the model; "auto" takes the data set's own, else the usual one of the goal.
-        own: the data set's metrics.
+        dataset_metrics: the data set's metrics.
         weights: of the classes; see `class_weights`.
         amounts: floats are values even where they are all 0 and 1.
     """
@@ -242,7 +242,7 @@ def target_of(
     count = max(int(y.max(initial=-1)) + 1, len(names or ())) if goal == "classes" else y.reshape(len(y), -1).shape[1]
     if names is None or len(names) != count:
         names = tuple(map(str, range(count))) if goal == "classes" else default_names(count)
-    metrics = metric_names(metric, own, goal, count)
+    metrics = metric_names(metric, dataset_metrics, goal, count)
     if goal != "classes" and weights != "none":
         raise ConfigError(f"class_weights={shown(weights)} weighs classes; these targets are {goal}")
     if goal == "classes":
@@ -254,27 +254,27 @@ def target_of(
     return Target(goal=goal, names=names, metrics=metrics, center=center, scale=scale)
 
 
-def learned_target(
-    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, own: tuple[str, ...] = (),
+def encode_target(
+    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, dataset_metrics: tuple[str, ...] = (),
     *, weights: ClassWeights = "none", amounts: bool = False, positive: str | None = None,
 ) -> tuple[np.ndarray, Target]:  # fmt: skip
-    """Return targets as a model learns them, and how: see `target_of`, `of_training` and `positive_last`.
+    """Return targets as a model learns them, and how: see `make_target`, `training_classes_first` and `positive_last`.
 
     Classes of training rows come first, of two the positive one last; the others that occur stand from C on.
     """
     others: tuple[str, ...] = ()
     if goal_of(y) == "classes":
-        y, names, others = of_training(y, train, names)
+        y, names, others = training_classes_first(y, train, names)
     y, names = positive_last(y, train, names, positive)
     known = np.where(y < len(names), y, -1) if names and others else y
-    target = target_of(known, train, names, metric, own, weights=weights, amounts=amounts)
+    target = make_target(known, train, names, metric, dataset_metrics, weights=weights, amounts=amounts)
     return y, replace(target, others=others)
 
 
 POSITIVE, NEGATIVE = ("1", "true", "yes"), ("0", "-1", "false", "no")
 
 
-def of_training(
+def training_classes_first(
     y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None
 ) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
     """Return classes (n,), those of training rows first, their names, and the names of the others that occur.
@@ -286,7 +286,7 @@ def of_training(
         train: training rows.
         names: of the classes, or None where they are numbers.
 
-    >>> of_training(np.array([0, 3, 1, -1]), np.array([0, 1]), ("a", "b", "c", "d"))
+    >>> training_classes_first(np.array([0, 3, 1, -1]), np.array([0, 1]), ("a", "b", "c", "d"))
     (array([ 0,  1,  2, -1]), ('a', 'd'), ('b',))
     """
     count = max(int(y.max(initial=-1)) + 1, len(names or ()))
@@ -363,8 +363,8 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
             )
 
 
-def trained_target(found: Mapping[str, Any], metric: str) -> Target:
-    """Return the target of a trained model from its data.json; metric is as in `target_of`."""
+def target_from_record(found: Mapping[str, Any], metric: str) -> Target:
+    """Return the target of a trained model from its data.json; metric is as in `make_target`."""
     target = found.get("target") or {"goal": "classes", "names": found["class_names"]}
     goal, names = target["goal"], tuple(target["names"])
     held = ("center", "scale", "class_weights", "others")
@@ -373,7 +373,7 @@ def trained_target(found: Mapping[str, Any], metric: str) -> Target:
     return Target(goal=goal, names=names, metrics=metrics, **optional)
 
 
-def remembered(target: Target) -> dict[str, Any]:
+def target_record(target: Target) -> dict[str, Any]:
     """Return what a run must keep of a target, as JSON."""
     kept = {"goal": target.goal, "names": list(target.names)}
     optional = {key: getattr(target, key) for key in ("center", "scale", "class_weights")}
@@ -381,12 +381,12 @@ def remembered(target: Target) -> dict[str, Any]:
     return kept | {key: list(value) for key, value in optional.items() if value is not None}
 
 
-def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> tuple[str, ...]:
+def metric_names(metric: str, dataset_metrics: tuple[str, ...], goal: Goal, count: int) -> tuple[str, ...]:
     """Return the metric that chooses the model, "auto" the data's own or the usual one, then others to print."""
     known, metric = metrics_of_kind(goal), ALIASES.get(metric, metric)
     if metric != "auto":
         check_metric(metric, goal, auto=True)
-    fitting = [ALIASES.get(name, name) for name in own if ALIASES.get(name, name) in known]
+    fitting = [ALIASES.get(name, name) for name in dataset_metrics if ALIASES.get(name, name) in known]
     usual = {"classes": "accuracy", "labels": "average_precision", "values": "mae"}[goal]
     first = metric if metric != "auto" else (fitting[0] if fitting else usual)
     two = ("accuracy", "roc_auc", "average_precision")
@@ -415,7 +415,7 @@ def class_weights(y: np.ndarray, names: Sequence[str], kind: ClassWeights) -> tu
     if kind == "none":
         return None
     if not isinstance(kind, str):
-        return _by_hand(names, kind)
+        return _parse_class_weights(names, kind)
     if kind not in ("balanced", "complement"):
         raise ConfigError(f"class_weights is none, balanced, complement or '[NAME=WEIGHT, ...]'; got {kind!r}")
     counts = np.bincount(y[y >= 0], minlength=len(names)).astype(np.float64)
@@ -428,9 +428,9 @@ def class_weights(y: np.ndarray, names: Sequence[str], kind: ClassWeights) -> tu
     return tuple(weights.tolist())
 
 
-def _by_hand(names: Sequence[str], said: Sequence[str]) -> tuple[float, ...]:
+def _parse_class_weights(names: Sequence[str], entries: Sequence[str]) -> tuple[float, ...]:
     found = dict.fromkeys(names, 1.0)
-    for text in said:
+    for text in entries:
         name, sign, number = str(text).rpartition("=")
         try:
             weight = float(number) if sign else math.nan

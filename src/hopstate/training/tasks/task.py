@@ -28,14 +28,14 @@ class Prefetcher(Generic[T]):
 
     Args:
         source: what to iterate over; it is touched by the background thread alone.
-        ahead: most items held ready, at least 1.
+        buffer_size: most items held ready, at least 1.
     """
 
-    def __init__(self, source: Iterable[T], ahead: int = 1) -> None:
-        self.source, self.ahead = source, max(1, ahead)
+    def __init__(self, source: Iterable[T], buffer_size: int = 1) -> None:
+        self.source, self.buffer_size = source, max(1, buffer_size)
 
     def __iter__(self) -> Iterator[T]:
-        ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(self.ahead)
+        ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(self.buffer_size)
         stop = threading.Event()
         worker = threading.Thread(target=self._fill, args=(ready, stop), name="hopstate-prefetch", daemon=True)
         worker.start()
@@ -134,7 +134,7 @@ class Task(ABC, Generic[BatchT]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return columns (name to array) of a prediction table with the user's own ids."""
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int] | None:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int] | None:
         """Make a model that is not trained by steps, such as trees; None for a model that is.
 
         Returns:
