@@ -51,10 +51,10 @@ class PairHistory(nn.Module):
     def fit(self, features: Tensor) -> None:
         """Take mean and deviation of each feature from pairs (Q, F), not NaN; 0 and 1 of one that is constant."""
         x = features.double()
-        told = ~x.isnan()
-        count = told.sum(0).clamp_min(1)
+        valid = ~x.isnan()
+        count = valid.sum(0).clamp_min(1)
         mean = x.nan_to_num(0.0).sum(0) / count
-        square = torch.where(told, x - mean, 0.0).square().sum(0) / count
+        square = torch.where(valid, x - mean, 0.0).square().sum(0) / count
         self.mean.copy_(mean)
         self.scale.copy_(torch.where(square > 0, square.sqrt(), 1.0))
 
@@ -73,10 +73,10 @@ class PairHistory(nn.Module):
         return torch.cat([x, missing.to(x.dtype)], 1)
 
 
-def _checked(features: Tensor | None, known: int) -> Tensor:
+def _checked(features: Tensor | None, num_features: int) -> Tensor:
     found = 0 if features is None else features.shape[1]
-    if features is None or found != known:
-        raise ShapeError(f"the model reads {known} features of a pair's history; the input has {found}")
+    if features is None or found != num_features:
+        raise ShapeError(f"the model expects {num_features} pair features; the input has {found}")
     return features
 
 

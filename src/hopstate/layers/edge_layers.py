@@ -46,7 +46,7 @@ class GAT(GATConv):
     def _receive(self, h: Tensor, graph: Adjacency) -> Tensor:
         values = self.lin(h).view(len(h), self.heads, self.out_channels)
         a, b = ((values * side).sum(-1) for side in (self.att_dst, self.att_src))
-        out = edge_attention(graph.indptr, graph.indices, graph.receiving(), a, b, values, self.negative_slope)
+        out = edge_attention(graph.indptr, graph.indices, graph.receiver_ids(), a, b, values, self.negative_slope)
         return out.flatten(1) + self.bias
 
 
@@ -77,7 +77,7 @@ class PNA(PNAConv):
 
         A message is a linear map of both ends, p_i + q_j: the aggregates of q_j are moved by p_i, the deviation not.
         """
-        own, dim = graph.own(h), h.shape[1]
+        own, dim = graph.receiver_rows(h), h.shape[1]
         before, after = self.pre_nns[0][0], self.post_nns[0][0]
         to, sent = before.weight.split(dim, 1)
         *places, spread = neighbor_statistics(graph.indptr, graph.indices, F.linear(h, sent))

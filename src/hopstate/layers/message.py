@@ -133,7 +133,7 @@ class Adjacency:
         matrix = self.normalized_adjacency(normalization, wide(nodes[0]))
         if normalization == "edges":
             carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
-            return self.own(conv(*nodes, matrix, **carried))
+            return self.receiver_rows(conv(*nodes, matrix, **carried))
         if not matrix.is_cpu:
             return self._summed(conv, normalization, matrix, *nodes)
         with torch.autocast("cpu", enabled=False):  # a CPU has no sparse products in half precision
@@ -147,8 +147,8 @@ class Adjacency:
         if isinstance(conv, GCNConv):  # its sum first and its linear map after: fewer rows to map
             return F.linear(conv.propagate(matrix, x=nodes[0], edge_weight=None), conv.lin.weight, conv.bias)
         if normalization == "symmetric":  # GCN2Conv
-            return conv(nodes[0], *(self.own(h) for h in nodes[1:]), matrix)
-        return conv((nodes[0], self.own(nodes[0])), matrix)
+            return conv(nodes[0], *(self.receiver_rows(h) for h in nodes[1:]), matrix)
+        return conv((nodes[0], self.receiver_rows(nodes[0])), matrix)
 
     def gated_mean(
         self, a: Tensor, b: Tensor, v: Tensor, c: Tensor | None = None, rows: Tensor | None = None
@@ -165,7 +165,7 @@ class Adjacency:
                 f"(graph.with_(edge_attr=None, edge_weight=None)), or take a model that is made for them"
             )
 
-    def own(self, h: Tensor) -> Tensor:
+    def receiver_rows(self, h: Tensor) -> Tensor:
         """Return (R, ...): the receivers' rows of h (N, ...)."""
         return h[: self.num_receivers] if self.receivers is None else h[self.receivers]
 
@@ -193,16 +193,16 @@ class Adjacency:
         own = self.indptr.diff().to(dtype)
         if self.weight is not None:
             own = torch.zeros_like(own).index_add_(0, self._rows(), self.weight.to(dtype))
-        degree[self.receiving()] = own
+        degree[self.receiver_ids()] = own
         return degree
 
-    def receiving(self) -> Tensor:
+    def receiver_ids(self) -> Tensor:
         """Return (R,) int64: the nodes whose rows these are."""
         return torch.arange(self.num_receivers, device=self.indptr.device) if self.receivers is None else self.receivers
 
     def _make(self, normalization: Normalization, dtype: torch.dtype) -> Tensor:
         degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
-        own = degree[self.receiving()].double()
+        own = degree[self.receiver_ids()].double()
         if normalization == "symmetric":
             weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
         else:
@@ -215,15 +215,15 @@ class Adjacency:
             indptr, columns, weight = self._with_loops(rows, weight, 1 / (own + 1))
         return self._csr(indptr, columns, weight.to(dtype))
 
-    def _with_loops(self, rows: Tensor, weight: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _with_loops(self, rows: Tensor, weight: Tensor, loop_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (indptr, columns, weights) with self-loops of the given weights, in order where columns are."""
-        to, edge = self.receiving(), torch.arange(len(rows), device=rows.device)
+        to, edge = self.receiver_ids(), torch.arange(len(rows), device=rows.device)
         row = torch.arange(self.num_receivers, device=rows.device)
         start = self.indptr[:-1] + torch.bincount(rows[self.indices <= to[rows]], minlength=self.num_receivers)
         place, loops = edge + rows + (edge >= start[rows]), start + row
         columns, joined = self.indices.new_empty(len(edge) + len(row)), weight.new_empty(len(edge) + len(row))
         columns[place], joined[place] = self.indices, weight
-        columns[loops], joined[loops] = to, own
+        columns[loops], joined[loops] = to, loop_weight
         return self.indptr + torch.arange(len(self.indptr), device=rows.device), columns, joined
 
     def _csr(self, indptr: Tensor, columns: Tensor, values: Tensor) -> Tensor:

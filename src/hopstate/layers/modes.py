@@ -19,14 +19,14 @@ BLOCKS = (2048, 512)  # rows that go to oneDNN at a time; fewer are left to torc
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return (..., n) x W^T + b; what torch's own gives, to rounding, and the same gradients."""
-    if not _suits(x, weight, bias):
+    if not _supports_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
     return y.view(*x.shape[:-1], len(weight))
 
 
 @lru_cache(maxsize=1)
-def pays() -> bool:
+def onednn_is_faster() -> bool:
     """Return whether oneDNN multiplies faster than MKL: the processor has 512-bit vectors and is not Intel's.
 
     MKL keeps to 256-bit vectors there.
@@ -36,14 +36,14 @@ def pays() -> bool:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    return told.read_text(errors="replace").partition("\n\n")[0] if told.is_file() else platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.read_text(errors="replace").partition("\n\n")[0] if cpuinfo.is_file() else platform.processor()
 
 
-def _suits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+def _supports_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     tensors = [x, weight] if bias is None else [x, weight, bias]
     return (
-        pays()
+        onednn_is_faster()
         and all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
         and x.shape[-1] == weight.shape[-1] > 0
         and x.numel() >= BLOCKS[-1] * x.shape[-1]
@@ -104,9 +104,9 @@ def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def training_products(model: nn.Module) -> Iterator[None]:
-    """Within it every `nn.Linear` of a model that is in training multiplies by `linear`, where that pays."""
+    """Within it every `nn.Linear` of a model that is in training multiplies by `linear`, where oneDNN is faster."""
     changed = []
-    if pays():
+    if onednn_is_faster():
         changed = [m for m in model.modules() if type(m).forward is nn.Linear.forward and "forward" not in vars(m)]
     for module in changed:
         module.forward = MethodType(_forward, module)  # a method, so that a copy of the model has its own

@@ -335,7 +335,7 @@ class Backbone(nn.Module):
     ) -> None:
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
-        receivers = adjacency.receiving().cpu()
+        receivers = adjacency.receiver_ids().cpu()
         own = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
         device = adjacency.indptr.device
         read = own if block.normalization is None else rows
