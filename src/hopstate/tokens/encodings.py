@@ -65,11 +65,11 @@ def laplacian_encoding(
 
     out = cached_array(path, (graph.num_nodes, count), compute)
     if several and by_size and offsets is None:
-        _tell_left_out(graph, labels, count)
+        _warn_components_without_vectors(graph, labels, count)
     return out
 
 
-def _tell_left_out(graph: Graph, labels: np.ndarray, count: int) -> None:
+def _warn_components_without_vectors(graph: Graph, labels: np.ndarray, count: int) -> None:
     """Warn of components of several nodes that have no eigenvector, the largest first."""
     sizes = np.bincount(labels)
     left = np.flatnonzero((shares(sizes, count) == 0) & (sizes > 1))

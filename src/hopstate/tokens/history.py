@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Target = Literal["first", "last", "none"]
 Deletions = Literal["marked", "left-out", "unmarked"]
-_PLACE = {"none": 0, "first": 1, "last": 2}
-_ALL = 2**62
+_TARGET_PLACE = {"none": 0, "first": 1, "last": 2}
+_UNLIMITED = 2**62
 
 
 class HistoryTokens(NamedTuple):
@@ -133,7 +133,7 @@ class HistoryConfig:
     target: Target = "first"
 
     def __post_init__(self) -> None:
-        if self.target not in _PLACE:
+        if self.target not in _TARGET_PLACE:
             raise ConfigError(f"history.target is 'first', 'last' or 'none'; got {self.target!r}")
         if self.max_length is not None and self.max_length < 1:
             raise ConfigError(f"history.max_length must be at least 1, or null for no cap; got {self.max_length}")
@@ -145,7 +145,7 @@ class HistoryConfig:
     @property
     def num_events(self) -> int:
         """Most events of a sequence."""
-        return _ALL if self.max_length is None else self.max_length - (self.target != "none")
+        return _UNLIMITED if self.max_length is None else self.max_length - (self.target != "none")
 
 
 class HistoryTokenizer:
@@ -194,10 +194,10 @@ class HistoryTokenizer:
         """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
-        offsets, nodes, rest = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
+        offsets, nodes, columns = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
         middle, cut = len(u), offsets[len(u)]
         both = cooccurrence(offsets[: middle + 1], nodes[:cut], offsets[middle:] - cut, nodes[cut:])
-        return self._record(offsets, nodes, rest, torch.from_numpy(np.concatenate(both)))
+        return self._record(offsets, nodes, columns, torch.from_numpy(np.concatenate(both)))
 
     def nodes(self, nodes: np.ndarray, t: np.ndarray) -> HistoryTokens:
         """Return the sequences of nodes (S,), each at t (S,), without counts."""
@@ -208,13 +208,13 @@ class HistoryTokenizer:
         found = self.store.last(nodes, t, c.num_events)
         window = None if c.window is None else c.window * clock.ratio
         how: dict[str, Any] = {"window": window, "target": c.target, "unit": clock.unit, "dtype": self.dtype}
-        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, **how)
-        return offsets, token_nodes, tuple(rest)
+        offsets, token_nodes, *columns = pack_tokens(found, nodes, t, **how)
+        return offsets, token_nodes, tuple(columns)
 
     def _record(
-        self, offsets: np.ndarray, nodes: np.ndarray, rest: tuple[np.ndarray, ...], counts: Tensor | None
+        self, offsets: np.ndarray, nodes: np.ndarray, columns: tuple[np.ndarray, ...], counts: Tensor | None
     ) -> HistoryTokens:
-        ids, gaps, spans = rest
+        ids, gaps, spans = columns
         edge_attr = None if self.edge_attr is None and self.marks is None else self._edge_rows(ids)
         return HistoryTokens(
             offsets=torch.from_numpy(offsets),
@@ -268,12 +268,12 @@ def pack_tokens(
         cap[0] = window
     targets = np.ascontiguousarray(targets, np.int64)
     first, offsets = np.empty(len(when), np.int64), np.empty(len(when) + 1, np.int64)
-    count_tokens(found.offsets, times, when, window is not None, cap[0], _PLACE[target], first, offsets)
+    count_tokens(found.offsets, times, when, window is not None, cap[0], _TARGET_PLACE[target], first, offsets)
     size = int(offsets[-1])
     nodes, ids = np.empty(size, np.int64), np.empty(size, np.int64)
     gaps, spans = np.empty(size, dtype), np.empty(size, dtype)
     lists = (found.offsets, found.nodes, found.event_ids, times)
-    write_tokens(*lists, targets, when, _PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
+    write_tokens(*lists, targets, when, _TARGET_PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
     return offsets, nodes, ids, gaps, spans
 
 

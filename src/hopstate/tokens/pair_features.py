@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from hopstate.data.stream_state import StreamState
 
 
-ALONE = 66  # features that need no more than the histories of both ends
-COUNTED = 71  # and those that count the stream's events
-JOINED = 78  # and those of paths over other nodes; after these come those of moves on from a partner
+NUM_HISTORY = 66  # features that need no more than the histories of both ends
+NUM_WITH_COUNTS = 71  # and those that count the stream's events
+NUM_WITH_PATHS = 78  # and those of paths over other nodes; after these come those of moves on from a partner
 
 
 class Last(NamedTuple):
@@ -42,7 +42,7 @@ class Last(NamedTuple):
 
 def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, unit: float, out: np.ndarray) -> Last:
     """Write the features of pairs u, v, t (Q,) to out (Q, at least 81), float32; see `pair_features.NAMES`."""
-    from hopstate.tokens.kernels import SEEN, latest_events, read_meetings
+    from hopstate.tokens.kernels import SEEN, read_meetings, write_history_features
 
     count, arrays = len(u), store.arrays_of(np.concatenate([u, v]))
     out[:, :16] = np.nan
@@ -53,10 +53,10 @@ def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, un
     read_meetings(u, v, t, *entries, unit, out, *last, first, seen, fades, where)
     ways, went = np.zeros((count, 2), t.dtype), np.zeros((count, 2), np.bool_)
     codes, times = arrays["codes"], arrays["times"]
-    latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went)
+    write_history_features(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went)
     since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
     events_since = store.event_times().between(since, t[:, None])
-    out[:, ALONE:COUNTED] = np.where(there, np.log1p(events_since), np.nan)
+    out[:, NUM_HISTORY:NUM_WITH_COUNTS] = np.where(there, np.log1p(events_since), np.nan)
     pairs = _Ends(u, v, t, codes, times, where)
     partners = _partners(pairs)
     _write_paths(pairs, partners, store, unit, out)
@@ -90,25 +90,25 @@ class _Partners(NamedTuple):
 
 
 def _partners(ends: _Ends) -> _Partners:
-    from hopstate.tokens.kernels import PARTNERS, partners_of
+    from hopstate.tokens.kernels import PARTNERS, find_partners
 
     count = len(ends.u)
     run, first = np.empty(count, np.int64), np.empty(count + 1, np.int64)
     nodes = np.empty((count * (PARTNERS + 1), 2), np.int64)
-    runs = partners_of(ends.u, ends.t, ends.codes, ends.where, run, first, nodes)
+    runs = find_partners(ends.u, ends.t, ends.codes, ends.where, run, first, nodes)
     return _Partners(run, first[: runs + 1], nodes[: first[runs]])
 
 
 def _write_paths(ends: _Ends, partners: _Partners, store: Histories, unit: float, out: np.ndarray) -> None:
     """Write the features of paths of three events."""
-    from hopstate.tokens.kernels import ONWARD, paths_of
+    from hopstate.tokens.kernels import ONWARD, write_path_features
 
     onward = store.last(partners.nodes[:, 0], ends.t[partners.nodes[:, 1]], ONWARD)
-    paths_of(*ends, *partners, onward.offsets, onward.nodes, onward.times, unit, out, COUNTED)
+    write_path_features(*ends, *partners, onward.offsets, onward.nodes, onward.times, unit, out, NUM_WITH_COUNTS)
 
 
 def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.ndarray) -> None:
-    from hopstate.tokens.kernels import CAME, SOON, moves_of, next_moves
+    from hopstate.tokens.kernels import CAME, SOON, find_next_moves, write_move_features
 
     some = partners.first[1:] > partners.first[:-1]
     met, query = partners.nodes[partners.first[:-1][some]].T.copy()
@@ -118,8 +118,8 @@ def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.nda
     went = np.empty((len(came.nodes), SOON), np.int64)
     arrays = store.arrays_of(came.nodes)
     entries = [arrays[name] for name in ("start", "length", "codes", "times")]
-    next_moves(came.nodes, came.times, until, *entries, put, went)
-    moves_of(*ends, at, met, came.offsets, came.nodes, put, went, out, JOINED)
+    find_next_moves(came.nodes, came.times, until, *entries, put, went)
+    write_move_features(*ends, at, met, came.offsets, came.nodes, put, went, out, NUM_WITH_PATHS)
 
 
 _PAIR = (
