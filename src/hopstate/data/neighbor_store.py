@@ -423,7 +423,7 @@ class NeighborStore(Histories):
 
         Then the events are read once for each stretch of nodes whose entries fit in memory together.
         """
-        from hopstate.ops.neighbors.kernels import fill_some
+        from hopstate.ops.neighbors.kernels import fill_node_range
 
         columns = (self._codes, self._events, self._times)
         size = self._top if self._folder is None else _STRETCH
@@ -436,7 +436,7 @@ class NeighborStore(Histories):
                 part = slice(i, i + _CHUNK)
                 ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
                 a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
-                fill_some(a, b, when, i, ids, low, high, self._start, self._length, *entries)
+                fill_node_range(a, b, when, i, ids, low, high, self._start, self._length, *entries)
                 let_go(src, dst, t)
             for column, filled in zip(columns, entries, strict=True):
                 if self._folder is not None:

@@ -124,8 +124,8 @@ def check_steps(delta: Tensor) -> None:
         raise DataError(f"delta at token {token}, channel {channel} is {value:.6g}, expected a step >= 0")
 
 
-CELL, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
-GPU_CELL = 8  # of the Triton kernels: tokens between checkpoints
+SEGMENT, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
+GPU_SEGMENT = 8  # of the Triton kernels: tokens between checkpoints
 
 
 NUMBA, TRITON = (importlib.util.find_spec(name) is not None for name in ("numba", "triton"))

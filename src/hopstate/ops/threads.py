@@ -67,20 +67,20 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="hopstate")
 
 
-class _Own(threading.local):
+class _ThreadState(threading.local):
     """What `one_thread` holds for this thread: how many threads there were, None outside; whether numpy has one too."""
 
     usual: int | None = None
     numpy = False
 
 
-_own = _Own()
+_state = _ThreadState()
 _numpy = threading.Lock()  # the number of threads of numpy's BLAS is the whole process's
 
 
 def usual_threads() -> int:
     """Return the number of threads that torch uses here outside `one_thread`."""
-    return _own.usual or torch.get_num_threads()
+    return _state.usual or torch.get_num_threads()
 
 
 @contextmanager
@@ -91,21 +91,21 @@ def one_thread(*, numpy: bool = False) -> Iterator[None]:
         numpy: those of numpy and scipy too, not of torch alone. They are limited for the whole process, where
             threadpoolctl is installed (it comes with hopstate), and one caller at a time has them.
     """
-    if _own.usual is not None:
+    if _state.usual is not None:
         with numpy_on_one_thread() if numpy else nullcontext():
             yield
         return
-    _own.usual = torch.get_num_threads()
+    _state.usual = torch.get_num_threads()
     try:
-        _set_own_threads(1, _own.usual)
+        _set_torch_threads(1, _state.usual)
         with numpy_on_one_thread() if numpy else nullcontext():
             yield
     finally:
-        torch.set_num_threads(_own.usual)
-        _own.usual = None
+        torch.set_num_threads(_state.usual)
+        _state.usual = None
 
 
-def _set_own_threads(count: int, others: int) -> None:
+def _set_torch_threads(count: int, others: int) -> None:
     """Set torch's number of threads here; threads that start later get others.
 
     torch keeps a number for each thread, and that of the last call for those that have none yet.
@@ -123,16 +123,16 @@ def numpy_on_one_thread() -> Iterator[None]:
 
     For products too small to be shared out: threads that wait for each other spin. See `one_thread` of whom it limits.
     """
-    controller = None if _own.numpy else _controller()
+    controller = None if _state.numpy else _controller()
     if controller is None:
         yield
         return
     with _numpy, controller.limit(limits=1, user_api="blas"):
-        _own.numpy = True
+        _state.numpy = True
         try:
             yield
         finally:
-            _own.numpy = False
+            _state.numpy = False
 
 
 @lru_cache(maxsize=1)

@@ -326,7 +326,7 @@ def repeat(typingctx, value):
 
 
 @intrinsic
-def spread(typingctx, array, index):
+def broadcast_lanes(typingctx, array, index):
     """A wide vector of WIDE consecutive elements of a flat array, each in every lane of one of its vectors."""
 
     def codegen(context, builder, signature, args):

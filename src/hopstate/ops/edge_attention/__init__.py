@@ -45,11 +45,11 @@ def edge_attention(
         return edge_attention_naive(indptr, indices, receivers, a, b, v, slope)
     spans = range(0, max(1, a.shape[1]), LANES)
     some = [[x[:, at : at + LANES] for x in (a, b, v)] for at in spans]
-    parts = [_of_few_heads(indptr, indices, receivers, x, y, z, slope) for x, y, z in some]
+    parts = [_attend_up_to_lanes(indptr, indices, receivers, x, y, z, slope) for x, y, z in some]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
-def _of_few_heads(
+def _attend_up_to_lanes(
     indptr: Tensor, indices: Tensor, receivers: Tensor, a: Tensor, b: Tensor, v: Tensor, slope: float
 ) -> Tensor:
     """Return `edge_attention` of up to `LANES` heads, laid out so that each lane of a vector is a head by itself.
@@ -140,5 +140,5 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor |
 _attend.register_autograd(_backward, setup_context=_setup)
 
 
-def _flat(*made: Tensor) -> list[np.ndarray]:
-    return [x.view(-1).numpy() for x in made]
+def _flat(*tensors: Tensor) -> list[np.ndarray]:
+    return [x.view(-1).numpy() for x in tensors]

@@ -17,9 +17,9 @@ fast = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @njit(forceinline=True)
-def _score(own, b, j, slope):
-    """LeakyReLU(own + b_j)."""
-    x = own + load(b, j * LANES)
+def _score(receiver, b, j, slope):
+    """LeakyReLU(receiver + b_j)."""
+    x = receiver + load(b, j * LANES)
     return where_less(x - x, x, x, x * filled(x, slope))
 
 
@@ -71,7 +71,7 @@ def backward(first, last, span, indptr, indices, receivers, a, b, v, out, level,
                 j = me if e == indptr[i + 1] else indices[e]
                 if j == me and e < indptr[i + 1]:
                     continue
-                x = own + load(b, j * LANES)
+                x = receiver + load(b, j * LANES)
                 zero, one = x - x, filled(x, 1.0)
                 weight = exp_parts(where_less(zero, x, x, x * filled(x, slope)) - height)[0]
                 pull = zero

@@ -72,7 +72,7 @@ def fill(src, dst, t, first_id, event_ids, start, length, codes, events, times):
 
 
 @njit(cache=True, nogil=True)
-def fill_some(src, dst, t, first_id, event_ids, low, high, start, length, codes, events, times):
+def fill_node_range(src, dst, t, first_id, event_ids, low, high, start, length, codes, events, times):
     """Do what `fill` does for nodes low..high - 1 alone; the columns are theirs, from start[low] on."""
     numbered, base = len(event_ids) == 0, start[low]
     for i in range(len(src)):
@@ -197,13 +197,13 @@ def _where_to_look(a, b, directed, length):
 
 
 @njit(cache=True, nogil=True)
-def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times, last, met):
+def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times, last, found):
     """Find the last event of each pair strictly before its time in the shorter of the two histories."""
     for q in range(len(u)):
         a, code, other = _where_to_look(u[q], v[q], directed, length)
         end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
         p = _last_match(codes, start[a], end, code, other)
-        met[q] = p >= 0
+        found[q] = p >= 0
         last[q] = times[p] if p >= 0 else 0
 
 

@@ -134,13 +134,13 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
 
 
 @njit(cache=True, nogil=True)
-def _below_limit(nodes, key, limit, kept):
-    """Write to kept[j] whether the number of nodes[j], 53 bits under a scattered seed, is below limit.
+def _below_limit(nodes, key, limit, below):
+    """Write to below[j] whether the number of nodes[j], 53 bits under a scattered seed, is below limit.
 
     Nothing but arithmetic, so that the compiler makes vector instructions of it.
     """
     for j in range(len(nodes)):
-        kept[j] = (mix(key ^ (np.uint64(nodes[j]) * STEP)) >> np.uint64(11)) < limit
+        below[j] = (mix(key ^ (np.uint64(nodes[j]) * STEP)) >> np.uint64(11)) < limit
 
 
 @njit(cache=True, nogil=True)

@@ -19,9 +19,9 @@ from torch.nn.functional import silu
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.dispatch import (
-    CELL,
-    GPU_CELL,
+    GPU_SEGMENT,
     LANES,
+    SEGMENT,
     Discretization,
     check_discretization,
     check_rates,
@@ -76,11 +76,11 @@ def _scan_fake(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, wa
     (tokens, channels), S = u.shape, A.shape[1]
     kind = torch.promote_types(u.dtype, torch.float32)
     if u.device.type == "cpu":
-        cells = (tokens + CELL - 1) // CELL
-        kept = u.new_empty(cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
+        segments = (tokens + SEGMENT - 1) // SEGMENT
+        kept = u.new_empty(segments if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
     else:
-        cells = (tokens + GPU_CELL - 1) // GPU_CELL
-        kept = u.new_empty(cells if keep else 0, channels, S, dtype=kind)
+        segments = (tokens + GPU_SEGMENT - 1) // GPU_SEGMENT
+        kept = u.new_empty(segments if keep else 0, channels, S, dtype=kind)
     return (
         u.new_empty(tokens, channels),
         u.new_empty(offsets.shape[0] - 1 if want_final else 0, channels, S, dtype=kind),

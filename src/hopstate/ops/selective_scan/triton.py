@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hopstate.ops.dispatch import GPU_CELL, check_offsets
+from hopstate.ops.dispatch import GPU_SEGMENT, check_offsets
 from hopstate.ops.selective_scan import triton_kernels as kernels
 
 SHORT = 256  # steps one program may take in a row
-CHUNK = 256  # a multiple of the kernels' CELL
+CHUNK = 256  # a multiple of the kernels' SEGMENT
 PROGRAMS = 4096  # programs of a launch along sequences, at most: each keeps its own partial sum of dA
 
-assert kernels.CELL == GPU_CELL
+assert kernels.SEGMENT == GPU_SEGMENT
 _LENGTHS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -104,14 +104,14 @@ def forward(
     wide = {"dtype": torch.float32, "device": u.device}
     y = torch.empty_like(u)
     final = torch.empty(sequences if want_final else 0, channels, S, **wide)
-    checkpoints = torch.empty(-(-tokens // GPU_CELL) if keep else 0, channels, S, **wide)
+    checkpoints = torch.empty(-(-tokens // GPU_SEGMENT) if keep else 0, channels, S, **wide)
     if channels == 0 or sequences == 0:
         return y, final, checkpoints
 
     def scan(initial: Tensor | None, final: Tensor | None, elapsed: Tensor | None, want_y: bool) -> None:
         kernels.forward[tiling.grid](
             u, delta, A, B, C, _or(D, u), _or(z, u), pieces.starts, pieces.ends, pieces.orders, _or(initial, u), y,
-            _or(final, u), _or(elapsed, u), checkpoints, count, channels, S, tiling.wide, tiling.block, GPU_CELL,
+            _or(final, u), _or(elapsed, u), checkpoints, count, channels, S, tiling.wide, tiling.block, GPU_SEGMENT,
             reverse, zoh, D is not None, z is not None, initial is not None, keep and want_y, want_y,
             final is not None, elapsed is not None, pieces.chunked, num_warps=tiling.warps,
         )  # fmt: skip
@@ -158,7 +158,7 @@ def backward(
         kernels.backward[tiling.grid](
             u, delta, A, B, C, _or(D, u), _or(z, u), pieces.starts, pieces.ends, pieces.orders, _or(initial, u),
             checkpoints, dy, _or(grad_after, u), du, ddelta, dA, dB, dC, dD, dz, dinitial, count, channels, tokens,
-            S, tiling.wide, tiling.block, GPU_CELL, reverse, zoh, D is not None, z is not None,
+            S, tiling.wide, tiling.block, GPU_SEGMENT, reverse, zoh, D is not None, z is not None,
             initial is not None, grad_after is not None, want_dinitial, pieces.chunked, num_warps=tiling.warps,
         )  # fmt: skip
     sums = ((dA.sum(0), A), (dB.sum(0), B), (dC.sum(0), C), (dD.sum(0), D), (dz, z), (dinitial, initial))

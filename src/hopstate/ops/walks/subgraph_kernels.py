@@ -100,11 +100,11 @@ def copy(typing, source, at, target, to):
     return signature, codegen
 
 
-def make_held(probes):
+def make_hash_lookup(probes):
     """Return the step that looks neighbours up in a hash table, in which each stands at most probes - 1 slots on."""
 
     @intrinsic
-    def held(typing, mark, shift, table, start, left, base, count, target, used):
+    def lookup(typing, mark, shift, table, start, left, base, count, target, used):
         """Append the rows of those of the next NEIGHBOURS neighbours that the table holds for this token; how many.
 
         Neighbours table[start:start + left]; entries of mark are place * 2**32 + row + 1, base is the first row + 1.
@@ -134,7 +134,7 @@ def make_held(probes):
 
         return signature, codegen
 
-    return held
+    return lookup
 
 
 def make(group):
@@ -191,7 +191,7 @@ _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
 first_seen, inside = make(GROUP)
-held_at_once, held_in_two = make_held(1), make_held(2)
+lookup_one_slot, lookup_two_slots = make_hash_lookup(1), make_hash_lookup(2)
 
 
 @njit(cache=True, nogil=True)
@@ -287,8 +287,8 @@ def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
 
 
 @njit(cache=True, nogil=True)
-def _edges_held(mark, shift, far, first, last, nodes, table, used, degree, target):
-    """As `_edges_settled`, for several neighbours at once, where no place is more than one slot away from its own."""
+def _edges_hashed_wide(mark, shift, far, first, last, nodes, table, used, degree, target):
+    """As `_edges_without_collisions`, vectorized; every entry is at most one slot away from its hash."""
     at, base, count = np.uint64(used), first + 1, last - first
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -297,16 +297,16 @@ def _edges_held(mark, shift, far, first, last, nodes, table, used, degree, targe
         hi = lo + np.uint64(table[s + _ONE])
         if far:
             for j in range(lo, hi, NEIGHBOURS):
-                at += np.uint64(held_in_two(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+                at += np.uint64(lookup_two_slots(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
         else:
             for j in range(lo, hi, NEIGHBOURS):
-                at += np.uint64(held_at_once(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+                at += np.uint64(lookup_one_slot(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
         degree[i] = at - before
     return np.int64(at)
 
 
 @njit(cache=True, nogil=True)
-def _edges_settled(mark, shift, first, last, nodes, table, used, degree, target, position):
+def _edges_without_collisions(mark, shift, first, last, nodes, table, used, degree, target, position):
     """As `_edges_direct`, where one look into the hash table finds a place or shows that it is not there."""
     at, keep, base, count = np.uint64(used), position.size > 0, np.uint64(first + 1), np.uint64(last - first)
     for i in range(first, last):
@@ -396,14 +396,14 @@ def _walk_by_walk(seen, start, h, per, walked, steps):
 
 
 @njit(cache=True, nogil=True)
-def _room(nodes, first, last, table, widest, free):
+def _edge_capacity(nodes, first, last, table, widest, free):
     """Return a number of edges that these nodes cannot exceed; exact only where the quick answer is above free."""
     if (last - first) * widest <= free:
         return (last - first) * widest
-    room = 1
+    capacity = 1
     for j in range(first, last):
-        room += table[nodes[j] + _ONE]
-    return room
+        capacity += table[nodes[j] + _ONE]
+    return capacity
 
 
 @njit(cache=True, nogil=True)
@@ -461,10 +461,10 @@ def subgraphs(
                 sizes[token] = bounds[g + 1] - bounds[g]
                 token += 1
             if edges:
-                room = _room(nodes, bounds[0], bounds[group], table, widest, target.size - used)
-                target = _grown(target, used, room, i + 1, batch.size)
+                capacity = _edge_capacity(nodes, bounds[0], bounds[group], table, widest, target.size - used)
+                target = _grown(target, used, capacity, i + 1, batch.size)
                 if positions:
-                    position = _grown(position, used, room, i + 1, batch.size)
+                    position = _grown(position, used, capacity, i + 1, batch.size)
                 for g in range(group if direct else 0):
                     _mark_rows(mark, g, bounds[g], bounds[g + 1], nodes)
                 for g in range(group):
@@ -474,9 +474,11 @@ def subgraphs(
                     elif direct:
                         used = _edges_direct(mark, g, lo, hi, nodes, table, used, degree, target, position, wide)
                     elif wide and far < 2 and not positions:
-                        used = _edges_held(hashed, shift, far, lo, hi, nodes, table, used, degree, target)
+                        used = _edges_hashed_wide(hashed, shift, far, lo, hi, nodes, table, used, degree, target)
                     elif far == 0:
-                        used = _edges_settled(hashed, shift, lo, hi, nodes, table, used, degree, target, position)
+                        used = _edges_without_collisions(
+                            hashed, shift, lo, hi, nodes, table, used, degree, target, position
+                        )
                     else:
                         used = _edges_hashed(hashed, shift, lo, hi, nodes, table, used, degree, target, position, near)
             bounds[0] = bounds[group]
