@@ -52,7 +52,7 @@ def number_or_all(name: str, value: int | Literal["all"]) -> int | None:
         return None
     if isinstance(value, str):
         raise ConfigError(f"{name} is a number, or 'all'; got {value!r}")
-    check_range("", least=1, **{name: value})
+    check_range("", minimum=1, **{name: value})
     return value
 
 

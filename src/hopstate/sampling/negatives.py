@@ -705,7 +705,7 @@ class TrainingNegatives:
     def __post_init__(self) -> None:
         if self.loss not in ("binary", "softmax"):
             raise ConfigError(f"negatives.loss is 'binary' or 'softmax'; got {self.loss!r}")
-        check_range("negatives.", least=1, candidates=self.candidates)
+        check_range("negatives.", minimum=1, candidates=self.candidates)
         refuse_idle(self, candidates=self.loss == "binary" and "loss=binary has one pair an event; take softmax")
 
     @property

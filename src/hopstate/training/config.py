@@ -44,7 +44,7 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_range("optim.", above=0, lr=self.lr, state_lr=self.state_lr)
-        check_range("optim.", least=0, weight_decay=self.weight_decay)
+        check_range("optim.", minimum=0, weight_decay=self.weight_decay)
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"optim.warmup is a share of all steps in [0, 1); got {self.warmup}")
         if not 0 <= self.hold <= 1 - self.warmup:
@@ -147,8 +147,8 @@ class LoopConfig:
         return np.float64 if self.precision == "64" else np.float32
 
     def __post_init__(self) -> None:
-        check_range("loop.", least=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
-        check_range("loop.", least=1, eval_every=self.eval_every)
+        check_range("loop.", minimum=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
+        check_range("loop.", minimum=1, eval_every=self.eval_every)
         if self.patience is not None and self.patience < 1:
             raise ConfigError(f"loop.patience must be at least 1, or null for no early stop; got {self.patience}")
         check_range("loop.", above=0, grad_clip=self.grad_clip)

@@ -288,7 +288,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
-        check_range(least=1, batch_size=batch_size)
+        check_range(minimum=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn

@@ -92,8 +92,8 @@ class GIN(nn.Module):
         dropout: float = 0.5
 
         def __post_init__(self) -> None:
-            check_range("model.", least=1, dim=self.dim, num_layers=self.num_layers)
-            check_range("model.", least=0, below=1, dropout=self.dropout)
+            check_range("model.", minimum=1, dim=self.dim, num_layers=self.num_layers)
+            check_range("model.", minimum=0, below=1, dropout=self.dropout)
 
     def __init__(self, config: Config, *, in_dim: int, out_dim: int) -> None:
         super().__init__()

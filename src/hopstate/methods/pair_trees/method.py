@@ -185,8 +185,8 @@ class PairTreesRun(LinkRun):
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        check_range(least=1, max_events=self.max_events, random=self.random)
-        check_range(least=0, historical=self.historical)
+        check_range(minimum=1, max_events=self.max_events, random=self.random)
+        check_range(minimum=0, historical=self.historical)
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):

@@ -141,7 +141,7 @@ class LinkSplitConfig:
         refuse_idle(self, window=self.kind != "window" and f"split.kind={self.kind} has none; give split.kind=window")
         undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
         refuse_idle(self, val_time=undated, test_time=undated)
-        check_range("split.", least=0, below=1, new_ratio=self.new_ratio)
+        check_range("split.", minimum=0, below=1, new_ratio=self.new_ratio)
 
     def of(self, stream: EventStream) -> EventSplit:
         """Return the split of a stream; empty splits of one without events, which only stands for its facts.
@@ -222,7 +222,7 @@ class HistoryLinkRun(LearnedLinkRun):
     deletions: Deletions = "marked"
 
     def __post_init__(self) -> None:
-        check_range(least=1, batch_size=self.batch_size)
+        check_range(minimum=1, batch_size=self.batch_size)
         number_or_all("max_events", self.max_events)
 
     @property

@@ -40,8 +40,8 @@ class MemorySettings:
     cut_ties: bool = True
 
     def __post_init__(self) -> None:
-        check_range(least=1, num_neighbors=self.num_neighbors, batch_size=self.batch_size)
-        check_range(least=1, tbptt_window=self.tbptt_window)
+        check_range(minimum=1, num_neighbors=self.num_neighbors, batch_size=self.batch_size)
+        check_range(minimum=1, tbptt_window=self.tbptt_window)
 
 
 @dataclass(frozen=True, kw_only=True)

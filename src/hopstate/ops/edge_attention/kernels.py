@@ -71,7 +71,7 @@ def backward(first, last, span, indptr, indices, receivers, a, b, v, out, level,
                 j = me if e == indptr[i + 1] else indices[e]
                 if j == me and e < indptr[i + 1]:
                     continue
-                x = receiver + load(b, j * LANES)
+                x = own + load(b, j * LANES)
                 zero, one = x - x, filled(x, 1.0)
                 weight = exp_parts(where_less(zero, x, x, x * filled(x, slope)) - height)[0]
                 pull = zero

@@ -1,7 +1,7 @@
-"""Classes or values of the nodes of one graph as a `Task`; where its batches come from is injected.
+"""Node classification and regression on one graph.
 
-A `NodeBatches` says what a step is fed, what the model makes of it, and how the outputs of given nodes are read:
-`RowBatches`, `FullGraph` and `Subgraphs` here, those of Graph Mamba Networks with that method.
+A `NodeBatches` defines the batches, the model's outputs for them, and inference: `RowBatches`, `FullGraph` and
+`Subgraphs` are defined here.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Rows = np.ndarray
 
 @dataclass(kw_only=True)
 class NodeLabels:
-    """What every node task shares: targets, split rows, and the names that predictions are given in.
+    """Labels, split and names shared by all node tasks.
 
     Args:
-        y: (N,) int64 classes, -1 where unknown, from C on where the model does not know them, or (N, T) float32
-            labels or values, NaN where unknown.
-        split: rows of "train", "val", "test"; training rows of which no label or value is known are left out.
-        target: how y is learned and judged.
-        node_ids: the user's own node ids, None where they are the rows.
+        y: (N,) int64 classes, -1 for unlabeled nodes, C or more for classes unknown to the model; or (N, T) float32
+            labels or regression targets, NaN if missing.
+        split: rows of "train", "val" and "test". Training rows without any label or value are dropped.
+        target: loss and metrics of y.
+        node_ids: the user's node ids. None if ids are row numbers.
     """
 
     y: np.ndarray
@@ -54,7 +54,7 @@ class NodeLabels:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the model's outputs: classes, or targets."""
+        """Names of the model's outputs: classes or targets."""
         return self.target.names
 
     def rows(self, split: str) -> Rows:
@@ -67,11 +67,11 @@ class NodeLabels:
 
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
-Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
+Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs used by the loss, targets, weights
 
 
 class NodeBatches(TaskSource, ABC, Generic[BatchT]):
-    """A source of a node task's batches; one depends on (epoch, number) alone.
+    """Batches of a node task; each batch depends only on (epoch, number).
 
     Args:
         labels: labels, splits and names.
@@ -85,39 +85,39 @@ class NodeBatches(TaskSource, ABC, Generic[BatchT]):
 
     @abstractmethod
     def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT]:
-        """Yield batches of an epoch, nested tuples of CPU tensors; see `Task.batches`."""
+        """Yield batches of an epoch as nested tuples of CPU tensors; see `Task.batches`."""
 
     @abstractmethod
     def outputs(self, model: nn.Module, batch: BatchT) -> Seen: ...
 
     @abstractmethod
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        """Return (n, C) outputs for nodes rows (n,), on the CPU."""
+        """Return (n, C) outputs on the CPU for nodes rows (n,)."""
 
-    # ---- vectors of nodes, for tasks that ask for some rather than for the labelled ones ------------------
+    # ---- node embeddings for tasks that choose the nodes themselves ------------------
     def num_sampled_batches(self, epoch: int) -> int | None:
-        """Return the number of batches of nodes that the source draws itself; None where it takes any nodes."""
+        """Return the number of node sets that the source samples itself, or None if it accepts any nodes."""
         return None
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """Called before the first batch of an epoch."""
+        """Prepare an epoch; called before its first batch."""
 
     def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
-        """Return what `encode` takes for nodes, and those nodes: rows (n,), distinct, or those that are drawn."""
+        """Return the input of `encode` and its nodes: the distinct rows (n,), or nodes sampled by the source."""
         raise NotImplementedError
 
     def encode(self, model: nn.Module, batch: BatchT) -> Tensor:
-        """Return (n, C) outputs for the nodes that `encoder_batch` gave a batch for."""
+        """Return (n, C) outputs for the nodes of an `encoder_batch`."""
         raise NotImplementedError
 
 
 class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
-    """Classes or values of nodes.
+    """Node classification or regression.
 
     Args:
-        model: what the source calls.
-        source: of the batches.
-        walks: numbers of walks that the source draws, which a run remembers for other data.
+        model: the model that the source calls.
+        source: source of the batches.
+        walks: numbers of sampled walks, stored with the run for inference on other data.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
         return self.source.batches(self.model, epoch, start, step)
 
     def loss(self, batch: BatchT) -> Tensor | None:
-        """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
+        """Return the mean or weighted loss of a batch's training nodes, or None if there are none."""
         out, y, weight = self.source.outputs(self.model, batch)
         return self.labels.target.loss(out, y, weight) if len(y) else None
 
@@ -158,7 +158,7 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
 
 
 def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
-    """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics."""
+    """Return the test split's calibration curve and the confidence intervals of its metrics."""
     known = target.has_label(y)
     found, mine = target.predictions(out)[known], y[known]
     drawn = of_classes(found, mine) if target.goal == "classes" else None
@@ -168,14 +168,14 @@ def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):
-    """Nodes in mini-batches of any order; each node's input stands alone.
+    """Mini-batches of nodes whose inputs do not depend on each other.
 
     Args:
-        inputs: rows (b,) → what the model takes for (b, C) outputs (a tensor, or nested tuples of tensors).
+        inputs: function from rows (b,) to the model's input, a tensor or nested tuples of tensors.
         labels: labels, splits and names.
-        batch_size: training nodes a step.
-        seed: fixes the batch order.
-        eval_batch_size: nodes a step when evaluating; 4 × batch_size where None.
+        batch_size: training nodes per step.
+        seed: seed of the batch order.
+        eval_batch_size: nodes per evaluation step. Default: 4 * batch_size.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         eval_batch_size: int | None = None,
     ) -> None:
         super().__init__(labels)
-        check_range(least=1, batch_size=batch_size)
+        check_range(minimum=1, batch_size=batch_size)
         self.inputs, self.batch_size, self.seed = inputs, batch_size, seed
         self.eval_batch_size = eval_batch_size or 4 * batch_size
 
@@ -217,14 +217,14 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
 
 class FullGraph(NodeBatches[tuple[Tensor, Tensor]]):
-    """The whole graph in one step, the loss over the training nodes.
+    """Full-batch training: one step over the whole graph, with the loss over the training nodes.
 
     Args:
-        inputs: tensors (or objects with `.to(device)`) of the whole graph; model(*inputs) gives (N, C) outputs.
+        inputs: tensors (or objects with `.to(device)`) of the whole graph; model(*inputs) returns (N, C) outputs.
         labels: labels, splits and names.
     """
 
-    single_process = "a step is the whole graph at once; cut it into batches"
+    single_process = "one step covers the whole graph; use mini-batches"
 
     def __init__(self, inputs: tuple[Any, ...], labels: NodeLabels) -> None:
         super().__init__(labels)
@@ -262,7 +262,7 @@ class FullGraph(NodeBatches[tuple[Tensor, Tensor]]):
 
 
 def averaged(outputs: Iterable[Tensor]) -> Tensor:
-    """Return the mean of tensors of one shape, one in memory at a time."""
+    """Return the mean of equally shaped tensors, with only one of them in memory at a time."""
     total, count = torch.zeros(()), 0
     for count, own in enumerate(outputs, 1):
         total = own if count == 1 else total + own
@@ -274,7 +274,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def to_model(value: Any, model: nn.Module) -> Any:
-    """Return nested tuples where a model lives, numbers in 64 bits where its weights have them."""
+    """Move nested tuples of tensors to the model's device, and floats to float64 if its weights are float64."""
     if isinstance(value, tuple):
         return tuple(to_model(v, model) for v in value)
     first = next(model.parameters())
@@ -287,16 +287,16 @@ Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
 
 
 class Subgraphs(NodeBatches[Batch]):
-    """Batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
+    """Mini-batches of subgraphs: blocks of nodes, or seed nodes with sampled neighborhoods.
 
     Args:
-        source: makes batches; one depends on (epoch, number) alone. The model is called as model(x, propagator).
+        source: source of the batches. The model is called as model(x, propagator).
         labels: labels, splits and names.
-        predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
-        state, load_state: give and take what stands for missing neighbours, where that depends on training.
-        refresh: called with the model and the epoch's number at the start of every epoch.
-        prefetch: batches made in a background thread before they are needed; 0 makes each when it is asked for.
-        graph: what is cut, for who wants all of it.
+        predict_all: function from the model to (N, C) logits of all nodes on the CPU, for evaluation.
+        state, load_state: save and restore replacements for missing neighbors if they depend on training.
+        refresh: called with the model and the epoch at the start of each epoch.
+        prefetch: number of batches prepared by a background thread. 0 prepares each batch on demand.
+        graph: the full graph, for callers that need it.
     """
 
     def __init__(
@@ -373,7 +373,7 @@ class Subgraphs(NodeBatches[Batch]):
 
 
 def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.device]) -> Callable[[nn.Module], Tensor]:
-    """Return a function model → (N, C) logits that runs the source's batches of epoch 0 once, all nodes in batches."""
+    """Return a function from the model to (N, C) logits that runs each batch of epoch 0 once."""
 
     def predict(model: nn.Module) -> Tensor:
         out: Tensor | None = None
@@ -386,7 +386,7 @@ def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.dev
             out[torch.from_numpy(batch.nodes)] = found
             seen[batch.nodes] = True
         if out is None or not seen.all():
-            raise DataError(f"the batches leave out node {int(np.flatnonzero(~seen)[0])}; inference needs all nodes")
+            raise DataError(f"the batches omit node {int(np.flatnonzero(~seen)[0])}; inference needs all nodes")
         return out
 
     return predict
