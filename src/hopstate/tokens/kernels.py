@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Compiled loops of `history` and `pair_features`. Imported on first use.
+"""Compiled loops of `history` and `pair_features`, imported on first use.
 
-`count_tokens` and `write_tokens` turn packed neighbour lists into packed tokens. Times and query times are both int64
-or both float64; `place` of the target token is 0 nowhere, 1 first, 2 last; differences of time are taken first, then
-divided by `unit`. The other loops are those of a pair's features. Threads may run them side by side: each writes to its
-own rows of `out`. Columns of a row: of the pair 0..19, of the source 20..36, of the target 37..53, of both 54..65.
+`count_tokens` and `write_tokens` pack neighbor lists into tokens. Times and query times are both int64 or both float64.
+`place` of the target token is 0 for none, 1 for first and 2 for last. Times are subtracted before the division by
+`unit`. The other loops compute pair features. Threads may run them concurrently on different rows of `out`. Columns:
+pair 0..19, source 20..36, target 37..53, both 54..65.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def count_tokens(
     first: Array,
     out_offsets: Array,
 ) -> None:
-    """Write where each list's events within the window begin, and the packed offsets of its tokens."""
+    """Write the first event within the window of each list, and the packed token offsets."""
     out_offsets[0] = 0
     for q in range(len(query_times)):
         low, high = offsets[q], offsets[q + 1]
@@ -63,7 +63,7 @@ def write_tokens(
     gaps: Array,
     spans: Array,
 ) -> None:
-    """Write each list's tokens: neighbour, event id (-1 for the target), time to the query and to the next token."""
+    """Write each list's tokens: neighbor, event id (-1 for the target), and times to the query and the next token."""
     for q in range(len(query_times)):
         begin, end, out = first[q], offsets[q + 1], out_offsets[q]
         if place > 0:
@@ -83,23 +83,23 @@ def write_tokens(
             out += 1
 
 
-PARTNERS = 8  # of the source, its latest, from which paths go on
+PARTNERS = 8  # latest partners of the source that paths visit
 ONWARD = 16  # latest events of each of them
 
 
 @njit(cache=True, nogil=True)
 def find_partners(u, t, codes, where, run, first, out):
-    """Write the latest distinct partners of sources, one more than paths go on from: a target may be among them.
+    """Write the latest distinct partners of sources; one more than needed, because one may be the target.
 
     Args:
-        u, t: (Q,) sources and times; queries that follow each other with both the same share what is found.
+        u, t: (Q,) sources and times; consecutive equal queries share their partners.
         codes, where: see `write_history_features`.
-        run: (Q,) out: which of the sources that are told apart a query has.
-        first: (Q+1,) out: where the partners of each begin, and after the last of them the end.
-        out: (Q * (PARTNERS + 1), 2) out: partners, newest first, and the query that they were found for.
+        run: (Q,) out: index of the query's source.
+        first: (Q+1,) out: offsets of each source's partners.
+        out: (Q * (PARTNERS + 1), 2) out: partners, newest first, and the query they were found for.
 
     Returns:
-        How many sources are told apart.
+        Number of distinct sources.
     """
     runs, end = -1, 0
     first[0] = 0
@@ -132,9 +132,9 @@ def _slot(key, stamp, keys, stamps):
 
 @njit(cache=True, nogil=True)
 def _fill_table(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest):
-    """Put the partners of a target's latest events, both ends left out, into a table.
+    """Store the partners of a target's latest events in a hash table, without the two query nodes.
 
-    Returns how many events those are, and how many partners.
+    Returns the numbers of these events and partners.
     """
     events, nodes = 0, 0
     for i in range(end - 1, max(begin, end - WIDE) - 1, -1):
@@ -155,13 +155,13 @@ def write_path_features(u, v, t, codes, times, where, run, first, partners, offs
     """Write the features of paths of three events.
 
     Args:
-        u, v, t: (Q,) the queries.
+        u, v, t: (Q,) queries.
         codes, times, where: see `write_history_features`.
-        run, first, partners: of `find_partners`.
-        offsets, nodes, when: the latest ONWARD events of each of the partners before its time, packed, oldest first.
-        unit: the gap that counts as 1.
+        run, first, partners: see `find_partners`.
+        offsets, nodes, when: the ONWARD latest events of each partner before its time, packed, oldest first.
+        unit: time unit.
         out: (Q, F) float32; see `pair_features.NAMES`.
-        begin: the first column of the seven.
+        begin: first of the seven columns.
     """
     keys, counts, latest = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64), np.empty(SLOTS, times.dtype)
     stamps, met = np.full(SLOTS, -1, np.int64), np.full(SLOTS, -1, np.int64)
@@ -205,19 +205,19 @@ def write_path_features(u, v, t, codes, times, where, run, first, partners, offs
         row[6] = age_of(t[q], newest, unit) if found else NONE
 
 
-CAME = 32  # latest events of the partner, whose other ends are followed
+CAME = 32  # latest events of a partner whose other nodes are followed
 SOON = 4  # moves of each
 
 
 @njit(cache=True, nogil=True)
 def find_next_moves(w, since, t, start, length, codes, times, put, went):
-    """Find the first events of nodes w (E,) after times since (E,) and before t (E,).
+    """Find the first events of nodes w (E,) after since (E,) and before t (E,).
 
     Args:
         w, since, t: the queries.
-        start, length, codes, times: of a `NeighborStore`.
-        put: (E,) out: how many there are, at most SOON.
-        went: (E, SOON) out: the other ends of those.
+        start, length, codes, times: arrays of a `NeighborStore`.
+        put: (E,) out: number of events found, at most SOON.
+        went: (E, SOON) out: their other nodes.
     """
     for e in range(len(w)):
         begin = start[w[e]]
@@ -232,7 +232,7 @@ def find_next_moves(w, since, t, start, length, codes, times, put, went):
 
 @njit(cache=True, nogil=True)
 def _moves_after_partner(partner, begin, end, codes, times, went):
-    """Put where a node went on to from a partner, in its events begin..end, into went (WIDE,); return how often."""
+    """Write each node visited directly after a partner to went (WIDE,); return their number."""
     moves, after = 0, -1
     for i in range(end - 1, begin - 1, -1):
         if i + 1 < end and times[i] < times[i + 1]:
@@ -253,17 +253,17 @@ def _share_of(nodes, count, node):
 
 @njit(cache=True, nogil=True)
 def write_move_features(u, v, t, codes, times, where, at, partners, offsets, nodes, put, went, out, begin):
-    """Write the features of moves.
+    """Write the features of next moves: where nodes go after meeting a partner.
 
     Args:
-        u, v, t: (Q,) the queries.
+        u, v, t: (Q,) queries.
         codes, times, where: see `write_history_features`.
-        at: (Q,) which of the latest partners the source's is, -1 where it has none.
-        partners: (R,) the latest partners.
-        offsets, nodes: other ends of the latest CAME events of these, packed.
-        put, went: for each of them, as `find_next_moves` leaves them.
+        at: (Q,) index of the source's latest partner, or -1.
+        partners: (R,) latest partners.
+        offsets, nodes: other nodes of the partners' CAME latest events, packed.
+        put, went: results of `find_next_moves` for them.
         out: (Q, F) float32; see `pair_features.NAMES`.
-        begin: the first column of the three.
+        begin: first of the three columns.
     """
     mine, own, of = np.empty(WIDE, np.int64), 0, -1
     for q in range(len(u)):
@@ -290,16 +290,16 @@ def write_move_features(u, v, t, codes, times, where, at, partners, offsets, nod
             row[1], row[2] = np.float32(hits / moves), np.float32(soon / moves)
 
 
-WIDE = 256  # latest events of a node that are looked at one by one
-RECENT = 64  # latest meetings of a pair, and events of a node, that are summed over
-SPANS = (30.0, 300.0, 3000.0, 30000.0)  # over which meetings fade, in units of the clock
+WIDE = 256  # latest events of a node to scan
+RECENT = 64  # latest meetings of a pair, and events of a node, to sum over
+SPANS = (30.0, 300.0, 3000.0, 30000.0)  # decay times of meetings, in clock units
 SEEN = 9  # columns of `seen`
 MET, SENT, BACK, MEETINGS, SENT_IN_ALL, EVENTS, SINCE = 0, 1, 2, 3, 4, 5, 7
 
 
 @njit(cache=True, nogil=True, inline="always")
 def gap_of(t, earlier, unit):
-    """Return t - earlier in units, exact in the stream's own numbers; integers may be further apart than 2^63."""
+    """Return (t - earlier) / unit, subtracted exactly; integer differences may exceed 2^63."""
     gap = np.float64(t - earlier)
     if gap < 0:
         gap += 18446744073709551616.0
@@ -350,10 +350,10 @@ def _upper_bound(times, low, high, t):
 
 @njit(cache=True, nogil=True)
 def _write_meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
-    """Write ages of the latest 64 meetings by rank and direction, and sums over them that fade with time.
+    """Write ages of the latest 64 meetings by rank and direction, and their time-decayed sums.
 
     Returns:
-        The position of the last one.
+        Position of the last meeting.
     """
     at, last = end, -1
     while seen[MET] < RECENT:
@@ -416,18 +416,18 @@ def _read_pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, 
 
 @njit(cache=True, nogil=True)
 def read_meetings(u, v, t, start, length, codes, events, times, unit, out, latest, when, first, seen, fades, where):
-    """Read what pairs u (Q,), v (Q,) and their ends did before t (Q,).
+    """Read what pairs u (Q,), v (Q,) and their nodes did before t (Q,).
 
     Args:
         u, v, t: the queries.
-        start, length, codes, events, times: of a `NeighborStore`.
-        unit: the gap that counts as 1.
-        out: (Q, at least 20) float32, features of the pair by rank of meeting.
-        latest, when: (Q, 3) out: the last event of the pair, of u and of v, and its time.
-        first: (Q, 3) out: times of their first.
-        seen: (Q, 9) out, see above.
-        fades: (Q, 4) out.
-        where: (Q, 4) out: where the histories of u and v begin and end.
+        start, length, codes, events, times: arrays of a `NeighborStore`.
+        unit: time unit.
+        out: (Q, at least 20) float32, pair features by rank of meeting.
+        latest, when: (Q, 3) out: last event of the pair, u and v, and its time.
+        first: (Q, 3) out: times of their first events.
+        seen: (Q, SEEN) out: counts, see the column constants.
+        fades: (Q, 4) out: time-decayed sums.
+        where: (Q, 4) out: bounds of the histories of u and v.
     """
     for q in range(len(u)):
         here = where[q]
@@ -448,7 +448,7 @@ def read_meetings(u, v, t, start, length, codes, events, times, unit, out, lates
                 seen[q, SINCE + side] = end - _upper_bound(times, begin, end, when[q, 0])
 
 
-LAST = 32  # latest events of a node whose partners are kept
+LAST = 32  # latest partners of a node to store
 SLOTS = 1024  # of the table of partners, a power of two
 NONE = np.float32(np.nan)
 
@@ -460,14 +460,14 @@ def _log(count):
 
 @njit(cache=True, nogil=True)
 def _write_node_features(t, place, num_events, first, codes, times, unit, sends, other, near, row, way, went):
-    """Write the 17 features of a node's own history; near takes its latest partners, newest first. Return how many.
+    """Write the 17 features of a node's history and its latest partners `near`, newest first; return their number.
 
     Args:
-        place: (2,) begin and end of its latest events, at least 256 of them where there are as many.
-        num_events, first: how many it has in all, and when the first was.
-        sends: whether the node is the source explored about, so that what it sent counts; else what it received.
-        other: the node at the other end.
-        way, went: (1,) out: time of the latest of what counts, and whether there is one.
+        place: (2,) bounds of its latest events, at least 256 if available.
+        num_events, first: number of its events, and time of the first.
+        sends: True for the source, whose sent events count; False for the target, whose received events count.
+        other: the other node of the pair.
+        way, went: (1,) out: time of the latest counted event, and whether there is one.
     """
     end = place[1]
     back = 1
@@ -519,7 +519,7 @@ def _count_distinct(near, size):
 
 @njit(cache=True, nogil=True)
 def _write_rank_of(near, size, node, row):
-    """Write how often node is among the latest partners, and how far back it is the first time."""
+    """Write how often node is among the latest partners, and its first rank."""
     count, at = 0, -1
     for i in range(size - 1, -1, -1):
         if near[i] == node:
@@ -531,7 +531,7 @@ def _write_rank_of(near, size, node, row):
 
 @njit(cache=True, nogil=True)
 def _write_shared_partners(begin_u, end_u, begin_v, end_v, codes, target, keys, places, stamps, stamp, row):
-    """Write how many of u's latest partners, v left out, are among v's, and how near the nearest is, for 32 and 256."""
+    """Write how many of u's latest 32 and 256 partners (without v) are v's, and the rank of the nearest."""
     mask = SLOTS - 1
     for j in range(min(end_v - begin_v, WIDE)):
         code = codes[end_v - 1 - j]
@@ -563,7 +563,7 @@ def _write_shared_partners(begin_u, end_u, begin_v, end_v, codes, target, keys, 
 
 @njit(cache=True, nogil=True)
 def _write_simultaneous(t, begin_u, end_u, begin_v, end_v, times, unit, row):
-    """Write when both had an event at one time last, and how often, among the latest 64 of each."""
+    """Write when both nodes last had simultaneous events, and how many of the latest 64 were."""
     low_u, low_v = max(begin_u, end_u - RECENT), max(begin_v, end_v - RECENT)
     i, j, count = end_u - 1, end_v - 1, 0
     row[0] = NONE
@@ -583,7 +583,7 @@ def _write_simultaneous(t, begin_u, end_u, begin_v, end_v, times, unit, row):
 
 @njit(cache=True, nogil=True)
 def _write_pair_features(t, first, unit, seen, fades, row):
-    """Write the features of the pair that do not stand by the rank of a meeting."""
+    """Write the pair features that do not depend on the rank of a meeting."""
     met = seen[MEETINGS]
     row[3], row[4] = _log(met), _log(seen[SENT_IN_ALL])
     for k in range(4):
@@ -596,16 +596,16 @@ def _write_pair_features(t, first, unit, seen, fades, row):
 
 @njit(cache=True, nogil=True)
 def write_history_features(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went):
-    """Write the features of pairs u (Q,), v (Q,) at t (Q,) from what was seen of them.
+    """Write the features of pairs u (Q,), v (Q,) at t (Q,) from their histories.
 
     Args:
-        codes, times: of entries, under the numbers of all nodes.
-        where: (Q, 4) where those of u and v begin and end before t: the latest 256, or all.
-        first: (Q, 3) times of the first event of the pair, of u and of v.
+        codes, times: entries of all nodes.
+        where: (Q, 4) bounds of the entries of u and v before t: the latest 256, or all.
+        first: (Q, 3) times of the first event of the pair, u and v.
         seen, fades: see `read_meetings`.
-        unit: the gap that counts as 1.
-        out: (Q, at least 66) float32; see `pair_features.NAMES`. Those by rank of meeting stand there already.
-        ways, went: (Q, 2) out: when u sent and v received last, among the latest 256, and whether; False before.
+        unit: time unit.
+        out: (Q, at least 66) float32; see `pair_features.NAMES`. `read_meetings` has already written some columns.
+        ways, went: (Q, 2) out: when u last sent and v last received, and whether they did, among the latest 256.
     """
     near_u, near_v = np.full(LAST, -1, np.int32), np.full(LAST, -1, np.int32)
     keys, places = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)

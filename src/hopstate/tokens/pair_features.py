@@ -1,11 +1,10 @@
-"""What the history of a pair and of its two ends says of a meeting at a time: one row of numbers a query.
+"""Pair features: numbers that describe the joint event history of two nodes at a query time.
 
-Everything is looked up strictly before the time, so events of one time tell nothing of each other. Ages are
-ln(1 + gap) in the unit of the stream's own clock, counts ln(1 + n); NaN stands for what never happened. Deletions are
-no meetings and are left out.
+Only events strictly before the query time count. Ages are ln(1 + gap) in units of the stream's clock and counts are
+ln(1 + n). NaN means that it never happened. Deletions are ignored.
 
-Times of the clock are exact in the stream's own numbers, so the same events in seconds or nanoseconds have the same
-features (to float32, in which rows are kept).
+Times are subtracted exactly in the stream's own unit. Therefore the same events in seconds or nanoseconds have the same
+features up to float32 precision.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
     from hopstate.data.stream_state import StreamState
 
 
-NUM_HISTORY = 66  # features that need no more than the histories of both ends
-NUM_WITH_COUNTS = 71  # and those that count the stream's events
-NUM_WITH_PATHS = 78  # and those of paths over other nodes; after these come those of moves on from a partner
+NUM_HISTORY = 66  # number of features from both nodes' histories
+NUM_WITH_COUNTS = 71  # including counts of the stream's events
+NUM_WITH_PATHS = 78  # including paths over other nodes; features of next moves follow
 
 
 class Last(NamedTuple):
-    """The last events of pairs and of their ends before the time asked about.
+    """Last events of pairs and of their nodes before the query time.
 
     Args:
-        ids: (Q, 3) int64: the last event of the pair, of u and of v, or -1.
-        times: (Q, 3) of these, in the stream's own numbers; 0 where there is none.
+        ids: (Q, 3) int64 last event of the pair, of u and of v, or -1.
+        times: (Q, 3) their times in the stream's unit, or 0.
     """
 
     ids: np.ndarray
@@ -65,7 +64,7 @@ def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, un
 
 
 class _Ends(NamedTuple):
-    """Queries, and the latest events of their ends; as the compiled loops take them."""
+    """Queries and the recent events of their nodes, in the order of the kernels' arguments."""
 
     u: np.ndarray
     v: np.ndarray
@@ -76,12 +75,12 @@ class _Ends(NamedTuple):
 
 
 class _Partners(NamedTuple):
-    """The latest partners of sources, each source looked up once for all queries of it that follow each other.
+    """Recent partners of source nodes; consecutive queries with the same source share them.
 
     Args:
-        run: (Q,) which of R sources a query has.
-        first: (R+1,) where the partners of each begin.
-        nodes: (P, 2) partners, newest first, and the query that they were found for.
+        run: (Q,) index of the query's source.
+        first: (R+1,) offsets of each source's partners.
+        nodes: (P, 2) partners, newest first, and the query they were found for.
     """
 
     run: np.ndarray
