@@ -79,7 +79,7 @@ def _warn_components_without_vectors(graph: Graph, labels: np.ndarray, count: in
     ids = first if graph.node_ids is None else graph.node_ids.names(first)
     named = ", ".join(f"that of node {node} ({sizes[c]} nodes)" for node, c in zip(ids, left[:3]))
     warnings.warn(
-        f"{count} Laplacian eigenvectors are assigned to {int((shares(sizes, count) > 0).sum())} of the {int((sizes > 1).sum())} "
+        f"{count} Laplacian eigenvectors cover {int((shares(sizes, count) > 0).sum())} of the {int((sizes > 1).sum())} "
         f"connected components of {graph.name} by size; {len(left)} get zeros only: {named}"
         f"{', ...' if len(left) > 3 else ''}. Use more eigenvectors if these matter",
         HopstateWarning,
