@@ -26,7 +26,7 @@ def edge_attention(
     Args:
         indptr: (R+1,) int64 CSR row starts.
         indices: (E,) int64 senders in 0..N-1; an edge of a node to itself is passed over.
-        receivers: (R,) int64 distinct nodes whose rows these are.
+        receivers: (R,) int64 distinct receivers of the rows.
         a: (N, H) the receivers' part of the score, a column a head; b: (N, H) the senders'.
         v: (N, H, C) values.
         slope: of the LeakyReLU below 0.
@@ -52,9 +52,9 @@ def edge_attention(
 def _attend_up_to_lanes(
     indptr: Tensor, indices: Tensor, receivers: Tensor, a: Tensor, b: Tensor, v: Tensor, slope: float
 ) -> Tensor:
-    """Return `edge_attention` of up to `LANES` heads, laid out so that each lane of a vector is a head by itself.
+    """Return `edge_attention` of up to `LANES` heads, with one head per vector lane.
 
-    Heads are filled up to a divisor of the lanes and repeated; a row of values is its channels, in each all heads.
+    Heads are padded to a divisor of the lanes and repeated. A row of values holds all heads of each channel.
     """
     n, heads, width = v.shape
     full = 1 << max(0, heads - 1).bit_length()

@@ -46,7 +46,7 @@ def dense_laplacian(
         (S, N/S, N/S); an isolated node's row is that of the identity.
 
     Raises:
-        ShapeError: num_nodes is no multiple of blocks, or an edge joins two blocks.
+        ShapeError: num_nodes is not a multiple of blocks, or an edge joins two blocks.
     """
     n, rest = divmod(num_nodes, max(blocks, 1))
     if rest or blocks < 1:
@@ -72,7 +72,7 @@ def sparse_laplacian(
 
     u, v = pairs
     w = np.asarray(weight, np.float64)
-    once = np.where(u != v, w, 0)  # a loop's weight stands once
+    once = np.where(u != v, w, 0)  # count a loop's weight once
     degree = np.bincount(u, w, num_nodes) + np.bincount(v, once, num_nodes)
     scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0)
     value, node = scale[u] * scale[v], np.arange(num_nodes)
@@ -122,7 +122,7 @@ def matrix_polynomial(coefficients: Tensor, L: Tensor) -> Tensor:
 
 
 def filter_minimum(coefficients: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Return (min of p on [0, 2], where it is taken), from the roots of p'.
+    """Return the minimum of p on [0, 2] and its location, from the roots of p'.
 
     Args:
         coefficients: c_0..c_m of p(y) = sum_k c_k y^k.

@@ -53,7 +53,7 @@ def last_naive(
 ) -> PackedNeighbors:
     """Return the last k events of each node strictly before its time, by looking at every event (the definition).
 
-    A self-event stands once in its node's history.
+    A self-loop appears once in its node's history.
     """
     lists: list[list[tuple[int, int]]] = []
     for node, time in zip(nodes.tolist(), times.tolist(), strict=True):
@@ -70,19 +70,19 @@ def last_meeting_naive(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, u: np.ndarray, v: np.ndarray, times: np.ndarray, directed: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (time of the last event of u and v strictly before, whether there is one), by looking at every event."""
-    last, met = np.zeros(len(u), t.dtype), np.zeros(len(u), bool)
+    last, found = np.zeros(len(u), t.dtype), np.zeros(len(u), bool)
     for q in range(len(u)):
         hit = (src == u[q]) & (dst == v[q])
         if not directed:
             hit |= (src == v[q]) & (dst == u[q])
         hit &= t < times[q]
-        met[q] = hit.any()
-        last[q] = t[hit].max() if met[q] else 0
-    return last, met
+        found[q] = hit.any()
+        last[q] = t[hit].max() if found[q] else 0
+    return last, found
 
 
 def cooccurrence_naive(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every entry of u's and of v's lists, how often its neighbour stands in u's list and in v's.
+    """Count the occurrences of each entry's neighbor in u's and v's lists, for all entries of both lists.
 
     Args:
         u, v: Q histories each; history q of u is compared with history q of v.
@@ -101,7 +101,7 @@ def cooccurrence_naive(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarr
 def cooccurrence(
     offsets_u: np.ndarray, nodes_u: np.ndarray, offsets_v: np.ndarray, nodes_v: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count, for every entry of two packed lists, how often its neighbour stands in u's list and in v's.
+    """Count the occurrences of each entry's neighbor in u's and v's packed lists.
 
     Args:
         offsets_u, nodes_u: (Q+1,) int64 and (Tu,) int64, packed lists of u.

@@ -22,7 +22,7 @@ class LocalGraph:
         indptr: (r+1,) int64, r <= m receivers.
         indices: (e,) int64 in 0..m-1.
         weight: (e,) float32 1 / probability that the edge was sampled, or None where all are there.
-        edges: (e,) int64 positions of the edges in the graph's CSR, or None where they were not asked for.
+        edges: (e,) int64 positions of the edges in the graph's CSR, or None if not requested.
     """
 
     nodes: np.ndarray
@@ -45,7 +45,7 @@ class Neighborhoods:
 
     Args:
         indptr: (N+1,) int64.
-        indices: (E,) int64; a memory-mapped array is read only where the nodes asked for are.
+        indices: (E,) int64; only the queried rows of a memory-mapped array are read.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:

@@ -164,7 +164,7 @@ def selective_scan_traced(
     reverse: bool,
     discretization: Discretization,
 ) -> Tensor:
-    """Return y of `selective_scan`, from zero states; without offsets all rows of a batch advance at once."""
+    """Return y of `selective_scan` from zero states; without offsets, all rows of a batch advance together."""
     from torch._higher_order_ops.scan import scan
 
     kind = torch.promote_types(u.dtype, torch.float32)
@@ -276,7 +276,7 @@ def selective_step(
     z: Float[Tensor, "sequence channel"] | None = None,
     discretization: Discretization = "zoh",
 ) -> tuple[Float[Tensor, "sequence channel"], Float[Tensor, "sequence channel state"]]:
-    """Advance every sequence by one token: the body of `selective_scan`, for streams whose state is kept.
+    """Advance each sequence by one token, for streaming with stored states.
 
     Args:
         state: states before the token, such as `selective_scan` returns with return_state.

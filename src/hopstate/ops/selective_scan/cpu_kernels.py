@@ -81,7 +81,7 @@ def backward(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, offsets: Tensor,
     initial: Tensor | None, checkpoints: Tensor, dy: Tensor, dfinal: Tensor | None, reverse: bool, zoh: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty where there is no input."""
+    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty for missing inputs."""
     (tokens, channels), S = u.shape, A.shape[1]
     kind = torch.promote_types(u.dtype, torch.float32)
     inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial, checkpoints, dy, dfinal)]
@@ -113,7 +113,7 @@ def _as(grad: np.ndarray, like: Tensor | None, kind: torch.dtype) -> Tensor:
 
 
 def _sum_first(partial: np.ndarray, count: int) -> np.ndarray:
-    """Sum of count equal parts, first to last (in place, so that no second copy is held)."""
+    """Sum count equal parts in order, in place."""
     parts = partial.reshape(count, -1)
     for i in range(1, count):
         parts[0] += parts[i]
@@ -127,7 +127,7 @@ def cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndarr
     """
     groups, tokens, blocks = group_sequences(bounds, channels), int(bounds[-1]), -(-channels // LANES)
     num_groups = groups.size - 1
-    # each span keeps its own dB and dC: 2 S numbers a token, held to a tenth of the 6 channels a token of the rest
+    # each span has its own dB and dC, 2 S numbers per token, limited to a tenth of the other buffers
     most = max(1, min(blocks, int(0.3 * channels / S), tokens * channels // (MIN_GROUP * max(num_groups, 1))))
     num_spans = min(most, -(-MIN_UNITS // max(num_groups, 1)))
     return groups, np.linspace(0, blocks, num_spans + 1).astype(np.int64)
@@ -156,7 +156,7 @@ def padded(S):
 
 @inlined
 def rates(A, block, channels, S, a, inverse, at):
-    """Lay out A and 1/A of one block as [state, lane]; -1 where there is no state or channel."""
+    """Lay out A and 1/A of one block as [state, lane]; -1 for padding."""
     for s in range(padded(S)):
         for lane in range(LANES):
             channel = block * LANES + lane

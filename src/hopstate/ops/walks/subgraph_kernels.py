@@ -101,7 +101,7 @@ def copy(typing, source, at, target, to):
 
 
 def make_hash_lookup(probes):
-    """Return the step that looks neighbours up in a hash table, in which each stands at most probes - 1 slots on."""
+    """Return a step that looks up neighbors in a hash table with up to `probes` probes."""
 
     @intrinsic
     def lookup(typing, mark, shift, table, start, left, base, count, target, used):
@@ -199,7 +199,7 @@ def _grown(array, used, needed, done, total):
     if used + needed <= array.size:
         return array
     likely = int(1.1 * (used + needed) * total / done)  # untouched memory costs nothing, copies do
-    if done < 64:  # too few to tell from
+    if done < 64:  # too few for an estimate
         likely = min(likely, 1 << 15)
     larger = np.empty(max(used + needed, likely), array.dtype)
     larger[:used] = array[:used]
@@ -238,7 +238,7 @@ def _mark_rows(mark, which, first, last, nodes):
 
 @njit(cache=True, nogil=True)
 def _edges_direct(mark, which, first, last, nodes, table, used, degree, target, position, wide):
-    """Append the edges among nodes[first:last], places that become ids; no branch depends on what is a neighbour."""
+    """Append the edges among nodes[first:last], places that become ids; branch-free in the neighbors."""
     at, keep, least = np.uint64(used), position.size > 0, np.int32(first)
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -250,11 +250,11 @@ def _edges_direct(mark, which, first, last, nodes, table, used, degree, target, 
                 at += np.uint64(inside(mark, which, table, j, np.int64(hi - j), first, target, at))
         else:
             for j in range(lo, hi):
-                stands = mark[np.uint64(table[j]) * _GROUP + np.uint64(which)]
-                target[at] = stands - least
+                row = mark[np.uint64(table[j]) * _GROUP + np.uint64(which)]
+                target[at] = row - least
                 if keep:
                     position[at] = j
-                at += np.uint64(stands >= least)
+                at += np.uint64(row >= least)
         degree[i] = at - before
     return np.int64(at)
 
@@ -266,9 +266,9 @@ def _slot(key, shift):
 
 @njit(cache=True, nogil=True)
 def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
-    """Write the different places to nodes[first:], in order, and into a hash table with one more than where they stand.
+    """Write the distinct places to nodes[first:] in order, and their rows + 1 to a hash table.
 
-    Returns where they end, and the most slots that one stands away from its own.
+    Returns their end, and the maximum distance of an entry from its hash slot.
     """
     size, count, far = np.uint64(mark.size - 1), first, np.uint64(0)
     for i in range(start, start + total):
@@ -307,7 +307,7 @@ def _edges_hashed_wide(mark, shift, far, first, last, nodes, table, used, degree
 
 @njit(cache=True, nogil=True)
 def _edges_without_collisions(mark, shift, first, last, nodes, table, used, degree, target, position):
-    """As `_edges_direct`, where one look into the hash table finds a place or shows that it is not there."""
+    """As `_edges_direct`, if each hash lookup needs one probe."""
     at, keep, base, count = np.uint64(used), position.size > 0, np.uint64(first + 1), np.uint64(last - first)
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -326,7 +326,7 @@ def _edges_without_collisions(mark, shift, first, last, nodes, table, used, degr
 
 @njit(cache=True, nogil=True)
 def _edges_hashed(mark, shift, first, last, nodes, table, used, degree, target, position, near):
-    """As `_edges_direct`. Few neighbours belong to a token: those whose own slot is free are dropped unseen first."""
+    """As `_edges_direct`. Neighbors with a free slot, the usual case, are dropped first."""
     size, keep, least = np.uint64(mark.size - 1), position.size > 0, np.uint64(first)
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -374,7 +374,7 @@ def _walk_lengths(graph, batch, names, ladder, first, repeats, per, seed, scratc
 def _steps(scratch, width, first, last, column, per, seen, at):
     """Write what per walks visited, rows first to last of scratch, to seen[at:], step after step; return where it ends.
 
-    Whole vectors are copied: what stands too far is overwritten by the next, or never read.
+    Whole vectors are copied; surplus entries are overwritten or never read.
     """
     row = first * width + column
     for _ in range(first, last):
@@ -413,7 +413,7 @@ def subgraphs(
     """Tokens of the nodes in batch, walks drawn by names, each node's longest walks first and the node itself last.
 
     ladder holds the lengths of walks, ascending. rows has room for the rows of all tokens and one more: nodes, degree
-    (empty where edges are not asked for), and room for some edges: target. widest is the largest degree, loops whether
+    (empty without edges), and room for some edges: target. widest is the largest degree, loops whether
     any node has an edge to itself.
 
     Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their table
