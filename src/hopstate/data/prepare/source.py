@@ -33,7 +33,7 @@ from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import exists, expanded, first_bytes, reading, shown
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")
+OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite")
 EDGE_OPTIONS = tuple(
     name
     for name in (*TABLE_OPTIONS, "undirected", "duplicates", "self_loops", "order")
@@ -55,6 +55,7 @@ class Columns:
     notes: tuple[str, ...]
     sets: str = ONE  # see `hopstate.data.readers.roles.sets_by_name`
     dated: bool = False  # times are dates
+    time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
 
     @property
     def names(self) -> list[str]:
@@ -116,7 +117,7 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
         with reading(path, "a table"):
             file = File(path, None)
             if not first_bytes(path).startswith(b"PAR1"):
-                text, keys = read_layout(path, known, 2, read.get("header"))
+                text, keys = read_layout(path, known, 2, read.get("header"), read.get("separator"))
                 file = File(path, text, tuple(keys))
             first = next(file.tables(None, _SAMPLE // 8, []), None)
         if first is not None and len(first[0].frame):
@@ -142,7 +143,8 @@ def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: 
     for name in (columns.source, columns.target):
         if {_all_whole(one_table, name), _all_whole(two_table, name)} == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
-    if columns.time and is_dated(one_table, columns.time) != is_dated(two_table, columns.time):
+    undeclared = columns.time and not columns.time_format
+    if undeclared and is_dated(one_table, str(columns.time)) != is_dated(two_table, str(columns.time)):
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
 
 
@@ -164,14 +166,15 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     if several_columns(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
     roles = roles_of(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
-    if clock := with_clock(table, roles.time)[1]:
+    form = read.get("time_format") or ""
+    if clock := () if form else with_clock(table, roles.time)[1]:
         raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
     if roles.kind is not None:
         raise DataError(
             f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
             "out with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
-    dated = is_dated(table, roles.time)
+    dated = bool(form) or is_dated(table, roles.time)
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
     times = described(numbers, read.get("time_unit") or "", "dates" if dated else "")
@@ -182,7 +185,7 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
     sets = roles.sets if bipartite == "auto" else ONE
     label = next(iter(roles.labels), None)
-    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated)
+    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form)
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
@@ -279,7 +282,7 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
 def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
     """Return times as nanoseconds since 1970, numbers of a typed column, or numbers of a text as they are written."""
     name = str(columns.time)
-    found = times_of(table, name, dated=columns.dated)
+    found = times_of(table, name, columns.time_format, dated=columns.dated)
     found.check(table, name)
     good = np.ones(len(found.t), bool)
     good[list(table.bad or ())] = False

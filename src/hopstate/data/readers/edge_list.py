@@ -60,6 +60,7 @@ class EdgeTableOptions(LabelOptions):
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
+    separator: str | None = None
     features: Any = None
     labels: Any = None
     num_nodes: int | None = None
@@ -89,7 +90,9 @@ def read_edge_list(
         own: options of `Graph.from_edges` and fields of `Graph`.
     """
     known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
-    table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
+    table = read_table(
+        source, known, num_ids=2, header=options.header, separator=options.separator, what="the table of edges"
+    )
     table = replace(table, text_ids=options.text_ids)
     said = declared(options.columns)
     needed = [name for name, one in said.items() if one.needed]

@@ -64,12 +64,14 @@ class EventTableOptions:
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
+    separator: str | None = None
     missing: str = "error"
     missing_time: str = "error"
     task: str = "auto"
     label_cells: str = "whole"
     unlabelled: str | None = None
     text_ids: bool = False
+    time_format: str | None = None
     bipartite: Any = "auto"
 
     def __post_init__(self) -> None:
@@ -109,7 +111,9 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     """
     given = [part.strip() for name in options.named.values() if name for part in (name, *name.split(","))]
     known = [*SOURCES, *TARGETS, *TIMES, *given]
-    table = read_table(source, known, num_ids=2, header=options.header, what="the table of events")
+    table = read_table(
+        source, known, num_ids=2, header=options.header, separator=options.separator, what="the table of events"
+    )
     table = replace(table, text_ids=options.text_ids)
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
@@ -120,7 +124,8 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
 
     notes: tuple[str, ...] = ()
     form = said[roles.time].format if roles.time in said and said[roles.time].kind == "date" else ""
-    if roles.time not in said:
+    form = options.time_format or form
+    if roles.time not in said and not form:
         table, notes = with_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
     table, t, unit, told = timed(table, roles.time, own.get("time_unit", ""), options.missing_time, form)

@@ -220,7 +220,9 @@ def read_events(
         ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
-            goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
+            goes by what stands there), separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates
+            that are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it
+            is not as it looks, as
             "venue=category"; see `hopstate.data.readers.encode.declared`), num_nodes (ids are rows 0..num_nodes-1), x
             (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to

@@ -236,6 +236,7 @@ def read_graph(
               one named split: train, val, test or empty. Both may be .npy files or arrays for nodes 0..N-1.
             - num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
             - header: whether the first line of edges holds names of columns; by default it goes by what stands there.
+            - separator: of the cells of a text of edges: a sign, "tab" or "space"; by default it is found.
             - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
             - edge_columns: edge features; by default every other numeric column. An empty list takes none.
             - columns: what columns of features hold, if it is not as it looks; see

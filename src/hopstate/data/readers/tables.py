@@ -177,6 +177,7 @@ def read_table(
     id_columns: Sequence[str] = (),
     num_ids: int = 1,
     header: bool | None = None,
+    separator: str | None = None,
     what: str = "the table",
 ) -> Table:
     """Return a table of a file or in memory.
@@ -192,6 +193,7 @@ def read_table(
         id_columns: names that mark a header, and whose columns hold ids.
         num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
         header: whether the first line of a text holds names of columns; None finds it from the content.
+        separator: of the cells of a text: a sign, "tab" or "space"; None finds it from the content.
         what: how messages call a table in memory.
     """
     if is_frame(source) or isinstance(source, Mapping):
@@ -204,7 +206,7 @@ def read_table(
             if magic.startswith(BINARY_TABLES):
                 table = Table(_from_arrow(_read_arrow(path, magic), str(path)), path, None)
             else:
-                table = _read_text(path, id_columns, num_ids, header)
+                table = _read_text(path, id_columns, num_ids, header, separator)
     known = {name.lower() for name in id_columns}
     if num_ids > 1 and not any(name.lower() in known for name in table.names):
         _check_no_matrix(table)
@@ -221,8 +223,10 @@ def _check_name(path: Path, magic: bytes) -> None:
             )
 
 
-def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
-    text, keys = read_layout(path, id_columns, num_ids, header)
+def _read_text(
+    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None, separator: str | None
+) -> Table:
+    text, keys = read_layout(path, id_columns, num_ids, header, separator)
     cells, notes = text.read()
     return table_of_text(text, cells, keys, text.notes + notes)
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
-from hopstate.errors import DataError, FormatError, HopstateError
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
 from hopstate.io.opening import ZIP, bounded, names_in, open_regular
 
 SPACES = r"\s+"  # the separator that is any white space
@@ -194,9 +194,10 @@ def is_matrix_market(path: Path) -> bool:
 
 
 def read_layout(
-    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
+    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None, separator: str | None = None
 ) -> tuple[Text, list[str]]:
     """Return the layout of a text file, and its columns of ids."""
+    given = named_separator(separator)
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
@@ -211,7 +212,7 @@ def read_layout(
         )
     for beginning in ([remark], lines):
         _check_other_formats(path, beginning)
-    separator = _separator(lines, path, remark)
+    separator = given or _separator(lines, path, remark)
     rows = [_cells(line, separator) for line in lines]
     _check_lengths(path, rows, skip)
     found, sure = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
@@ -221,6 +222,16 @@ def read_layout(
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
     notes = () if sure else (_unsure(rows[0], found, num_ids),)
     return Text(path, tuple(names), separator, skip + found, notes), keys
+
+
+def named_separator(separator: str | None) -> str | None:
+    """Return a separator that a user names, such as ";", "tab" or "space" (any white space); None stays None."""
+    if separator is None:
+        return None
+    sign = {"tab": "\t", "space": SPACES, "\\t": "\t"}.get(separator, separator)
+    if sign != SPACES and (len(sign) != 1 or sign.isalnum() or sign in '"\r\n'):
+        raise ConfigError(f"read.separator must be one sign such as ';', or tab, or space; got {separator!r}")
+    return sign
 
 
 def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:

@@ -201,7 +201,10 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
     if plain is not None:
         days, counts = pd.Series(plain, known.index).dt.tz_localize("UTC"), pd.Series(np.nan, known.index)
     else:
-        days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+        try:
+            days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+        except ValueError as error:
+            raise ConfigError(f"read.time_format is not a format of dates: got {form!r} ({error})") from error
         counts = _exact_numbers(known)
     if dated is None:
         dated = bool(form) or not counts.notna().sum() > days.notna().sum()
@@ -231,8 +234,8 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
 def _check_alike(table: Table, column: str, known: pd.Series, other: np.ndarray) -> None:
     """Raise DataError for a cell that is no time like the others."""
     remedy = (
-        f"Remove the row or give it a time; --read.columns '[{column}=date:%d/%m/%Y]' reads dates of a form of your own"
-        f", '[{column}=category]' or '[{column}=drop]' a column that holds something else."
+        "Remove the row or give it a time; --read.time_format '%d/%m/%Y' reads dates that are not ISO, and "
+        "--read.time_column NAME another column."
     )
     either = np.zeros(len(other), bool)
     either[known.index] = known.str.match(DAY_OR_MONTH).eq(True)
@@ -293,10 +296,10 @@ def _neither(table: Table, column: str, known: pd.Series) -> DataError:
     local = known.str.match(DAY_OR_MONTH).to_numpy(bool) | bool(forms)
     if local.any():
         row = int(known.index[int(np.argmax(local))])
-        ways = " or ".join(f"'[{column}=date:{form}]'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
+        ways = " or ".join(f"'{form}'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
         return DataError(
             f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {UNGUESSED}, or "
-            f"say the form: --read.columns {ways}"
+            f"give the form: --read.time_format {ways}"
         )
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "

@@ -50,6 +50,8 @@ class EventReadOptions:
     Args:
         format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
         header: whether the first line of a text holds names of columns; null goes by what stands in it.
+        separator: of the cells of a text: a sign such as ";", or tab, or space; null finds it.
+        time_format: of dates that are not ISO, as strptime has it, such as "%d.%m.%Y %H:%M".
         source_column, target_column, time_column: columns of a table; null takes the usual names.
         kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
             null takes the usual names.
@@ -82,6 +84,8 @@ class EventReadOptions:
 
     format: str = "auto"
     header: bool | None = None
+    separator: str | None = None
+    time_format: str | None = None
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
