@@ -139,7 +139,7 @@ def check_filter(coefficients: Sequence[float] | np.ndarray, epsilon: float = EP
     """Check that p(y) = sum_k c_k y^k is at least epsilon on [0, 2], the range of a Laplacian's eigenvalues.
 
     Raises:
-        ConfigError: it is not, or a coefficient is not finite; the message names the least value and where it is.
+        ConfigError: a coefficient is not finite, or p is too small; the message gives the minimum and its location.
     """
     c = np.asarray(coefficients, np.float64)
     if c.ndim != 1 or not len(c) or not np.isfinite(c).all():
@@ -154,11 +154,11 @@ def check_filter(coefficients: Sequence[float] | np.ndarray, epsilon: float = EP
 
 
 def path_gain(coefficients: Sequence[float] | np.ndarray) -> float:
-    """Return the factor by which one event moves a signal from a path's end to the node that it adds there.
+    """Return the gain per hop of a signal along a growing path.
 
-    An event adds node v to the end u of a path; the nodes within m hops of u (m the filter's order) take part:
-    H <- exp(-G) H, G = P^-1 (P - P_before). The rows that take part again at the next event are a linear map of
-    those that took part at the last, T; the gain is T's spectral radius, what a long path multiplies by per hop.
+    An event adds node v to the end u of a path. Nodes within m hops of u, the filter's order, are active:
+    H <- exp(-G) H, G = P^-1 (P - P_before). A linear map T takes the active rows of one event to those of the next. The
+    gain is T's spectral radius.
 
     Args:
         coefficients: c_0..c_m of a filter that `check_filter` accepts.
@@ -175,15 +175,15 @@ def path_gain(coefficients: Sequence[float] | np.ndarray) -> float:
 
 @lru_cache(maxsize=64)
 def critical_alpha(order: int) -> float:
-    """Return the a for which p(y) = 1 + a (y + ... + y^order) passes a signal along a growing path undiminished.
+    """Return the a for which p(y) = 1 + a (y + ... + y^order) preserves a signal along a growing path.
 
-    Below it a signal fades exponentially with the number of hops, above it the state explodes.
+    Below it a signal decays exponentially with the number of hops. Above it the state explodes.
 
     Args:
         order: m >= 1, the highest power of L.
 
     Raises:
-        ConfigError: order is below 1: such a filter passes nothing to a neighbour.
+        ConfigError: order is below 1, so the filter does not reach neighbors.
 
     >>> print(*(round(critical_alpha(order), 2) for order in (1, 2, 3)))
     6.52 2.11 1.22
