@@ -1,4 +1,4 @@
-"""Packed lists of past neighbours, last meetings and counts in common: definitions and compiled loops."""
+"""Packed neighbor histories, last interactions and co-occurrence counts: references and compiled loops."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["PackedNeighbors", "cooccurrence", "cooccurrence_naive", "last_meetin
 
 @dataclass(frozen=True, eq=False)
 class PackedNeighbors:
-    """Histories of Q queries, one after the other without padding, each oldest first.
+    """Packed histories of Q queries, each oldest first.
 
     Args:
-        offsets: (Q+1,) int64; query q holds rows offsets[q]:offsets[q+1] of the other arrays.
-        nodes: (T,) int64 neighbour rows.
+        offsets: (Q+1,) int64; query q has the rows offsets[q]:offsets[q+1] of the other arrays.
+        nodes: (T,) int64 neighbors.
         event_ids: (T,) int64.
-        times: (T,) int64 or float64, all strictly before their query's time.
+        times: (T,) int64 or float64, all strictly before the query's time.
     """
 
     offsets: np.ndarray
@@ -44,14 +44,14 @@ class PackedNeighbors:
 
 
 def neighbor_of(codes: np.ndarray) -> np.ndarray:
-    """Return the neighbour rows of arena codes: c where c >= 0, else its bitwise complement."""
+    """Decode neighbors: c if c >= 0, otherwise its bitwise complement."""
     return np.where(codes < 0, ~codes, codes).astype(np.int64)
 
 
 def last_naive(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, nodes: np.ndarray, times: np.ndarray, k: int
 ) -> PackedNeighbors:
-    """Return the last k events of each node strictly before its time, by looking at every event (the definition).
+    """Reference implementation: return each node's last k events strictly before its time.
 
     A self-loop appears once in its node's history.
     """
@@ -69,7 +69,7 @@ def last_naive(
 def last_meeting_naive(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, u: np.ndarray, v: np.ndarray, times: np.ndarray, directed: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (time of the last event of u and v strictly before, whether there is one), by looking at every event."""
+    """Reference implementation: return the time of each pair's last earlier event, and whether there is one."""
     last, found = np.zeros(len(u), t.dtype), np.zeros(len(u), bool)
     for q in range(len(u)):
         hit = (src == u[q]) & (dst == v[q])
