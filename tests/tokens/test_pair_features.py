@@ -256,7 +256,7 @@ def test_over_a_past_in_parts(count: int, size: int, floats: bool, monkeypatch: 
     expected = held.pairs(*asked)
     np.testing.assert_allclose(live.pairs(*asked), expected, rtol=1e-6)
     np.testing.assert_allclose(live.pairs(*(c[3:4] for c in asked)), expected[3:4], rtol=1e-6)
-    monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 50)
+    monkeypatch.setattr("hopstate.tokens.pair_features._BATCH", 50)
     for some in (live, held):
         rows, last = some.read(*asked)
         np.testing.assert_allclose(rows, expected, rtol=1e-6)

@@ -109,16 +109,16 @@ def _write_paths(ends: _Ends, partners: _Partners, store: Histories, unit: float
 def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.ndarray) -> None:
     from hopstate.tokens.kernels import CAME, SOON, find_next_moves, write_move_features
 
-    some = partners.first[1:] > partners.first[:-1]
-    met, query = partners.nodes[partners.first[:-1][some]].T.copy()
-    at = np.where(some, np.cumsum(some) - 1, -1)[partners.run]
-    came = store.last(met, ends.t[query], CAME)
+    has_partner = partners.first[1:] > partners.first[:-1]
+    partner, query = partners.nodes[partners.first[:-1][has_partner]].T.copy()
+    at = np.where(has_partner, np.cumsum(has_partner) - 1, -1)[partners.run]
+    came = store.last(partner, ends.t[query], CAME)
     until, put = np.repeat(ends.t[query], came.lengths), np.zeros(len(came.nodes), np.int64)
     went = np.empty((len(came.nodes), SOON), np.int64)
     arrays = store.arrays_of(came.nodes)
     entries = [arrays[name] for name in ("start", "length", "codes", "times")]
     find_next_moves(came.nodes, came.times, until, *entries, put, went)
-    write_move_features(*ends, at, met, came.offsets, came.nodes, put, went, out, NUM_WITH_PATHS)
+    write_move_features(*ends, at, partner, came.offsets, came.nodes, put, went, out, NUM_WITH_PATHS)
 
 
 _PAIR = (
@@ -203,27 +203,27 @@ NAMES = (
 GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
     i for i, name in enumerate(NAMES) if name in _GROWING
 )
-_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB, and those of partners, up to 60 MB
-MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
+_BATCH = 4096  # pairs per kernel call; their events take 25 MB, their partners' up to 60 MB
+MOST_COLUMNS = 8  # maximum number of event features to use, by variance
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
 
 def feature_names(columns: np.ndarray) -> tuple[str, ...]:
-    """Return the names of the features and of event columns (C,) at last events."""
+    """Return the names of all features, including the last values of event columns (C,)."""
     return (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
 
 
 class PairFeatures:
-    """Queries to their features.
+    """Compute the pair features of queries.
 
     Args:
-        store: histories to look up, without deletions.
-        stream: where features of events come from, by id.
-        clock: what a gap of 1 is.
-        columns: (C,) int64 columns of event features whose last values are features.
+        store: event histories without deletions.
+        stream: source of the event features.
+        clock: time normalization.
+        columns: (C,) int64 columns of event features whose last values are included.
     """
 
-    deletions = False  # stand in no store
+    deletions = False  # the store has none
 
     def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
         self.store: Histories = store
@@ -233,36 +233,36 @@ class PairFeatures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features, in the order of columns."""
+        """Feature names in column order."""
         return feature_names(self.columns)
 
     def over(self, past: StreamState) -> PairFeatures:
-        """Return the same over all events of a past."""
-        made = copy(self)
-        made.store, made._first_id = past.store(), 0
-        made.clock = self.clock.over(past.time_unit or "")
-        made._attr = past.edge_attr
-        return made
+        """Return the features over all events of a stream state."""
+        copied = copy(self)
+        copied.store, copied._first_id = past.store(), 0
+        copied.clock = self.clock.over(past.time_unit or "")
+        copied._attr = past.edge_attr
+        return copied
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
         return self.read(u, v, t)[0]
 
     def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:
-        """Return what `pairs` does, and the last events of the pairs and of their ends."""
+        """Return the result of `pairs`, and the last events of the pairs and their nodes."""
         u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
         found = []
-        for a in range(0, max(len(u), 1), _AT_ONCE):
-            some = slice(a, a + _AT_ONCE)
-            found.append(read_pairs(self.store, u[some], v[some], t[some], self.clock.unit, out[some]))
+        for a in range(0, max(len(u), 1), _BATCH):
+            block = slice(a, a + _BATCH)
+            found.append(read_pairs(self.store, u[block], v[block], t[block], self.clock.unit, out[block]))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, len(NAMES) :])
         return out, last
 
     def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:
-        """Write the event features of the latest events (Q, 3), NaN where there is none."""
+        """Write the event features of the latest events (Q, 3), NaN if there is none."""
         out[:] = np.nan
         if self._attr is None:
             return
@@ -275,13 +275,13 @@ class PairFeatures:
 
 
 def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return (count,) int64 rising columns of the event features that vary most over the additions at rows (P,).
+    """Return (count,) int64 the event features with the largest variance over additions at rows (P,), ascending.
 
-    Columns that vary alike, as standardised ones do, come in the order of the file.
+    Columns with equal variance, such as standardized ones, keep the file's order.
     """
     if not count:
         return np.empty(0, np.int64)
     assert stream.edge_attr is not None
     spread = stream.edge_attr[stream.additions(rows)].std(0, dtype=np.float64)
-    alike = np.round(spread / max(float(spread.max(initial=0)), 1e-300), 3)
-    return np.sort(np.argsort(-alike, kind="stable")[:count])
+    rounded = np.round(spread / max(float(spread.max(initial=0)), 1e-300), 3)
+    return np.sort(np.argsort(-rounded, kind="stable")[:count])

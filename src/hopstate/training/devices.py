@@ -129,10 +129,10 @@ class Ranks:
         """Return rank 0's result of make; other ranks do not call it."""
         if self.size == 1:
             return make()
-        made = [make() if self.first else None]
+        result = [make() if self.first else None]
         with named_errors():
-            torch.distributed.broadcast_object_list(made, 0)
-        return made[0]  # type: ignore[return-value]
+            torch.distributed.broadcast_object_list(result, 0)
+        return result[0]  # type: ignore[return-value]
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks in rank order."""

@@ -247,9 +247,9 @@ def logger_names(logger: str) -> tuple[str, ...]:
     known = (*LOGGERS, "auto", "none")
     for name in names:
         if name not in LOGGERS:
-            alone = f"; {name} cannot be combined" if name in known else nearest(name, known)
+            hint = f"; {name} cannot be combined" if name in known else nearest(name, known)
             raise ConfigError(
-                f"loop.logger must be one or more of {', '.join(known)}, separated by commas; got {logger!r}{alone}"
+                f"loop.logger must be one or more of {', '.join(known)}, separated by commas; got {logger!r}{hint}"
             )
     return names
 

@@ -122,8 +122,8 @@ class RunFolder:
         run = cls(path)
         config = json.loads(json.dumps(config))
         if run.never_trained():
-            for made in (file for pattern in MADE for file in run.path.glob(pattern)):
-                remove_file(made)
+            for leftover in (file for pattern in MADE for file in run.path.glob(pattern)):
+                remove_file(leftover)
         elif not (run.path / "config.json").is_file():
             raise ConfigError(f"{path} is not empty and is not a run; choose another --out")
         elif not resume:

@@ -470,8 +470,8 @@ class Trainer:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         weights = Checkpoint(tensors={"model": dict(self.task.model.state_dict())}, record=record)
-        kept = self.task.curves if "test" in self.splits else {}
-        curves = {self.run.path / CURVES: json_text(kept)} if kept else {}
+        report_curves = self.task.curves if "test" in self.splits else {}
+        curves = {self.run.path / CURVES: json_text(report_curves)} if report_curves else {}
         write_result(self.run.weights, weights, self.run.path / "result.json", json_text(self._result(metrics)), curves)
         return metrics
 

@@ -44,8 +44,8 @@ def edge_attention(
     if choose_path(a.device.type, a.dtype).name != "numba" or a.dtype not in (torch.float32, torch.float64):
         return edge_attention_naive(indptr, indices, receivers, a, b, v, slope)
     spans = range(0, max(1, a.shape[1]), LANES)
-    some = [[x[:, at : at + LANES] for x in (a, b, v)] for at in spans]
-    parts = [_attend_up_to_lanes(indptr, indices, receivers, x, y, z, slope) for x, y, z in some]
+    groups = [[x[:, at : at + LANES] for x in (a, b, v)] for at in spans]
+    parts = [_attend_up_to_lanes(indptr, indices, receivers, x, y, z, slope) for x, y, z in groups]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 

@@ -43,8 +43,8 @@ def neighbor_statistics_naive(indptr: Tensor, indices: Tensor, x: Tensor) -> tup
     low, high = (torch.full_like(zeros, start).scatter_reduce(0, where, sent, how) for how, start in ends)
     low, high = (torch.where(counts[:, None] > 0, end, 0.0) for end in (low, high))
     variance = zeros.index_add(0, rows, (sent - mean[rows]).square()) / share
-    some = variance > LEAST
-    return mean, low, high, torch.where(some, variance, 1.0).sqrt() * some
+    mask = variance > LEAST
+    return mean, low, high, torch.where(mask, variance, 1.0).sqrt() * mask
 
 
 @torch.library.custom_op("hopstate::neighbor_statistics", mutates_args=(), device_types="cpu")

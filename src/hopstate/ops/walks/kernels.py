@@ -51,24 +51,24 @@ def fill_alias(indptr, place, table, weights, threshold, other):
             return v
         share = np.empty(degree)
         small, large = np.empty(degree, np.int64), np.empty(degree, np.int64)
-        few, many = 0, 0
+        num_small, num_large = 0, 0
         for j in range(degree):
             share[j] = weights[lo + j] * degree / total
             other[at + j] = table[at + j]
             threshold[at + j] = _LOW
             if share[j] < 1.0:
-                small[few], few = j, few + 1
+                small[num_small], num_small = j, num_small + 1
             else:
-                large[many], many = j, many + 1
-        while few and many:
-            few -= 1
-            i, k = small[few], large[many - 1]
+                large[num_large], num_large = j, num_large + 1
+        while num_small and num_large:
+            num_small -= 1
+            i, k = small[num_small], large[num_large - 1]
             threshold[at + i] = np.uint64(share[i] * 4294967295.0)
             other[at + i] = table[at + k]
             share[k] -= 1.0 - share[i]
             if share[k] < 1.0:
-                many -= 1
-                small[few], few = k, few + 1
+                num_large -= 1
+                small[num_small], num_small = k, num_small + 1
     return -1
 
 

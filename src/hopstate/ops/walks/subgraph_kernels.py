@@ -434,14 +434,14 @@ def subgraphs(
     mark = np.full(table.size * GROUP if direct else 0, -1, np.int32)
     hashed, near = np.zeros(0 if direct else 1 << bits, np.uint64), np.empty(widest + 1, np.uint32)
     total, bounds, far = np.empty(GROUP, np.int64), np.zeros(GROUP + 1, np.int64), 0
-    together, token, used, steps = GROUP if direct else 1, 0, 0, 0
+    group_size, token, used, steps = GROUP if direct else 1, 0, 0, 0
     for i in range(batch.size):
         if i % NODES == 0:
             end = i + NODES
             _walk_lengths(graph, batch[i:end], names[i:end], ladder, first, repeats, per, seed, scratch, start, state)
         own, begun = place[batch[i]], bounds[0]
-        for lead in range(0, each, together):
-            group = min(together, each - lead)
+        for lead in range(0, each, group_size):
+            group = min(group_size, each - lead)
             for g in range(group):
                 k, at = lead + g, g * stride
                 j = ladder.size - 1 - k // repeats if k < each - 1 else -1

@@ -250,18 +250,18 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
     def _step(self, k: int, done: int, drawn: DrawnT) -> Step:
         """Return batch k's missing memory updates, queries and labels."""
         rows, cuts = self.split.train, self.batch_boundaries
-        made = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
-        updates = [vars(self.train_inputs.batch(events)) for events in made]
+        batches = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
+        updates = [vars(self.train_inputs.batch(events)) for events in batches]
         queries, labels = self.objective.of(slice(cuts[k], cuts[k + 1]), drawn)
         return {"updates": updates, "queries": queries, "labels": labels}
 
     def loss(self, model: nn.Module, batch: Window) -> Tensor | None:
         memory_model, steps = self.memory_model, batch["steps"]
         device = steps[0]["labels"].device
-        whole = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
+        memory = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
         active_nodes = [update["nodes"] for step in steps for update in step["updates"]]
         active_nodes += [nodes for step in steps for key, nodes in step["queries"].items() if key != "gap"]
-        before = state = whole.subset(torch.cat(active_nodes))  # a window's cost must not grow with the graph
+        before = state = memory.subset(torch.cat(active_nodes))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
             for left, update in zip(range(len(step["updates"]), 0, -1), step["updates"]):
@@ -270,7 +270,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
                     state = memory_model.update(state, ActiveBatch(**update))  # type: ignore[arg-type]
             logits.append(self.objective.logits(memory_model, state, step["queries"]))
             labels.append(step["labels"])
-        self.memory = whole.put(before if batch["repeat"] else state)
+        self.memory = memory.put(before if batch["repeat"] else state)
         scores = torch.cat(logits)
         return self.objective.loss(scores, torch.cat(labels)) if len(scores) else None
 

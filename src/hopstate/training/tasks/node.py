@@ -163,8 +163,12 @@ def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     found, mine = target.predictions(out)[known], y[known]
     drawn = of_classes(found, mine) if target.goal == "classes" else None
     limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
-    kept = {name: [own.low, own.high] for name, own in limits.items()}
-    return {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": kept} if drawn or kept else {}
+    intervals = {name: [own.low, own.high] for name, own in limits.items()}
+    return (
+        {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": intervals}
+        if drawn or intervals
+        else {}
+    )
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):
@@ -325,8 +329,8 @@ class Subgraphs(NodeBatches[Batch]):
         """Yield (x, propagator, rows, labels, weights)."""
         if start < step:
             self.begin_epoch(model, epoch)
-        made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
-        yield from Prefetcher(made, self.prefetch) if self.prefetch else made
+        prepared = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
+        yield from Prefetcher(prepared, self.prefetch) if self.prefetch else prepared
 
     @property
     def single_process(self) -> str:  # type: ignore[override]
@@ -349,11 +353,11 @@ class Subgraphs(NodeBatches[Batch]):
 
     def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
         if isinstance(self.source, SeedSource):
-            made = self.source.around(rows, epoch, number)
-            return (made.x, made.graph, made.rows, made.rows, None), rows
-        made = self.source.batch(epoch, number)
-        every = torch.arange(len(made.nodes))
-        return (made.x, made.graph, every, every, None), made.nodes
+            batch = self.source.around(rows, epoch, number)
+            return (batch.x, batch.graph, batch.rows, batch.rows, None), rows
+        batch = self.source.batch(epoch, number)
+        all_rows = torch.arange(len(batch.nodes))
+        return (batch.x, batch.graph, all_rows, all_rows, None), batch.nodes
 
     def encode(self, model: nn.Module, batch: Batch) -> Tensor:
         x, graph, rows = batch[:3]

@@ -351,14 +351,16 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
     for split, means in (("val", "epochs are chosen by validation loss"), ("test", "its test value is meaningless")):
         own = y[parts[split]]
         if target.goal == "labels":
-            alone = not any(len(np.unique(column[~np.isnan(column)])) == 2 for column in own.reshape(len(own), -1).T)
+            single_class = not any(
+                len(np.unique(column[~np.isnan(column)])) == 2 for column in own.reshape(len(own), -1).T
+            )
             which = "no label has both values"
         else:
-            there = np.unique(own[(own >= 0) & (own < target.width)])
-            alone = len(there) == 1
-            absent = [str(n) for c, n in enumerate(target.names) if c not in there]
+            present = np.unique(own[(own >= 0) & (own < target.width)])
+            single_class = len(present) == 1
+            absent = [str(n) for c, n in enumerate(target.names) if c not in present]
             which = f"no row is of class {', '.join(absent[:5])}{', ...' * (len(absent) > 5)}"
-        if alone:
+        if single_class:
             warnings.warn(
                 f"{name}: in the {split} split {which}, so that {metric} is undefined there and {means}; choose "
                 "another metric (--metric) or another split",
@@ -379,10 +381,10 @@ def target_from_record(found: Mapping[str, Any], metric: str) -> Target:
 
 def target_record(target: Target) -> dict[str, Any]:
     """Return a target's fields for data.json."""
-    kept = {"goal": target.goal, "names": list(target.names)}
+    record = {"goal": target.goal, "names": list(target.names)}
     optional = {key: getattr(target, key) for key in ("center", "scale", "class_weights")}
     optional["others"] = target.others or None
-    return kept | {key: list(value) for key, value in optional.items() if value is not None}
+    return record | {key: list(value) for key, value in optional.items() if value is not None}
 
 
 def metric_names(metric: str, dataset_metrics: tuple[str, ...], goal: Goal, count: int) -> tuple[str, ...]:
