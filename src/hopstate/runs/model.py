@@ -28,7 +28,7 @@ from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import NodeTask, RowBatches, FullGraph
+from hopstate.training.tasks.node import FullGraph, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.task import Task
 

@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import beyond_clock, shown_time
+from hopstate.data.dates import format_time, out_of_range
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import declared
+from hopstate.data.readers.encode import parse_column_specs
 from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
@@ -125,7 +125,7 @@ class ClockSkewLimit:
         since = self._now() if self.by_clock else last
         what = "this machine's clock" if self.by_clock else "the event before it"
         return (
-            f"more than {self.told} after {what} ({shown_time(since, self._unit, self._dates)}): taken, it would make "
+            f"more than {self.told} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
             "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
         )
 
@@ -243,7 +243,7 @@ class EventParser:
         self.ahead: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
-        said = declared(self._reading.get("columns"))
+        said = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
         if taken := sorted(features.intersection(_USUAL)):
@@ -293,7 +293,7 @@ class EventParser:
         past: StreamState,
         kind: np.ndarray | None = None,
     ) -> EventStream | None:
-        if t.dtype.kind not in "if" or beyond_clock(t).any() or (np.abs(values) > _LARGEST).any():
+        if t.dtype.kind not in "if" or out_of_range(t).any() or (np.abs(values) > _LARGEST).any():
             return None
         features = FeatureTable.of(tuple(names), values) if names else None
         events = EventStream(
@@ -359,7 +359,7 @@ class EventParser:
     def _kept_out(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
         if last is not None and now < last:
             if self.late == "reject":
-                shown = shown_time(last, unit, self._dates)
+                shown = format_time(last, unit, self._dates)
                 raise TimeOrderError(
                     f"event {place} is of time {given!r}, but the one before it is of {shown}; events come in order of "
                     "time (serve with --late clamp or --late park to take others)"
@@ -445,7 +445,9 @@ class EventParser:
     def _features(self, left: Sequence[str], k: int) -> list[str]:
         named = self._reading.get("edge_columns")
         if named is None and self._texts:
-            named = [name for name, one in declared(self._reading.get("columns")).items() if one.kind != "drop"]
+            named = [
+                name for name, one in parse_column_specs(self._reading.get("columns")).items() if one.kind != "drop"
+            ]
         if named is not None:
             return list(named)
         if not self._width:

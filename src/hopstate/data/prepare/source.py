@@ -19,18 +19,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hopstate.data.dates import zone_of
-from hopstate.data.labels import several_columns
-from hopstate.data.readers.edge_list import ends_of, feature_columns
-from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
-from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
+from hopstate.data.labels import split_column_names
+from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
+from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
+from hopstate.data.readers.ids import INTEGER, MISSING, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
-from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import described, is_dated, times_of, with_clock
+from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expanded, first_bytes, reading, shown
+from hopstate.io.opening import exists, expand_home, first_bytes, printable_name, reading
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite")
@@ -92,9 +92,9 @@ class File:
 
 # ---- files and columns ------------------------------------------------------------------------------------------
 def files_of(source: str | Path) -> list[Path]:
-    path = expanded(str(source))
+    path = expand_home(str(source))
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {shown(str(source))}")
+        raise MissingFileError(f"no file or folder called {printable_name(str(source))}")
     if not path.is_dir():
         return [path]
     found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().removesuffix(".gz").endswith(ENDS)]
@@ -126,11 +126,11 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
         raise DataError(f"{paths[0]} has no {'edges' if edges else 'events'}")
     columns = (_edge_columns if edges else _event_columns)(samples[0][1], read)
     for sample in samples[1:]:
-        _check_alike(samples[0], sample, columns)
+        _check_same_schema(samples[0], sample, columns)
     return [file for file, _ in samples], columns
 
 
-def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
+def _check_same_schema(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
     """Raise DataError if a file cannot follow the first one in one table."""
     (one, one_table), (two, two_table) = first, other
     if (one.text is None) != (two.text is None):
@@ -141,10 +141,10 @@ def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: 
         names = [name for name in {**kinds[0], **kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]
         raise DataError(f"{two.path} has other columns than {one.path}: {', '.join(names) or 'another order'}")
     for name in (columns.source, columns.target):
-        if {_all_whole(one_table, name), _all_whole(two_table, name)} == {True, False}:
+        if {_ids_are_integers(one_table, name), _ids_are_integers(two_table, name)} == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
     undeclared = columns.time and not columns.time_format
-    if undeclared and is_dated(one_table, str(columns.time)) != is_dated(two_table, str(columns.time)):
+    if undeclared and holds_dates(one_table, str(columns.time)) != holds_dates(two_table, str(columns.time)):
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
 
 
@@ -152,34 +152,34 @@ def _types(table: Table) -> dict[str, str]:
     return {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
 
 
-def _all_whole(table: Table, name: str) -> bool | None:
+def _ids_are_integers(table: Table, name: str) -> bool | None:
     """Return whether all ids of a sample are whole numbers; None if some are."""
     cells = table.frame[name].dropna()
     if is_numeric(cells):
         return True
-    whole = cells.astype(str).str.strip().str.fullmatch(WHOLE)
+    whole = cells.astype(str).str.strip().str.fullmatch(INTEGER)
     return bool(whole.all()) if whole.all() or not whole.any() else None
 
 
 def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
-    if several_columns(table, chosen["label_column"]):
+    if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
-    roles = roles_of(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
+    roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
     form = read.get("time_format") or ""
-    if clock := () if form else with_clock(table, roles.time)[1]:
+    if clock := () if form else join_date_and_clock(table, roles.time)[1]:
         raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
     if roles.kind is not None:
         raise DataError(
             f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
             "out with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
-    dated = bool(form) or is_dated(table, roles.time)
+    dated = bool(form) or holds_dates(table, roles.time)
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
-    times = described(numbers, read.get("time_unit") or "", "dates" if dated else "")
-    left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
-    notes = (roles.read_as(table, times, roles.sets), *table.notes, *roles.notes, *left)
+    times = describe_times(numbers, read.get("time_unit") or "", "dates" if dated else "")
+    left = text_column_notes(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
@@ -190,9 +190,9 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = read.get("edge_columns")
-    ends = ends_of(table, read.get("source_column"), read.get("target_column"), chosen or ())
+    ends = endpoint_columns(table, read.get("source_column"), read.get("target_column"), chosen or ())
     features, notes = feature_columns(table, ends, chosen, {})
-    roles = read_as(table, {"source": ends[0], "target": ends[1]}, features)
+    roles = roles_note(table, {"source": ends[0], "target": ends[1]}, features)
     return Columns(*ends, None, None, tuple(features), (roles, *table.notes, *notes))
 
 
@@ -213,7 +213,7 @@ def stage(file: File, columns: Columns, start: int, out: Path, size: int, say: C
             for table, rows in file.tables(columns.names, size, uneven):
                 with reading(file.path, "a table"):
                     good, lines = _batch(table, columns, facts, start)
-                reported = [(file.line(int(rows[at])), why, _cells(table, at)) for at, why in lines.items()]
+                reported = [(file.line(int(rows[at])), why, _row_text(table, at)) for at, why in lines.items()]
                 reported += _uneven(file, uneven[told:])
                 told = len(uneven)
                 _report(bad, file, sorted(reported), facts)
@@ -244,7 +244,7 @@ def _report(bad: Any, file: File, rows: list[tuple[int, str, str]], facts: dict[
     facts["bad"] += len(rows)
 
 
-def _cells(table: Table, row: int) -> str:
+def _row_text(table: Table, row: int) -> str:
     cells = [table.written[name][row].as_py() for name in table.written] if table.written else table.frame.iloc[row]
     return ",".join("" if pd.isna(cell) else str(cell) for cell in cells)
 

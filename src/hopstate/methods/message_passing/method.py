@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.opening import shown
+from hopstate.io.opening import printable_name
 from hopstate.layers.message import Adjacency, EdgeList
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
@@ -41,7 +41,7 @@ from hopstate.sampling.partition import MODULES, NAMES, first_installed
 from hopstate.sampling.subgraph import whole_adjacency, whole_graph
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, FullGraph, to_model
+from hopstate.training.tasks.node import FullGraph, NodeBatches, NodeLabels, NodeTask, Subgraphs, to_model
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
@@ -152,7 +152,9 @@ def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Ba
         known = context.begun()
         chosen = first_installed() if known is None else known.get("partitioner")
         if not isinstance(chosen, str) or chosen not in NAMES:
-            raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shown(chosen)!r}; train again")
+            raise CheckpointError(
+                f"{context.run}: data.json gives the partitioner as {printable_name(chosen)!r}; train again"
+            )
         if context.trained is None:
             better = " or ".join(f"hopstate[{how}]" for how in MODULES)
             more = f"; {better} cuts fewer edges" if chosen == "bisection" and known is None else ""
