@@ -90,7 +90,7 @@ def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, run
         assert isinstance(task, LinkTask)
         task.evaluation = replace(task.evaluation, strategies=(strategy,))
         task.negatives = {}
-        found = task.judged_curve()
+        found = task.calibration_curve()
     assert found is not None
     assert found.strategy == expected.strategy == "random"
     for one, other in ((found.scores, expected.scores), (found.values, expected.values)):

@@ -62,7 +62,7 @@ def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **setting
     size = {} if name.endswith("nodes") else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
-    task.fit_whole()  # of trees; nothing for a task that is trained by steps
+    task.fit_without_gradients()  # of trees; nothing for a task that is trained by steps
     return task
 
 

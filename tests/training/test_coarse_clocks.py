@@ -72,7 +72,7 @@ def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:
 def epoch_loss(t: Any) -> torch.Tensor:
     """The loss of an epoch written out: all of a time is scored, then moves the memory piece by piece."""
     rows, data = t.split.train, t.stream
-    negatives, at = training_negatives(data, rows, t.source.batch_size, t.source.questions.seed, 0), 0
+    negatives, at = training_negatives(data, rows, t.source.batch_size, t.source.objective.seed, 0), 0
     state, total = t.model.initial_state(data.num_nodes), torch.zeros(())
     for time in np.unique(data.t[rows]):
         mine = rows[data.t[rows] == time]
@@ -172,7 +172,7 @@ def _scores(t: Any, time: float) -> torch.Tensor:
         for piece in step["updates"]:
             state = t.model.update(state, ActiveBatch(**piece))
         if t.stream.t[t.split.train[t.source.batch_boundaries[k]]] == time:
-            found.append(t.source.questions.logits(t.model, state, step["asked"]))
+            found.append(t.source.objective.logits(t.model, state, step["queries"]))
     return torch.cat(found)
 
 

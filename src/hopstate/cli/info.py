@@ -26,7 +26,7 @@ def describe_paths() -> list[tuple[str, str, str]]:
     """Return (op and device, path in use, reason) for every op that has more than one path."""
     import torch
 
-    from hopstate.layers.modes import pays
+    from hopstate.layers.modes import onednn_is_faster
     from hopstate.ops.dispatch import choose_path
 
     devices = [("cpu", torch.float32)]
@@ -40,8 +40,12 @@ def describe_paths() -> list[tuple[str, str, str]]:
             lines.append((label, path.name, path.reason))
         if not torch.cuda.is_available():
             lines.append((f"{op} on cuda", "none", "torch sees no CUDA device"))
-    why = "its 512-bit vectors, which MKL leaves unused here" if pays() else "MKL is as fast here, or the only one"
-    return [*lines, ("linear maps in training on cpu", "oneDNN" if pays() else "torch", why)]
+    why = (
+        "its 512-bit vectors, which MKL leaves unused here"
+        if onednn_is_faster()
+        else "MKL is as fast here, or the only one"
+    )
+    return [*lines, ("linear maps in training on cpu", "oneDNN" if onednn_is_faster() else "torch", why)]
 
 
 def _show(record: dict[str, Any]) -> None:

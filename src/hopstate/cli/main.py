@@ -120,9 +120,9 @@ def _fail(flags: Flags, kind: str, message: str, status: int) -> int:
     """Print the error and return the status; under torchrun, only one rank prints."""
     message = message.replace("?; ", "? ")  # of a hint: "did you mean 'gmn'? known: ..."
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from hopstate.training.devices import first_to_say
+        from hopstate.training.devices import first_to_report
 
-        if not first_to_say(message):
+        if not first_to_report(message):
             return status
     if flags.json:
         print(json_text({"error": {"kind": kind, "message": message, "exit_code": status}}), flush=True)

@@ -43,7 +43,7 @@ from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
-from hopstate.training.tasks.target import remembered
+from hopstate.training.tasks.target import target_record
 from hopstate.training.tasks.task import Task, TaskFacts
 
 if TYPE_CHECKING:
@@ -605,7 +605,7 @@ def describe(
         **_record_facts(record),
         **({"class_names": list(task_facts["class_names"])} if "class_names" in task_facts else {}),
         "edge_columns": getattr(task.model, "edge_dim", None),
-        "target": remembered(target) if target is not None else None,
+        "target": target_record(target) if target is not None else None,
         "metrics": list(context.metrics),
         "walks": task_facts.get("walks"),
         "clock": asdict(clock) if clock is not None else None,

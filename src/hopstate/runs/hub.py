@@ -30,7 +30,7 @@ from hopstate.runs.data import load_data_facts
 from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.runs.run import Run, load, output_folder
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
+from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, load_curves
 
 FORMAT = "hopstate-pretrained-2"
 HEAD, WEIGHTS = "hopstate.json", "model.safetensors"
@@ -178,7 +178,7 @@ def check_saved(folder: Path) -> list[str]:
             raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
     saved = RunFolder(folder)
     method_of_run(saved.settings().get("method"), str(folder / "config.json"))
-    saved.result(), saved.floors(), kept_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
+    saved.result(), saved.floors(), load_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
     return sorted(names)
 
 
@@ -267,7 +267,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         protocol={group: flatten(settings.get(group) or {}) for group in ("split", "evaluation")},
         seed=settings["loop"].get("seed"),
         result=result,
-        figures=_figures(result, floors, kept_curves(saved).get("intervals", {})),
+        figures=_figures(result, floors, load_curves(saved).get("intervals", {})),
         floors=[floor for floor, values in floors.items() if values.get(result["metric"]) is not None],
         not_above=baselines_not_beaten(test, floors, result["metric"], result.get("mode", "max")),
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",

@@ -28,7 +28,7 @@ from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
+from hopstate.training.tasks.node import FullGraph, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.task import Task
 
@@ -112,7 +112,7 @@ class TrainedModel(nn.Module):
         source = self.task.source if isinstance(self.task, (NodeTask, StaticLinkTask)) else None
         if isinstance(source, RowBatches):
             return source.inputs(self.rows(query[0]) if query else np.arange(len(self.ids)))
-        if isinstance(source, WholeGraph):
+        if isinstance(source, FullGraph):
             return source.inputs
         if self.past is not None:
             assert isinstance(self.task, LiveTask)

@@ -626,7 +626,7 @@ def calibration_of(opened: QuerySession) -> IsotonicCurve:
 def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
     with load_run(opened.folder.path, opened.run_data, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
-        curve = task.judged_curve()
+        curve = task.calibration_curve()
     if curve is None:
         raise DataError("validation has no events, or no pairs to compare them with")
     return curve
@@ -656,7 +656,7 @@ def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
 def save_calibration(folder: RunFolder, task: LinkTask) -> None:
     """Save the calibration of a trained run, so that queries need not fit it."""
     pooled = task.evaluation.protocol == "pooled"  # then the last validation has already fitted the curve
-    curve = task.curve if pooled else task.judged_curve()
+    curve = task.curve if pooled else task.calibration_curve()
     if curve is None:
         return
     facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}

@@ -43,7 +43,7 @@ from hopstate.runs.summary import (
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
-from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, kept_curves, machine
+from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, load_curves, machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -212,7 +212,7 @@ def read_run(path: Path) -> RunInfo:
         result=folder.result() if exists(path / "result.json") else {},
         environment=environment,
         floors=folder.floors(),
-        curves=kept_curves(folder),
+        curves=load_curves(folder),
     )
 
 

@@ -52,7 +52,7 @@ def parse_count(name: str, value: int | Literal["all"]) -> int | None:
         return None
     if isinstance(value, str):
         raise ConfigError(f"{name} must be a number or 'all': got {value!r}")
-    check_range("", least=1, **{name: value})
+    check_range("", minimum=1, **{name: value})
     return value
 
 

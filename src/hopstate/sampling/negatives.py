@@ -770,7 +770,7 @@ class TrainingNegatives:
     def __post_init__(self) -> None:
         if self.loss not in ("binary", "softmax"):
             raise ConfigError(f"negatives.loss must be 'binary' or 'softmax': got {self.loss!r}")
-        check_range("negatives.", least=1, candidates=self.candidates)
+        check_range("negatives.", minimum=1, candidates=self.candidates)
         refuse_idle(self, candidates=self.loss == "binary" and "loss=binary has one pair per event; use softmax")
 
     @property

@@ -294,7 +294,7 @@ def test_a_wish_to_stop_is_heard_while_trees_grow_and_the_run_begins_anew(
         pytest.fail("growing went on")
 
     with monkeypatch.context() as patched:
-        patched.setattr(PairTreesTask, "fit_whole", stopped)
+        patched.setattr(PairTreesTask, "fit_without_gradients", stopped)
         cut = fit("pair-trees", events(400), out=tmp_path / "cut", config=few)
     assert cut.interrupted
     assert not (tmp_path / "cut" / "result.json").exists()

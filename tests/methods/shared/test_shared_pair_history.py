@@ -70,7 +70,7 @@ def read_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
     for batch in task.batches(0):
         if isinstance(batch, dict):
             gaps = task.source.memory_model.gaps
-            found += [(step["labels"].numpy(), step["asked"]["gap"][:, gaps:]) for step in batch["steps"]]
+            found += [(step["labels"].numpy(), step["queries"]["gap"][:, gaps:]) for step in batch["steps"]]
         else:
             found += [(labels.numpy(), inputs.pair) for inputs, labels, _ in batch]
     return found

@@ -16,7 +16,7 @@ from hopstate.evaluation import summaries
 from hopstate.evaluation.calibration import calibration, fit_isotonic
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.runs.report import write_report
-from hopstate.training.run_folder import RunFolder, kept_curves
+from hopstate.training.run_folder import RunFolder, load_curves
 
 RANKED = {"of": "other destinations", "k": [1, 10], "hits": [0.2, 0.6], "queries": 50, "candidates": 20.0}
 BINS = {"of": "random negatives", "probability": [0.2, 0.9], "share": [0.1, 0.8], "count": [30, 10], "brier": 0.1}
@@ -66,7 +66,7 @@ def test_classes_are_judged_by_their_likeliest() -> None:
 def test_runs_keep_little_and_a_report_draws_it(tmp_path: Path) -> None:
     graph = hopstate.load_dataset("sbm", num_nodes=120)
     run = hopstate.fit("mlp", graph, out=tmp_path / "run", loop={"epochs": 2, "progress": False})
-    kept = kept_curves(RunFolder.open(run.path))
+    kept = load_curves(RunFolder.open(run.path))
     assert 0 < sum(kept["reliability"][0]["count"]) < 120
     assert (run.path / "curves.json").stat().st_size < 4_000
     page = write_report([run.path], tmp_path / "r.html")

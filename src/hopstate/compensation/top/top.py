@@ -137,8 +137,8 @@ class TopConfig:
     ridge: float | None = None
 
     def __post_init__(self) -> None:
-        check_range("top.", least=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
-        check_range("top.", least=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
+        check_range("top.", minimum=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
+        check_range("top.", minimum=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
         if self.directions and not self.refresh:
             raise ConfigError(f"top.directions={self.directions} needs refreshes; got top.refresh={self.refresh}")
 

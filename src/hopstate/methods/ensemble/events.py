@@ -177,9 +177,11 @@ class EnsembleTask(LinkTask):
         source = self.source
         return [MemberScorer(source.stack, [], [task.scorer("val")]) for task in source.tasks]
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
-        negatives = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
+        negatives = {
+            key: own for key, own in self._drawn("val", self.evaluation.selection_strategies).items() if key[0] == "val"
+        }
         if not negatives:
             raise ConfigError("split: the weights of an ensemble need validation events, but there are none")
         scores = [

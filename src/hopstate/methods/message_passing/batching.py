@@ -171,9 +171,9 @@ class Batching:
     top: TopConfig = field(default_factory=TopConfig)
 
     def __post_init__(self) -> None:
-        check_range("batching.", least=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
-        check_range("batching.", least=1, batch_size=self.batch_size, block_size=self.block_size)
-        check_range("batching.", least=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
+        check_range("batching.", minimum=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
+        check_range("batching.", minimum=1, batch_size=self.batch_size, block_size=self.block_size)
+        check_range("batching.", minimum=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
         parse_bytes(self.memory_budget)
         if not self.fanouts or min(self.fanouts) < 1:
             raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")

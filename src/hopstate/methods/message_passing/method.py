@@ -41,7 +41,7 @@ from hopstate.sampling.partition import MODULES, NAMES, first_installed
 from hopstate.sampling.subgraph import full_adjacency, full_graph
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
+from hopstate.training.tasks.node import FullGraph, NodeBatches, NodeLabels, NodeTask, Subgraphs, to_model
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 MULTIPLY_ADDS_PER_SECOND = 2e10  # of one core, for the estimate of epoch time
@@ -89,7 +89,7 @@ NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_full_graph(source), model)))
+    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*to_model(_full_graph(source), model)))
 
 
 def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
@@ -100,7 +100,7 @@ def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
 
 
 def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
-    if isinstance(source, WholeGraph):
+    if isinstance(source, FullGraph):
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)
     assert source.graph is not None
@@ -212,7 +212,7 @@ def network(
         batching = with_partitioner(config.batching, context, config.loop)
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
-    whole = WholeGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
+    whole = FullGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, full_graph=True)
 
 

@@ -65,7 +65,7 @@ def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dic
     tree_config = replace(tree_config, loop=replace(tree_config.loop, seed=config.loop.seed, progress=False))
     task = build(stream, tree_config, replace(context, trained=None))
     task.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = task.fit_whole()
+    rows, _ = task.fit_without_gradients()
     key = f"val_{task.metric}"
     return task.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
@@ -185,8 +185,8 @@ class PairTreesRun(LinkRun):
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        check_range(least=1, max_events=self.max_events, random=self.random)
-        check_range(least=0, historical=self.historical)
+        check_range(minimum=1, max_events=self.max_events, random=self.random)
+        check_range(minimum=0, historical=self.historical)
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):
@@ -254,7 +254,7 @@ class PairTreesTask(LinkTask):
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
         self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Train the trees. Return one row of metrics and the number of trees as its epoch."""
         begin, config, features = time.perf_counter(), self.config, self.features.features_for("train")
         sampling: dict[str, int] = {
