@@ -280,7 +280,7 @@ def test_what_a_start_refuses(runs: Runs, tmp_path: Path) -> None:
         LiveRun(run.path, folder=tmp_path) as live,
     ):
         assert live.position == 20
-    SqliteLog(tmp_path)._file.execute("delete from commits where first = 0; delete from events")
+    SqliteLog(tmp_path)._file.execute("delete from events")
     with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
         LiveRun(run.path, folder=tmp_path)
 
