@@ -137,10 +137,13 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
 
 def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
     past = save_stream_state(after(StreamState(model="abc"), events(0, 8)), tmp_path)
-    for name in ("events-8-9-0.safetensors", ".memory-0.safetensors.part", "x-0.safetensors", "memory-0.safetensors"):
+    memory = "memory-0123456789abcdef.safetensors"
+    part = f".{memory}.0123abcd-99.0123456789ab.part"
+    for name in ("events-8-9-01234567.safetensors", part, memory, "notes-of-the-user.txt"):
         (tmp_path / name).write_bytes(b"half")
     save_stream_state(after(past, events(8, 1)), tmp_path)
-    assert {p.name.split("-")[0] for p in tmp_path.iterdir()} == {"events", "memory", "live.json"}
+    assert {p.name.split("-")[0] for p in tmp_path.iterdir()} == {"events", "memory", "live.json", "notes"}
+    assert not (tmp_path / memory).exists()
 
 
 def test_a_state_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:

@@ -263,10 +263,7 @@ def test_a_page_escapes_what_files_hold(run: Path, tmp_path: Path, text: str) ->
             "altered": {text: text}, "method": text, "data": text, "metric": text, "version": text, "gpu": text,
             "processor": text, "threads": 1, "cores": 1}  # fmt: skip
     (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
-    rows = pd.DataFrame({"end": ["source"], "neighbor": [text], "t": [1.0], "event_id": [1], "contribution": [0.5]})
-    rows.to_csv(tmp_path / "explain.csv", index=False)
-    page = write_report([run, tmp_path / "explain.csv"], tmp_path / "p.html", results_file=tmp_path / "results.jsonl",
-                        title=text)  # fmt: skip
+    page = write_report([run], tmp_path / "p.html", results_file=tmp_path / "results.jsonl", title=text)
     tags = Tags()
     tags.feed(page.read_text(encoding="utf-8"))
     assert (tags.scripts, tags.handlers) == (0, 0)

@@ -34,7 +34,7 @@ def test_columns_of_different_nodes_are_two_sets(names: tuple[str, str], tmp_pat
         graph = read_graph(source)
         assert graph.two_sets
         ids = graph.node_ids.ids  # type: ignore[union-attr]
-        assert (graph.node_type == np.char.startswith(ids, "i")).all()
+        assert (graph.node_type == np.char.startswith(ids.astype(str), "i")).all()
         assert any("two sets of nodes" in note for note in graph.notes)
         assert not read_graph(source, bipartite=False).two_sets
 

@@ -102,8 +102,8 @@ def test_types_that_are_no_ids_are_named(tmp_path):
     assert prepare(tmp_path / "e.parquet", tmp_path / "s").bad == 1
     cells = [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
     pq.write_table(pa.table({"source": cells, "target": [2, 1], "time": [1, 2]}), tmp_path / "e.parquet")
-    prepare(tmp_path / "e.parquet", tmp_path / "s")
-    for place in ("s", "e.parquet"):
+    prepare(tmp_path / "e.parquet", tmp_path / "whole")
+    for place in ("whole", "e.parquet"):
         assert read_events(tmp_path / place).node_ids.ids.tolist() == [1, 2]
 
 

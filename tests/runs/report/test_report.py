@@ -277,7 +277,7 @@ def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     def run(name: str, source: str, digest: str, value: float) -> None:
         make_run(tmp_path / name, "gcn", source, {"average_precision": value}, seed=len(name))
         if digest:
-            (tmp_path / name / "data.json").write_text(json.dumps({"content_hash": digest}))
+            (tmp_path / name / "data.json").write_text(json.dumps({"content_hash": digest, "num_nodes": 3}))
 
     run("a", "/home/a/events.csv", "1" * 32, 0.8)
     run("aa", "/home/a/events.csv", "1" * 32, 0.6)

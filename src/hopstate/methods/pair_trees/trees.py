@@ -118,14 +118,14 @@ class PairTrees(nn.Module):
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:
         return self  # trees are walked on the CPU, in float64, wherever and however else is computed
 
-    def load_state_dict(self, *given: Any, **options: Any) -> Any:
-        """Take trees from a file; CheckpointError if they are damaged."""
-        found, self._forest = super().load_state_dict(*given, **options), None
+    def _load_from_state_dict(self, *given: Any) -> None:
+        # also called if the trees are a part of another module, as in an ensemble
+        super()._load_from_state_dict(*given)
+        self._forest = None
         columns = self.columns
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.edge_dim:
             raise CheckpointError("the trees look at event features that are not there: they are damaged; train again")
         self.forest  # noqa: B018  checks them
-        return found
 
     @property
     def kept(self) -> int:
