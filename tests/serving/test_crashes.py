@@ -142,7 +142,7 @@ def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
         """Return from where the log is read."""
         with LiveRun(run, folder=tmp_path) as live:
             assert digest(live.past) == want
-            live.kept, kept = live.position, live.kept
+            live.snapshot_position, kept = live.position, live.snapshot_position
         return kept
 
     assert again() == 60

@@ -73,7 +73,7 @@ def test_a_damaged_log_is_told_by_its_name(
     with LiveRun(run.path, folder=tmp_path, snapshot_every=10**6) as live:
         for some in (EVENTS[:5], EVENTS[5:6], EVENTS[6:10]):  # each a row of the log's table
             live.take(some)
-        live.kept = live.position  # no snapshot: a start reads the log
+        live.snapshot_position = live.position  # no snapshot: a start reads the log
     altered(tmp_path, DAMAGE[kind])
     with pytest.raises(Exception) as error:
         LiveRun(run.path, folder=tmp_path)

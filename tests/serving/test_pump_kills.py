@@ -81,7 +81,7 @@ def campaign(run: Run, folder: Path, source: str, sink: str, faults: Iterator[tu
         assert process.exitcode in (0, -signal.SIGKILL) if fault else process.exitcode == 0
         came += process.exitcode != 0
         with LiveRun(run.path, folder=folder / "live") as live:
-            live.kept = live.position  # the next one finds what the kill left
+            live.snapshot_position = live.position  # the next one finds what the kill left
             rows = [json.loads(body) for commit in live.log.commits() for body in commit.bodies]
             assert rows == EVENTS[: len(rows)]
     assert len(rows) == len(EVENTS)

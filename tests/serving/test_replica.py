@@ -58,7 +58,7 @@ def test_replicas_have_their_writers_bits(
                 replica.take(events[40:])
         writer.take(events[40:])
         with Replica(run.path, folder=tmp_path / "b", log=log) as again:
-            assert again.kept == 40  # of its own snapshot
+            assert again.snapshot_position == 40  # of its own snapshot
             assert same(again, writer)
 
 

@@ -248,7 +248,7 @@ def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch
         monkeypatch.setattr(live.log, "append", append)
         assert all(receipt.again for receipt in live.take(events[:4]))
         assert live.position == 4
-        monkeypatch.setattr("hopstate.serving.live.keep", lambda *_: fails([]))
+        monkeypatch.setattr("hopstate.serving.live.save_snapshot", lambda *_: fails([]))
         with pytest.warns(HopstateWarning):
             receipts = live.take(events[4:])
         assert [receipt.position for receipt in receipts] == list(range(4, 30))

@@ -38,7 +38,15 @@ from hopstate.runs.queries import Session
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
 from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
 from hopstate.serving.sinks import Sink
-from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, kept_events, newest, retained
+from hopstate.serving.snapshots import (
+    apply_retention,
+    check_duration,
+    check_retain,
+    latest_snapshot,
+    latest_snapshot_time,
+    save_snapshot,
+    snapshot_sizes,
+)
 from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
@@ -99,8 +107,8 @@ class LiveRun:
         device, method: as in `hopstate.score`.
 
     past: what is known.
-    kept: events of the log in the last snapshot.
-    kept_at: when that was kept, on the clock of `time.monotonic`, None where there is none.
+    snapshot_position: events of the log in the last snapshot.
+    snapshot_time: when that was saved, on the clock of `time.monotonic`, None where there is none.
 
     Raises:
         ConfigError: the run's method scores no pairs, or the log is another run's.
@@ -172,7 +180,7 @@ class LiveRun:
     def _recover(self) -> None:
         self.model, self.state = fingerprint(self.task), self.folder / "state"
         known = check_log(self.log.facts(), self.run, self.model, self.folder)
-        past = None if known is None else newest(self.state, self.model)
+        past = None if known is None else latest_snapshot(self.state, self.model)
         if past is None:
             past = own_past(self.run, self.task)
             if known not in (None, len(past)):
@@ -182,7 +190,7 @@ class LiveRun:
                 )
         if known is None:
             known = len(past)
-            if kept_events(self.state):
+            if snapshot_sizes(self.state):
                 raise CheckpointError(
                     f"the log in {self.folder} is empty, and snapshots in {self.state} have seen events of one: it was "
                     "deleted or replaced; put it back, or move the folder away"
@@ -199,9 +207,9 @@ class LiveRun:
         self._check_snapshot()
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
-        written = kept_at(self.state)
+        written = latest_snapshot_time(self.state)
         age = None if written is None else max(time.time() - written, 0.0)
-        self.kept, self.kept_at = self.position, None if age is None else time.monotonic() - age
+        self.snapshot_position, self.snapshot_time = self.position, None if age is None else time.monotonic() - age
         self._catch_up()
 
     def _check_snapshot(self) -> None:
@@ -252,11 +260,11 @@ class LiveRun:
         """Keep the state as it is now; return its position in the log."""
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
-        self.past = keep(self.past, self.state)
-        self.kept, self.kept_at = self.position, time.monotonic()
+        self.past = save_snapshot(self.past, self.state)
+        self.snapshot_position, self.snapshot_time = self.position, time.monotonic()
         if self.retain is not None:
-            retained(self.log, self.past, self.state, self.own_events, self.retain)
-        return self.kept
+            apply_retention(self.log, self.past, self.state, self.own_events, self.retain)
+        return self.snapshot_position
 
     def tick(self, *, again: bool = False) -> None:
         """Do what is due without an event: the sink's, or with again all that failed. For now and then."""
@@ -268,7 +276,7 @@ class LiveRun:
     def close(self, *, snapshot: bool = True) -> None:
         """Let go of the run."""
         with self._open:
-            if snapshot and self.position > self.kept:
+            if snapshot and self.position > self.snapshot_position:
                 self.snapshot()
             elif snapshot and self.sink is not None:
                 self.sink.flush()
@@ -362,7 +370,7 @@ class LiveRun:
         self._keep()
 
     def _keep(self) -> None:
-        if self.position - self.kept >= self.snapshot_every:
+        if self.position - self.snapshot_position >= self.snapshot_every:
             try:
                 self.snapshot()
             except (HopstateError, MemoryError) as error:  # the log has all that is needed

@@ -56,7 +56,7 @@ class ServiceMetrics:
         self.arrived.set_to_current_time()
         self.snapshot = gauge("hopstate_snapshot_position", "events in the last snapshot")
         age = gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any")
-        age.set_function(lambda: math.nan if self._kept_at is None else time.monotonic() - self._kept_at)
+        age.set_function(lambda: math.nan if self._snapshot_time is None else time.monotonic() - self._snapshot_time)
         self._lag = gauge("hopstate_lag", "events of the log that a replica has not observed")
         self._source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
         self._source_lag.set(math.nan)
@@ -75,7 +75,7 @@ class ServiceMetrics:
         self.lag = self.queue = self.events_waiting = self._last_position = 0
         self.last_arrival: float | None = None
         self.source_lag: int | None = None
-        self._kept_at: float | None = None
+        self._snapshot_time: float | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self._answers: defaultdict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_ANSWERS))
 
@@ -83,8 +83,8 @@ class ServiceMetrics:
         """Set position, time and snapshot to where a run is."""
         self._last_position = live.position
         self.position.set(live.position)
-        self.snapshot.set(live.kept)
-        self._kept_at = live.kept_at
+        self.snapshot.set(live.snapshot_position)
+        self._snapshot_time = live.snapshot_time
         if len(live.past):
             self.last_time.set(live.past.last_time)
 
@@ -195,8 +195,8 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "latency": metrics.latency(),
         "nodes": past.num_nodes,
         "known_events": len(past),
-        "snapshot": live.kept,
-        "snapshot_age": None if live.kept_at is None else now - live.kept_at,
+        "snapshot": live.snapshot_position,
+        "snapshot_age": None if live.snapshot_time is None else now - live.snapshot_time,
         "follows": live.follows,
         "lag": metrics.lag,
         "source_lag": metrics.source_lag,

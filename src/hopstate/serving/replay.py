@@ -15,7 +15,7 @@ from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
 from hopstate.serving.live import LiveRun, check_log
 from hopstate.serving.log import bulks, open_log, rows, sound
-from hopstate.serving.snapshots import past_at_start
+from hopstate.serving.snapshots import state_at_log_start
 from hopstate.training.run_folder import RunFolder
 
 
@@ -48,7 +48,7 @@ def replayed(
             raise ConfigError(f"the log in {place} was begun after other data than the run's")
         if kept.start:
             state = Path(folder or RunFolder.open(run).path / "live") / "state"
-            live.past = past_at_start(kept, state, live.model, live.own_events)
+            live.past = state_at_log_start(kept, state, live.model, live.own_events)
         for bodies in bulks(kept, live.position, 1):
             first, events = live.position, rows(bodies, live.position, kept.place)
             with sound(kept.place, first, len(events)):
@@ -56,5 +56,5 @@ def replayed(
             table = pd.DataFrame({name: [row[name] for row in events] for name in ("src", "dst", "t")})
             table["t"] = shown_times(table["t"], live.past.time_unit or "", dates)
             yield table.assign(position=np.arange(first, first + len(events)), score=scores)
-            live.kept = live.position  # nothing to be kept
+            live.snapshot_position = live.position  # nothing to be kept
     kept.close()

@@ -24,24 +24,24 @@ from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWar
 from hopstate.io.files import remove_file, write_text
 from hopstate.serving.log import EventLog, rows
 
-KEPT = 3
+NUM_SNAPSHOTS = 3
 
 
-def keep(past: StreamState, folder: Path) -> StreamState:
+def save_snapshot(past: StreamState, folder: Path) -> StreamState:
     """Save a state as the newest snapshot; return it with its files."""
-    return save_stream_state(past, folder, before=lambda: _turn(folder))
+    return save_stream_state(past, folder, before=lambda: _rotate(folder))
 
 
-def _turn(folder: Path) -> None:
-    """Put the newest snapshot among the earlier ones, and remove the oldest beyond `KEPT`."""
+def _rotate(folder: Path) -> None:
+    """Put the newest snapshot among the earlier ones, and remove the oldest beyond `NUM_SNAPSHOTS`."""
     with contextlib.suppress(DataError, LookupError, TypeError):  # a damaged one is of no use
         if (folder / HEAD).is_file() and (events := num_events_of(folder / HEAD)):
             write_text(folder / EARLIER.format(f"{events:012}"), (folder / HEAD).read_text("utf-8"))
-    for path in earlier_heads(folder)[KEPT - 1 :]:
+    for path in earlier_heads(folder)[NUM_SNAPSHOTS - 1 :]:
         remove_file(path)
 
 
-def newest(folder: Path, model: str) -> StreamState | None:
+def latest_snapshot(folder: Path, model: str) -> StreamState | None:
     """Return the newest snapshot that is whole, None where there is none; it is the one that counts from here on.
 
     Args:
@@ -64,7 +64,7 @@ def newest(folder: Path, model: str) -> StreamState | None:
     return None
 
 
-def kept_events(folder: Path) -> list[int]:
+def snapshot_sizes(folder: Path) -> list[int]:
     """Return how many events each snapshot has seen, as their files say."""
     found = [int(path.stem.partition("-")[2]) for path in earlier_heads(folder)]
     with contextlib.suppress(DataError, LookupError, TypeError, MissingFileError):
@@ -72,7 +72,7 @@ def kept_events(folder: Path) -> list[int]:
     return found
 
 
-def kept_at(folder: Path) -> float | None:
+def latest_snapshot_time(folder: Path) -> float | None:
     """Return when the newest snapshot was kept, Unix seconds, None where there is none."""
     try:
         return (folder / HEAD).stat().st_mtime
@@ -93,7 +93,7 @@ def check_duration(past: StreamState, retain: str | int) -> None:
         parse_duration(past.events(len(past) - 1), str(retain))
 
 
-def retained(log: EventLog, past: StreamState, state: Path, own_events: int, retain: str | int) -> int:
+def apply_retention(log: EventLog, past: StreamState, state: Path, own_events: int, retain: str | int) -> int:
     """Cut a log; return where it begins now.
 
     Args:
@@ -103,7 +103,7 @@ def retained(log: EventLog, past: StreamState, state: Path, own_events: int, ret
         own_events: events that came before the log.
         retain: how many of the last events stay, or those of the last 30d (h, m, s, w), if not more must.
     """
-    snapshots = kept_events(state)
+    snapshots = snapshot_sizes(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start
     limit = min(snapshots) - own_events
@@ -120,7 +120,7 @@ def retained(log: EventLog, past: StreamState, state: Path, own_events: int, ret
     return log.cut(low)
 
 
-def past_at_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
+def state_at_log_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
     """Return the earliest snapshot from which a log that was cut can be replayed; nothing is changed."""
     for head in [*(path.name for path in reversed(earlier_heads(state))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
