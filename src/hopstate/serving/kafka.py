@@ -279,7 +279,7 @@ class IngestLoop:
         facts = {self.source.key: messages[-1].offset}
         events = [message.event() for message in messages]
         found = self.live.take(events, score=self.score, facts=facts, strict=False)
-        if new := set(self.live.others(events)) - self._ignored:
+        if new := set(self.live.unread_fields(events)) - self._ignored:
             self._ignored |= new
             text = f"fields of the source that the run does not read are left out: {', '.join(sorted(new))[:500]}"
             warnings.warn(text, HopstateWarning, stacklevel=4)
@@ -295,7 +295,7 @@ class IngestLoop:
             except _REFUSALS as error:
                 body = json.dumps({"text": message.text, "error": str(error)})
                 self.live.log.park([Entry(body, message.id)], "unreadable")
-                self.live.log.tell({self.source.key: message.offset})
+                self.live.log.set_facts({self.source.key: message.offset})
                 found.append(Receipt(None, note="unreadable"))
         return found
 

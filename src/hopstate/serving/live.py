@@ -36,7 +36,7 @@ from hopstate.runs.inference import check_temporal
 from hopstate.runs.load import load_run, own_past
 from hopstate.runs.queries import Session
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
-from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
+from hopstate.serving.log import EventLog, commit_batches, corruption_errors, open_log, parse_events
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import (
     apply_retention,
@@ -175,7 +175,7 @@ class LiveRun:
         return open_log(log or self.folder) if log is None or isinstance(log, str) else log
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
-        self.log.tell(facts)
+        self.log.set_facts(facts)
 
     def _recover(self) -> None:
         self.model, self.state = fingerprint(self.task), self.folder / "state"
@@ -198,7 +198,7 @@ class LiveRun:
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = self.dates = dates_of(self.run)
-        self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
+        self._parser.skew_limit = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -217,7 +217,7 @@ class LiveRun:
         if self.position <= self.log.start:
             return
         last = self.position - 1
-        (logged,) = rows([self.log.bodies([last])[last]], last, self.log.place)
+        (logged,) = parse_events([self.log.bodies([last])[last]], last, self.log.place)
         event = self.past.events(len(self.past) - 1)
         ends = np.concatenate([event.src, event.dst])
         names = ends if event.node_ids is None else event.node_ids.names(ends)
@@ -240,9 +240,9 @@ class LiveRun:
     def _observing(self) -> Iterator[None]:
         """Observe what the log holds beyond what was observed, and yield after each group of commits."""
         # with a sink one commit at a time, since each is scored by itself
-        for bodies in bulks(self.log, self.position, BULK if self.sink is None else 1):
-            with sound(self.log.place, self.position, len(bodies)):
-                self.observe(rows(bodies, self.position, self.log.place))
+        for bodies in commit_batches(self.log, self.position, BULK if self.sink is None else 1):
+            with corruption_errors(self.log.place, self.position, len(bodies)):
+                self.observe(parse_events(bodies, self.position, self.log.place))
             yield
 
     @property
@@ -292,9 +292,9 @@ class LiveRun:
         """Names of the fields of an event; see `EventParser.fields`."""
         return self._parser.fields
 
-    def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
-        return self._parser.others(events)
+        return self._parser.unread_fields(events)
 
     @property
     def position(self) -> int:

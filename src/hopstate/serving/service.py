@@ -350,7 +350,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
         receipts = await engine.take(given.events, score=given.score)
         told = {"receipts": [receipt.shown() for receipt in receipts], "position": engine.live.position}
-        if engine.live.other_fields == "ignore" and (ignored := engine.live.others(given.events)):
+        if engine.live.other_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
             told["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(told)
 

@@ -22,7 +22,7 @@ from hopstate.data.stream_checkpoint import (
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, MissingFileError
 from hopstate.io.files import remove_file, write_text
-from hopstate.serving.log import EventLog, rows
+from hopstate.serving.log import EventLog, parse_events
 
 NUM_SNAPSHOTS = 3
 
@@ -113,7 +113,7 @@ def apply_retention(log: EventLog, past: StreamState, state: Path, own_events: i
     low, high = log.start, max(limit, log.start)
     while low < high:  # the first event that is young enough; times do not fall
         middle = (low + high) // 2
-        if rows([log.bodies([middle])[middle]], middle, log.place)[0]["t"] >= since:
+        if parse_events([log.bodies([middle])[middle]], middle, log.place)[0]["t"] >= since:
             high = middle
         else:
             low = middle + 1

@@ -17,8 +17,8 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError
-from hopstate.serving.event_parser import ID, EventParser, Note, id_of
-from hopstate.serving.log import Entry, EventLog, rows
+from hopstate.serving.event_parser import ID, EventParser, Note, event_id
+from hopstate.serving.log import Entry, EventLog, parse_events
 
 
 class Receipt(NamedTuple):
@@ -90,7 +90,7 @@ class Transaction:
         if self.entries:
             first = log.append(self.entries, self.facts)
         elif self.facts:
-            log.tell(self.facts)
+            log.set_facts(self.facts)
         # last: a request that fails is sent again, and what has no id would be parked twice
         for reason in dict.fromkeys(why for _, why in self.parked.values()):
             log.park([entry for entry, why in self.parked.values() if why == reason], reason)
@@ -136,7 +136,7 @@ def read(
         log: knows ids.
         strict: refuse fields that the run does not read.
     """
-    ids = [id_of(event) for event in events]
+    ids = [event_id(event) for event in events]
     known = log.positions([one for one in ids if one is not None])
     first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
     fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
@@ -175,7 +175,7 @@ def _differing(
         try:
             mine = parser.as_logged(events[k], past)
             if one in known:
-                (before,) = rows([logged[known[one]]], known[one], log.place)
+                (before,) = parse_events([logged[known[one]]], known[one], log.place)
             else:
                 before = parser.as_logged(events[first[one]], past)
         except (HopstateError, OverflowError, RecursionError, UnicodeError):  # it cannot be the same
