@@ -197,7 +197,7 @@ def test_trouble_after_a_commit_ends_when_it_is_over(
 
     from hopstate.serving.service import Limits, service
 
-    sink, broken = ParquetSink(tmp_path / "scores", together=3), True
+    sink, broken = ParquetSink(tmp_path / "scores", batch_size=3), True
     name = "_write" if what == "sink" else "snapshot"
     owner: Any = ParquetSink if what == "sink" else LiveRun
     works = getattr(owner, name)

@@ -141,7 +141,7 @@ def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> N
         for _ in range(6):
             engine.quality.alarm("something")
         client.post("/events", json={"events": EVENTS[k : k + 1]})
-        client.portal.call(engine.judged)  # type: ignore[union-attr]
+        client.portal.call(engine.wait_for_evaluation)  # type: ignore[union-attr]
     assert "hopstate_alarms_total 18.0" in client.get("/metrics").text
     assert len(client.get("/state").json()["alarms"]) == 10
 

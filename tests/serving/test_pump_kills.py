@@ -100,7 +100,7 @@ def held(place: str) -> pd.DataFrame:
         assert isinstance(sink, KafkaSink)
         reader, found = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), list[Any]()
         while len(found) < sink.topic.bounds(reader, 0)[1]:
-            found += [json.loads(value or b"") for _, _, value in sink.topic.polled(reader)]
+            found += [json.loads(value or b"") for _, _, value in sink.topic.poll(reader)]
         reader.close()
         return pd.DataFrame(found)
     finally:

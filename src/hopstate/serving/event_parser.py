@@ -82,10 +82,10 @@ class ClockSkewLimit:
     """A bound on the times of events to come.
 
     Args:
-        ahead: "auto" (a day beyond the clock where times are those of a clock, none otherwise), "never" for none, or a
-            length: text such as 12h, or a number in the unit of the run's own times.
+        skew_limit: "auto" (one day past the clock if times are those of a clock, no limit otherwise), "never" for no
+            limit, or a length: text such as 12h, or a number in the unit of the run's own times.
         past: what is known.
-        own_events: how many of its first events are the run's own data, by which it is told what times are.
+        num_run_events: how many of its first events are the run's own data, by which it is told what times are.
         dates: as `EventStream.dates`.
         clock: seconds since 1970.
     """
@@ -94,21 +94,21 @@ class ClockSkewLimit:
         self,
         skew_limit: str | float,
         past: StreamState,
-        own_events: int,
+        num_run_events: int,
         dates: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock, self._unit, self._dates = clock, past.time_unit or "", dates
-        self.by_clock = own_events > 0 and self._has_clock(past, own_events)
+        self.by_clock = num_run_events > 0 and self._has_clock(past, num_run_events)
         self.length: int | float | None = None
         self.text = DEFAULT_SKEW if skew_limit == AUTO else str(skew_limit)
         if skew_limit != NEVER and len(past) and (self.by_clock or skew_limit != AUTO):
             self.length = parse_duration(past.events(len(past) - 1), self.text)
 
-    def _has_clock(self, past: StreamState, own_events: int) -> bool:
+    def _has_clock(self, past: StreamState, num_run_events: int) -> bool:
         if self._unit not in IN_SECOND:
             return False
-        first, last = (past.events(k, k + 1).t[0].item() for k in (0, own_events - 1))
+        first, last = (past.events(k, k + 1).t[0].item() for k in (0, num_run_events - 1))
         day = 86_400 * IN_SECOND[self._unit]
         return last <= self._now() + day and (
             bool(self._dates) or first >= _EARLIEST_CLOCK_TIME * IN_SECOND[self._unit]
@@ -244,7 +244,7 @@ class EventParser:
         method: as in `hopstate.evaluate`.
         late: what becomes of late ones; see `LiveRun`.
 
-    ahead: how far ahead one may be, None for no bound.
+    skew_limit: how far ahead one may be, None for no bound.
     """
 
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:

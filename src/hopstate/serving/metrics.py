@@ -168,7 +168,7 @@ class ServiceMetrics:
         return sum(n for t, n in list(self._recent) if t > since) / _WINDOW
 
     def set_quality(self, quality: Quality) -> None:
-        for kind, row in quality.told.items():
+        for kind, row in quality.metrics.items():
             for name, value in row.items():
                 self.quality.labels(name, kind).set(value)
         mean = quality.mean_score()
@@ -201,9 +201,9 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "lag": metrics.lag,
         "source_lag": metrics.source_lag,
         "trouble": metrics.trouble(),
-        "quality": quality.told,
-        "judged": quality.judged,
-        "window": min(quality.judged, WINDOW),
+        "quality": quality.metrics,
+        "judged": quality.num_evaluated,
+        "window": min(quality.num_evaluated, WINDOW),
         "mean_score": quality.mean_score(),
         "alarms": [vars(alarm) for alarm in quality.alarms],
         "parked": parked,
@@ -231,11 +231,11 @@ class StructuredLogger:
         if self.form == "off":
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        told = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
+        rounded = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
         if self.form == "json":
-            line = json.dumps({"time": now, "event": event, **told}, default=str)
+            line = json.dumps({"time": now, "event": event, **rounded}, default=str)
         else:
-            line = f"{now} {event} " + " ".join(f"{key}={_plain(value)}" for key, value in told.items())
+            line = f"{now} {event} " + " ".join(f"{key}={_plain(value)}" for key, value in rounded.items())
         try:
             print(line.rstrip(), file=self._out or sys.stderr, flush=True)
         except (OSError, ValueError):  # nobody reads it any more
@@ -245,11 +245,11 @@ class StructuredLogger:
         """Write warnings of this library and of the web server as lines from here on."""
         before = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *args: Any, **named: Any) -> None:
             if self.form != "off" and issubclass(category, HopstateWarning):
                 self("warning", text=str(message))
             else:
-                before(message, category, *rest, **named)
+                before(message, category, *args, **named)
 
         warnings.showwarning = show
         logger = logging.getLogger("uvicorn.error")

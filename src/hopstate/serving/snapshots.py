@@ -93,20 +93,20 @@ def check_duration(past: StreamState, retain: str | int) -> None:
         parse_duration(past.events(len(past) - 1), str(retain))
 
 
-def apply_retention(log: EventLog, past: StreamState, state: Path, own_events: int, retain: str | int) -> int:
+def apply_retention(log: EventLog, past: StreamState, state: Path, num_run_events: int, retain: str | int) -> int:
     """Cut a log; return where it begins now.
 
     Args:
         log: its writer's.
         past: what has been observed of it.
         state: the folder of snapshots.
-        own_events: events that came before the log.
+        num_run_events: events that came before the log.
         retain: how many of the last events stay, or those of the last 30d (h, m, s, w), if not more must.
     """
     snapshots = snapshot_sizes(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start
-    limit = min(snapshots) - own_events
+    limit = min(snapshots) - num_run_events
     if str(retain).isdecimal():
         return log.cut(max(min(limit, len(log) - int(retain)), 0))
     since = past.last_time - parse_duration(past.events(len(past) - 1), retain)
@@ -120,12 +120,12 @@ def apply_retention(log: EventLog, past: StreamState, state: Path, own_events: i
     return log.cut(low)
 
 
-def state_at_log_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
+def state_at_log_start(log: EventLog, state: Path, model: str, num_run_events: int) -> StreamState:
     """Return the earliest snapshot from which a log that was cut can be replayed; nothing is changed."""
     for head in [*(path.name for path in reversed(earlier_heads(state))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
             past = load_stream_state(state, model=model, head=head, whole=True)
-            if len(past) >= own_events + log.start:
+            if len(past) >= num_run_events + log.start:
                 return past
     raise CheckpointError(
         f"the log begins at event {log.start}, what came before was cut (--retain), and {state} holds no whole "
