@@ -122,7 +122,11 @@ def lines(out: Path, rows: list[Row]) -> list[str]:
         seen = sorted(epochs_of(run) for run in done)
         read = "last" if row.read == -1 else str(row.read)
         cells = [row.variant, row.length, row.order, row.start, read, len(done), f"{seen[0]} to {seen[-1]}"]
-        cells += [f"{val.mean():.2f} ± {val.std():.2f}", f"{test.mean():.2f} ± {test.std():.2f}", f"{test.min():.2f}"]
+        cells += [
+            f"{val.mean():.2f} ± {val.std():.2f}",
+            f"{test.mean():.2f} ± {test.std():.2f}",
+            f"{test.min():.2f}",
+        ]
         table.append(f"| {' | '.join(map(str, cells))} |")
     return table
 

@@ -29,7 +29,7 @@ from common import machine, require_green
 from hopstate.cli.main import main as hopstate
 from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.store import load_events
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 
 _TOLD = 0.25  # GiB more than ever before that are told at once
 _ASKED, _LOT, _K = 240_000, 600, 32  # look-ups, those asked together, events of each
@@ -92,8 +92,8 @@ def lookups(folder: Path, mapped: bool, cold: bool) -> None:
     rows["in order"] = np.arange(_ASKED // 2) + len(stream) // 2
     for kind, some in rows.items():
         asked = [column[some] for column in columns]  # the stream's own pages are not what is measured
-        let_go(*columns)
-        index.let_go()
+        release_pages(*columns)
+        index.release_pages()
         if cold:
             os.sync()
             Path("/proc/sys/vm/drop_caches").write_text("1")

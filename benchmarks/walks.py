@@ -73,7 +73,11 @@ def main() -> None:
         board = read_graph(options.minesweeper)
     else:
         cells = np.arange(10_000).reshape(100, 100)
-        shifts = (cells[:, 1:], cells[:, :-1]), (cells[1:], cells[:-1]), (cells[1:, 1:], cells[:-1, :-1])
+        shifts = (
+            (cells[:, 1:], cells[:, :-1]),
+            (cells[1:], cells[:-1]),
+            (cells[1:, 1:], cells[:-1, :-1]),
+        )
         shifts += ((cells[1:, :-1], cells[:-1, 1:]),)
         board = Graph.from_edges(np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in shifts]), 10_000)
     measure(board, "minesweeper" if options.minesweeper else "grid", board.num_nodes)

@@ -9,7 +9,7 @@ from matplotlib.dates import AutoDateLocator
 from matplotlib.figure import Figure
 
 import hopstate
-from hopstate.data.dates import drawn_times, shown_span, shown_times, zone_of
+from hopstate.data.dates import format_duration, format_times, plot_times, zone_of
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.summary import _plot_activity, summarize
 
@@ -51,23 +51,23 @@ def test_the_zone_of_a_column(texts, zone):
 def test_dates_name_the_same_moment(zone, unit):
     whole = np.sort(np.random.default_rng(0).integers(-(10**9), 4 * 10**9, 50))
     t = (whole * np.timedelta64(1, "s").astype(f"timedelta64[{unit}]").astype(np.int64)).astype(np.int64)
-    found = shown_times(t, unit, zone)
+    found = format_times(t, unit, zone)
     text = [one if zone != "naive" else f"{one}+00:00" for one in found.tolist()]
     assert [int(pd.Timestamp(one).timestamp()) for one in text] == whole.tolist()
-    assert shown_times(t[7], unit, zone) == found[7]  # alone and among others
+    assert format_times(t[7], unit, zone) == found[7]  # alone and among others
     assert read_events(pd.DataFrame({"src": 0, "dst": 1, "t": found})).t.tolist() == whole.tolist()
 
 
 def test_a_named_zone_follows_its_summer_time():
     t = [int(datetime.fromisoformat(f"2024-{month}-01T00:00:00+00:00").timestamp()) for month in ("01", "07")]
-    found = shown_times(t, "s", "Europe/Berlin").tolist()
+    found = format_times(t, "s", "Europe/Berlin").tolist()
     assert found == ["2024-01-01T01:00:00+01:00", "2024-07-01T02:00:00+02:00"]
 
 
 def test_numbers_stay_as_they_are():
     for t in (np.array([3, 2**62]), np.array([0.1, 1e300])):
-        assert shown_times(t, "s", "") is t
-    assert shown_times(np.array([0.5]), "s", "Z").tolist() == [0.5]
+        assert format_times(t, "s", "") is t
+    assert format_times(np.array([0.5]), "s", "Z").tolist() == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_numbers_stay_as_they_are():
     ],
 )
 def test_lengths_in_words(span, unit, words):
-    assert shown_span(span, unit) == words
+    assert format_duration(span, unit) == words
 
 
 def table(zone: str, first: int = 0, count: int = 120) -> pd.DataFrame:
     rng = np.random.default_rng(first)
-    t = shown_times(1_700_000_000 + 3600 * (first + np.arange(count)), "s", zone)
+    t = format_times(1_700_000_000 + 3600 * (first + np.arange(count)), "s", zone)
     return pd.DataFrame({"src": rng.integers(0, 6, count), "dst": rng.integers(6, 12, count), "time": t})
 
 
@@ -166,9 +166,9 @@ def test_why_a_pair_has_its_score_is_told_in_dates(tmp_path):
 
 def test_charts_of_a_stream_have_dates():
     t = [0, 3600]
-    assert drawn_times(t, "s", "+01:00").astype(str).tolist() == ["1970-01-01T01:00:00", "1970-01-01T02:00:00"]
-    assert str(drawn_times(0, "ms", "Z")) == "1970-01-01T00:00:00.000"
-    assert drawn_times(t, "s", "") is t
+    assert plot_times(t, "s", "+01:00").astype(str).tolist() == ["1970-01-01T01:00:00", "1970-01-01T02:00:00"]
+    assert str(plot_times(0, "ms", "Z")) == "1970-01-01T00:00:00.000"
+    assert plot_times(t, "s", "") is t
     figure = Figure()
     axes = figure.subplots()
     _plot_activity(axes, read_events(table("+01:00")))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.labels import LabelOptions, look_like_amounts, read_labels
+from hopstate.data.labels import LabelOptions, looks_like_regression, read_labels
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import ConfigError, DataError
 
@@ -86,11 +86,11 @@ def test_rounded_amounts_are_asked_about(tmp_path):
 
 def test_numbered_classes_are_not_taken_for_amounts():
     rng = np.random.default_rng(0)
-    assert not look_like_amounts(rng.integers(0, 40, 2000))
-    assert not look_like_amounts(1 + rng.integers(0, 47, 2000))
-    assert not look_like_amounts(rng.choice(40, 20000, p=rng.dirichlet(np.ones(40))))
-    assert not look_like_amounts(np.array([5, 7, 9] * 5))
-    assert not look_like_amounts(rng.choice(rng.choice(10**6, 12), 500))
+    assert not looks_like_regression(rng.integers(0, 40, 2000))
+    assert not looks_like_regression(1 + rng.integers(0, 47, 2000))
+    assert not looks_like_regression(rng.choice(40, 20000, p=rng.dirichlet(np.ones(40))))
+    assert not looks_like_regression(np.array([5, 7, 9] * 5))
+    assert not looks_like_regression(rng.choice(rng.choice(10**6, 12), 500))
 
 
 def test_texts_that_hardly_recur_are_asked_about_unless_named(tmp_path):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.events import EventStream, begins, stretch
+from hopstate.data.events import EventStream, as_slice, is_prefix
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
 from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
-from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.io.scratch import mapped_array, release_pages, scratch_folder_of
 from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
 from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
@@ -70,7 +70,7 @@ def test_mapped_histories_go_on(mapped):
 def test_training_sees_the_same_in_the_whole_streams_histories():
     stream = made()
     rows = chronological_split(stream).train
-    assert begins(rows)
+    assert is_prefix(rows)
     whole, own = NeighborStore.from_stream(stream), NeighborStore.from_stream(stream, rows)
     for ends in (stream.src, stream.dst):
         a, b = (store.last(ends[rows], stream.t[rows], 1000) for store in (whole, own))
@@ -83,27 +83,27 @@ def test_training_sees_the_same_in_the_whole_streams_histories():
 
 
 def test_stretches():
-    assert stretch(np.array([3])) == slice(3, 4)
-    assert isinstance(stretch(np.array([], np.int64)), np.ndarray)
-    assert isinstance(stretch(np.array([0, 2])), np.ndarray)
-    assert begins(np.array([0, 1]))
-    assert not begins(np.array([1, 2]))
-    assert not begins(np.array([0, 2]))
-    assert not begins(np.array([], np.int64))
+    assert as_slice(np.array([3])) == slice(3, 4)
+    assert isinstance(as_slice(np.array([], np.int64)), np.ndarray)
+    assert isinstance(as_slice(np.array([0, 2])), np.ndarray)
+    assert is_prefix(np.array([0, 1]))
+    assert not is_prefix(np.array([1, 2]))
+    assert not is_prefix(np.array([0, 2]))
+    assert not is_prefix(np.array([], np.int64))
 
 
 def test_what_is_let_go_is_read_again(tmp_path):
     room = mapped_array(tmp_path, 100_000, np.int64)
     room[:] = np.arange(100_000)
-    let_go(room, room[5:50], np.arange(3), None)
+    release_pages(room, room[5:50], np.arange(3), None)
     np.testing.assert_array_equal(room, np.arange(100_000))
     np.save(tmp_path / "a.npy", np.arange(9))
     private = np.load(tmp_path / "a.npy", mmap_mode="c")
     private[0] = 7  # stands in memory alone
-    let_go(private)
+    release_pages(private)
     assert private[0] == 7
-    assert folder_beside(private) == tmp_path
-    assert folder_beside(np.arange(3)) is None
+    assert scratch_folder_of(private) == tmp_path
+    assert scratch_folder_of(np.arange(3)) is None
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
 
 
@@ -186,9 +186,9 @@ def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_floor(tmp_
     save_events(made(events=600, nodes=20), tmp_path / "store")
     seen = []
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
-    monkeypatch.setattr(method, "let_go", lambda *columns: seen.append(len(columns)))
+    monkeypatch.setattr(method, "release_pages", lambda *columns: seen.append(len(columns)))
     monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_floor", lambda *_: {})
     monkeypatch.setattr(method, "_judged", lambda *_: seen.append("judged") or {})
-    monkeypatch.setattr(NeighborStore, "let_go", lambda _: seen.append("index"))
+    monkeypatch.setattr(NeighborStore, "release_pages", lambda _: seen.append("index"))
     fit("graphmixer", str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, loop__epochs=0)
     assert seen[-6:] == [3, "index", "judged", 3, "index", "judged"]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hopstate.data.preprocessing import FARTHEST, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import CLIP_LIMIT, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.errors import ConfigError, DataError
 from hopstate.io import scratch
 from hopstate.io.scratch import row_blocks
@@ -121,16 +121,16 @@ def test_awkward_columns_stay_finite():
         assert len(np.unique(found[:, 4])) == 8
     far = table.copy()
     far[0, 6] = 1e300
-    assert scaler.apply(far)[0, 6] == FARTHEST
+    assert scaler.apply(far)[0, 6] == CLIP_LIMIT
     empty = FeatureScaler.fit(table, rows[:0], kind="standard", missing="mean", columns=None)
     assert np.isfinite(empty.apply(table)).all()
 
 
 def test_columns_are_found_by_name_in_any_order():
     table = FeatureTable.of(("b", "a"), np.array([[1.0, 2.0]]))
-    assert table.in_order_of(("a", "b"), "others").tolist() == [[2, 1]]
+    assert table.align_to(("a", "b"), "others").tolist() == [[2, 1]]
     with pytest.raises(DataError, match="aa"):
-        table.in_order_of(("aa", "b"), "others")
+        table.align_to(("aa", "b"), "others")
 
 
 def test_digits_that_float32_lacks_are_kept():

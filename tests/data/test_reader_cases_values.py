@@ -218,7 +218,7 @@ def test_codes_and_names_with_points_are_texts(tmp_path):
 
 def test_times_of_a_country_are_read_as_said(tmp_path):
     table = written(tmp_path, "src,dst,time\na,b,31.12.2026 14:05\nb,c,01.01.2027 00:00\n")
-    with pytest.raises(DataError, match=r"'time', row 0.*time=date:%d\.%m\.%Y %H:%M"):
+    with pytest.raises(DataError, match=r"'time', row 0.*%d\.%m\.%Y %H:%M"):
         read_events(table)
     events = read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
     assert (events.t.tolist(), events.time_unit, events.dates) == ([1798725900, 1798761600], "s", "naive")

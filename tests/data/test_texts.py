@@ -9,8 +9,8 @@ import pytest
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.data.preprocessing import MOST
-from hopstate.data.readers.encode import declared, encoded, kinds_of
+from hopstate.data.preprocessing import MAX_CATEGORIES
+from hopstate.data.readers.encode import column_specs_of_run, encode_features, parse_column_specs
 from hopstate.data.readers.tables import Table
 from hopstate.data.store import load_events, save_events
 from hopstate.errors import DataError, HopstateWarning
@@ -20,7 +20,7 @@ TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + [
 
 def table(said=None, **columns):
     frame = pd.DataFrame(columns)
-    return encoded(Table(frame, Path("x.csv"), 2), list(frame), "features", "error", "auto", said)[0]
+    return encode_features(Table(frame, Path("x.csv"), 2), list(frame), "features", "error", "auto", said)[0]
 
 
 def run_columns(made, rows=None):
@@ -30,13 +30,13 @@ def run_columns(made, rows=None):
 def quiet(made, columns):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return made.in_order_of(columns, "later")
+        return made.align_to(columns, "later")
 
 
 # ---- a row alone and among others --------------------------------------------------------------------------
 def test_a_row_alone_is_the_same_among_hundreds_of_unknown_texts():
     columns = run_columns(table(venue=TRAIN, price=np.arange(len(TRAIN)) / 4))
-    said = declared(kinds_of(columns))
+    said = parse_column_specs(column_specs_of_run(columns))
     new = [f"w{i:03d}" for i in range(300) for _ in range(3)]
     mixed = ["known", "v004", "", "w001", *new]
     price = np.arange(len(mixed)) / 2
@@ -56,9 +56,9 @@ def test_a_row_alone_is_the_same_among_hundreds_of_unknown_texts():
 
 def test_all_rows_unknown_is_said_with_what_the_run_knows():
     columns = run_columns(table(venue=["KDD", "ICML"] * 10))
-    later = table(declared(kinds_of(columns)), venue=["kdd", "icml"])
+    later = table(parse_column_specs(column_specs_of_run(columns)), venue=["kdd", "icml"])
     with pytest.warns(HopstateWarning, match="venue"):
-        later.in_order_of(columns, "later")
+        later.align_to(columns, "later")
 
 
 # ---- held-out rows -----------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_held_out_rows_decide_nothing(head):
         found.append((columns, quiet(made, columns)[rows].tobytes()))
     assert len(set(found)) == 1
     count = sum(name.startswith("category ") for name in found[0][0])
-    assert count == {40: 2 if head[0] == "KDD" else 0, 600: MOST}[len(head)]
+    assert count == {40: 2 if head[0] == "KDD" else 0, 600: MAX_CATEGORIES}[len(head)]
 
 
 def test_a_column_that_training_rows_do_not_repeat_is_left_out_in_its_place():

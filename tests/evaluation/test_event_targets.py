@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hopstate.data.events import ADD, GONE, EventStream, in_own_order
+from hopstate.data.events import ADD, GONE, EventStream, canonical_tie_order
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import average_precision, mae
@@ -85,8 +85,12 @@ def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole.take(np.array([5, 3])).labels, whole.labels[[5, 3]])
     order = np.random.default_rng(0).permutation(len(whole))
     columns = {name: getattr(whole, name)[order] for name in ("src", "dst", "t", "labels")}
-    back = in_own_order(EventStream.from_arrays(**columns, class_names=whole.class_names, warn=False))
-    assert back.content_hash == in_own_order(whole).content_hash != whole.with_(labels=whole.labels[::-1]).content_hash
+    back = canonical_tie_order(EventStream.from_arrays(**columns, class_names=whole.class_names, warn=False))
+    assert (
+        back.content_hash
+        == canonical_tie_order(whole).content_hash
+        != whole.with_(labels=whole.labels[::-1]).content_hash
+    )
     write_events(whole, tmp_path / "folder")
     write_events(whole, tmp_path / "events.parquet")
     for file in ("folder", "events.parquet"):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from hopstate.data import summary as summary_plots
 from hopstate.data.events import EventStream
-from hopstate.io.output import label_points, plain_numbers
+from hopstate.io.output import format_number_ticks, label_points
 from hopstate.runs.explain import Explanation
 
 
@@ -55,7 +55,7 @@ def test_times_are_written_out_and_their_numbers_do_not_meet(big: float) -> None
 def test_small_shares_keep_their_digits() -> None:
     axes = blank().subplots()
     axes.plot([0, 0.004])
-    plain_numbers(axes, "y")
+    format_number_ticks(axes, "y")
     axes.figure.draw_without_rendering()
     assert "0.002" in {label.get_text() for label in axes.get_yticklabels()}
 

@@ -16,17 +16,17 @@ def test_what_was_let_go_is_read_again(mapped: bool, tmp_path: Path) -> None:
     made = store(3000, 5, torch.float32)
     expected = torch.arange(15_000, dtype=torch.float32).view(3000, 5)
     made.copy_(expected)
-    store.let_go(made, torch.zeros(3))  # one of another's is left alone
+    store.release_pages(made, torch.zeros(3))  # one of another's is left alone
     assert torch.equal(made, expected)
     assert not list(tmp_path.iterdir())
 
 
 def test_arrays_of_others_are_let_go_where_they_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[np.ndarray | None] = []
-    monkeypatch.setattr(scratch, "let_go", lambda *arrays: given.extend(arrays))
+    monkeypatch.setattr(scratch, "release_pages", lambda *arrays: given.extend(arrays))
     x = np.arange(6.0).reshape(2, 3)
-    Scratch(tmp_path, read=[x]).let_go(torch.from_numpy(x))
-    Scratch(tmp_path).let_go(torch.from_numpy(x))
-    Scratch(None, read=[x]).let_go(torch.from_numpy(x))
+    Scratch(tmp_path, read=[x]).release_pages(torch.from_numpy(x))
+    Scratch(tmp_path).release_pages(torch.from_numpy(x))
+    Scratch(None, read=[x]).release_pages(torch.from_numpy(x))
     assert given[0] is x
     assert given[1:] == [None]  # of the second nothing is known, the third keeps all in memory

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data.dates import in_utc, parse_times
+from hopstate.data.dates import local_to_utc, parse_times
 from hopstate.errors import HopstateWarning
 from hopstate.runs.run import Run
 
@@ -75,7 +75,7 @@ def test_a_date_is_told_as_utc_where_times_are_numbers() -> None:
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
 def test_clock_changes_keep_order(zone: str) -> None:
     local = np.arange(np.datetime64("2024-01-01", "s"), np.datetime64("2025-01-01", "s"), np.timedelta64(10, "m"))
-    utc = in_utc(local, zone)
+    utc = local_to_utc(local, zone)
     assert utc.dtype == local.dtype
     assert (np.diff(utc) >= np.timedelta64(0, "s")).all()
     aware = pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(zone).tz_localize(None)

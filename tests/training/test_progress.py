@@ -6,7 +6,7 @@ import numpy as np
 
 import hopstate
 from hopstate.data.events import EventStream
-from hopstate.io.output import listening, report_progress
+from hopstate.io.output import progress_callback, report_progress
 from hopstate.training import progress
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import Reporter
@@ -56,7 +56,7 @@ def test_a_long_evaluation_shows_its_batches_and_listens_only_while_it_lasts(tmp
         said = capsys.readouterr().err
         assert (" 3 of 6" in said) == wanted
     heard = []
-    with listening(lambda done, total: heard.append((done, total))):
+    with progress_callback(lambda done, total: heard.append((done, total))):
         report_progress(1, 2)
     report_progress(2, 2)
     assert heard == [(1, 2)]

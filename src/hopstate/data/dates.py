@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
 NANOSECONDS = {"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, **UNITS}
-DATES_HELD = "1677-09-21 to 2262-04-11"
+DATE_RANGE = "1677-09-21 to 2262-04-11"
 NAIVE = "naive"
 _UTC = ("", NAIVE, "Z", "UTC")  # kinds of dates whose clock is that of UTC
 DAY_OR_MONTH = r"\s*\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of either order at a text's beginning
-UNGUESSED = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
+AMBIGUOUS_DATE = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
 _OFFSET = r"([zZ]|[+-]\d\d(?::?\d\d)?)$"
 _LENGTHS = (("year", 365.25 * 86400), ("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 GapUnit = Literal["median", "seconds", "raw"]
 
 
-def times_from(t: np.ndarray, where: str) -> np.ndarray:
+def validate_times(t: np.ndarray, where: str) -> np.ndarray:
     """Return times as int64 or float64, nothing narrowed."""
     if t.dtype.kind == "M":
         if np.isnat(t).any():
@@ -49,15 +49,15 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
         if beyond.any():
             row = int(np.argmax(beyond))
             raise DataError(
-                f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
+                f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATE_RANGE})"
             )
-        return _on_clock(t.astype("datetime64[ns]").astype(np.int64), where)
+        return _check_range(t.astype("datetime64[ns]").astype(np.int64), where)
     if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
         raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
     if t.dtype.kind in "bc":
         raise DataError(f"{where}: times must be numbers or dates; got {t.dtype}")
     if t.dtype.kind in "iu":
-        return _on_clock(t.astype(np.int64, copy=False), where)
+        return _check_range(t.astype(np.int64, copy=False), where)
     try:
         t = t.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
@@ -65,40 +65,40 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
     if not np.isfinite(t).all():
         row = int(np.argmin(np.isfinite(t)))
         raise DataError(f"{where}: the time of row {row} is {t[row]}; remove the row or give it a time")
-    return _on_clock(t, where)
+    return _check_range(t, where)
 
 
-def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
-    """Return times; raise a DataError where no clock goes on from one."""
-    beyond = beyond_clock(t)
+def _check_range(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times; raise DataError if one is out of range."""
+    beyond = out_of_range(t)
     if beyond.any():
         row = int(np.argmax(beyond))
-        raise DataError(f"{where}: the time of row {row}, {t[row]}, {why_beyond(t)}")
+        raise DataError(f"{where}: the time of row {row}, {t[row]}, {out_of_range_reason(t)}")
     return t
 
 
-def beyond_clock(t: np.ndarray) -> np.ndarray:
-    """Return which times no clock counts: the first and the last of int64, and floats from 2^63 on."""
+def out_of_range(t: np.ndarray) -> np.ndarray:
+    """Return which times are out of range: the limits of int64, and floats from 2^63 on."""
     if t.dtype.kind == "f":
         return np.abs(t) >= 2.0**63
     return (t >= np.iinfo(np.int64).max) | (t == np.iinfo(np.int64).min)
 
 
-def why_beyond(t: np.ndarray) -> str:
-    """Return how messages say what is wrong with the times that `beyond_clock` marks."""
+def out_of_range_reason(t: np.ndarray) -> str:
+    """Return the error text for times that are `out_of_range`."""
     if t.dtype.kind == "f":
         return "is beyond 2^63, farther than clocks count; give times from a nearer start or in a coarser unit"
     return "is the first or last that 64 bits hold, or beyond; give the event its own time"
 
 
 def zone_of(values: pd.Series) -> str:
-    """Return what zone the dates of a column are in, as `EventStream.dates` has it; "" where it holds numbers."""
+    """Return the zone of a column's dates in the form of `EventStream.dates`; "" if it holds numbers."""
     import pandas as pd
 
     if values.dtype.kind in "iufb" or str(values.dtype).startswith(("Int", "UInt", "Float")):
         return ""
     if values.dtype.kind == "M":
-        return _named(str(values.dtype.tz)) if isinstance(values.dtype, pd.DatetimeTZDtype) else NAIVE
+        return _normalize_zone(str(values.dtype.tz)) if isinstance(values.dtype, pd.DatetimeTZDtype) else NAIVE
     text = values.dropna().astype(str).str.strip()
     if plain_dates(text) is not None:
         return NAIVE
@@ -106,7 +106,7 @@ def zone_of(values: pd.Series) -> str:
     if text.empty:
         return ""
     ends = text.str.extract(_OFFSET, expand=False).str.upper().where(text.str.contains(":"), NAIVE).fillna(NAIVE)
-    found = {_named(end) for end in ends.unique().tolist()}
+    found = {_normalize_zone(end) for end in ends.unique().tolist()}
     return found.pop() if len(found) == 1 else "UTC"
 
 
@@ -133,7 +133,7 @@ def iso_dates(text: pd.Series) -> pd.Series:
     return pd.to_datetime(dates, utc=True, format="ISO8601", errors="coerce")
 
 
-def _named(zone: str) -> str:
+def _normalize_zone(zone: str) -> str:
     if zone in (NAIVE, "Z", "UTC"):
         return zone
     zone = zone.removeprefix("UTC")  # as pandas has a fixed offset
@@ -149,7 +149,7 @@ def _named(zone: str) -> str:
 def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list[float | int]:
     """Return times as numbers in a stream's unit; a date without a zone is read in the zone of the stream's own dates.
 
-    Where the stream's own times name no one zone, such a date is taken as UTC, and a warning says so.
+    If the stream's times have no single zone, such a date is read as UTC, with a warning.
 
     Args:
         values: numbers, numbers as text (whole ones stay exact), dates (`datetime`, `pandas.Timestamp`,
@@ -163,8 +163,8 @@ def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list
     if moments and unit not in UNITS:
         raise ConfigError(f"{name}: dates need a stream whose time_unit is one of {', '.join(UNITS)}; it is {unit!r}")
     if any(one.tzinfo is None for one in moments):
-        warn_of_utc(dates, name)
-    return [_count(one, unit, dates) if isinstance(one, datetime) else one for one in found]
+        warn_assumed_utc(dates, name)
+    return [_date_to_number(one, unit, dates) if isinstance(one, datetime) else one for one in found]
 
 
 def _number_or_date(when: Any) -> Any:
@@ -181,7 +181,7 @@ def _number_or_date(when: Any) -> Any:
                 continue
         else:
             if re.match(DAY_OR_MONTH, when):
-                raise ConfigError(f"{when!r} is a date whose {UNGUESSED}")
+                raise ConfigError(f"{when!r} is a date whose {AMBIGUOUS_DATE}")
             raise ConfigError(f"{when!r} is neither a number nor a date such as 2024-03-01 or 2024-03-01T12:00:00")
     elif isinstance(when, date) and not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
@@ -190,17 +190,17 @@ def _number_or_date(when: Any) -> Any:
     return when
 
 
-def _count(when: datetime, unit: str, dates: str) -> int:
+def _date_to_number(when: datetime, unit: str, dates: str) -> int:
     """Return a date in a unit since 1970, UTC."""
     since = when - datetime(1970, 1, 1, tzinfo=None if when.tzinfo is None else UTC)
     nanoseconds = since // timedelta(microseconds=1) * 1000 + getattr(when, "nanosecond", 0)
     if when.tzinfo is None:
         clock = np.array([nanoseconds // 1000]).astype("datetime64[us]")
-        nanoseconds -= int((clock - in_utc(clock, dates)).astype(np.int64)[0]) * 1000
+        nanoseconds -= int((clock - local_to_utc(clock, dates)).astype(np.int64)[0]) * 1000
     return nanoseconds // UNITS[unit]
 
 
-def in_utc(local: np.ndarray, dates: str) -> np.ndarray:
+def local_to_utc(local: np.ndarray, dates: str) -> np.ndarray:
     """Return (Q,) datetime64 by the clock of a zone as UTC, in the same unit and never in another order.
 
     An hour that the clock shows twice is the first of both; one that it leaves out is its end.
@@ -217,7 +217,7 @@ def in_utc(local: np.ndarray, dates: str) -> np.ndarray:
     return zoned.tz_convert("UTC").tz_localize(None).to_numpy().astype(local.dtype)
 
 
-def counted_in(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
+def as_utc_times(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
     """Return times (Q,) that dates without a zone were counted as, in the zone of a stream's own dates.
 
     Args:
@@ -226,12 +226,12 @@ def counted_in(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
         dates: of the stream, see `EventStream.dates`.
         what: whose dates they are, for the warning where the stream names no one zone.
     """
-    warn_of_utc(dates, what)
-    return in_utc(t.astype(f"datetime64[{unit}]"), dates).astype(np.int64)
+    warn_assumed_utc(dates, what)
+    return local_to_utc(t.astype(f"datetime64[{unit}]"), dates).astype(np.int64)
 
 
-def warn_of_utc(dates: str, what: str) -> None:
-    """Warn that dates without a zone are taken as UTC, unless a stream's own dates are in one zone or name none."""
+def warn_assumed_utc(dates: str, what: str) -> None:
+    """Warn that dates without a zone are read as UTC, unless the stream has one zone or none."""
     if dates in ("", "UTC"):
         warn(
             f"{what}: a date without a time zone is taken as UTC, as the times of the run's data are in no one zone; "
@@ -240,32 +240,32 @@ def warn_of_utc(dates: str, what: str) -> None:
         )
 
 
-def shown_times(t: Any, unit: str, dates: str) -> np.ndarray:
-    """Return (Q,) times as ISO dates in their zone, or as the numbers that they are where they came as numbers.
+def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
+    """Format (Q,) times as ISO dates in their zone; times of streams without dates stay numbers.
 
     Args:
         t: (Q,) times, or one.
         unit: of them, "s", "ms", "us" or "ns" since 1970 where they are dates.
         dates: as `EventStream.dates`.
 
-    >>> shown_times([0, 3600], "s", "+01:00").tolist()
+    >>> format_times([0, 3600], "s", "+01:00").tolist()
     ['1970-01-01T01:00:00+01:00', '1970-01-01T02:00:00+01:00']
     """
     numbers = np.asarray(t)
     if not _are_dates(numbers, unit, dates):
         return numbers
     local, offsets = _local(numbers, unit, dates)
-    text = np.datetime_as_string(local).astype(object) + _ends(offsets, dates)
+    text = np.datetime_as_string(local).astype(object) + _zone_suffixes(offsets, dates)
     return text if numbers.ndim else np.asarray(text[0], object)
 
 
-def shown_time(t: Any, unit: str, dates: str) -> str:
-    """Return one time, as `shown_times` does, for messages."""
-    return str(shown_times(t, unit, dates))
+def format_time(t: Any, unit: str, dates: str) -> str:
+    """Format one time for messages, as `format_times` does."""
+    return str(format_times(t, unit, dates))
 
 
-def drawn_times(t: Any, unit: str, dates: str) -> Any:
-    """Return (Q,) times as a chart has them: datetime64 by the clock of their zone, or numbers; as `shown_times`."""
+def plot_times(t: Any, unit: str, dates: str) -> Any:
+    """Return (Q,) times for a plot: local datetime64 if the stream has dates, otherwise numbers."""
     numbers = np.asarray(t)
     if not _are_dates(numbers, unit, dates):
         return t
@@ -302,8 +302,8 @@ def _zone(dates: str) -> str:
     return f"UTC{dates}" if dates[0] in "+-" else dates
 
 
-def _ends(offsets: np.ndarray, dates: str) -> np.ndarray:
-    """Return (Q,) what stands behind a date: nothing, Z or an offset."""
+def _zone_suffixes(offsets: np.ndarray, dates: str) -> np.ndarray:
+    """Return (Q,) the suffixes of ISO dates: empty, Z or an offset."""
     if dates == NAIVE:
         return np.full(len(offsets), "", object)
     if dates in ("Z", "UTC"):
@@ -313,10 +313,10 @@ def _ends(offsets: np.ndarray, dates: str) -> np.ndarray:
     return np.array(words, object)[place]
 
 
-def shown_span(span: Any, unit: str) -> str:
-    """Return a length of time in words where its unit is known, else the number and the unit.
+def format_duration(span: Any, unit: str) -> str:
+    """Format a duration in words if its unit is known, otherwise as a number and its unit.
 
-    >>> shown_span(7_532_879, "s"), shown_span(90, "ms"), shown_span(12, "")
+    >>> format_duration(7_532_879, "s"), format_duration(90, "ms"), format_duration(12, "")
     ('87 days', '0.09 seconds', '12')
     """
     if unit not in UNITS:
@@ -366,7 +366,7 @@ class Clock:
 
     @classmethod
     def of_gaps(cls, gaps: np.ndarray, time_unit: str = "") -> Clock:
-        """Return the clock whose unit is the median of gaps (Q,) that are not 0; 1 where there is none."""
+        """Return the clock with the median nonzero gap of gaps (Q,) as its unit, or 1 if there is none."""
         gaps = gaps[gaps > 0]
         middle = (len(gaps) - 1) // 2  # of an even number the lower one: a gap of the stream, never rounded
         return cls(unit=float(np.partition(gaps, middle)[middle]) if len(gaps) else 1.0, time_unit=time_unit)

@@ -1,4 +1,4 @@
-"""The event stream: who met whom, when, and with which features; immutable and sorted by time.
+"""The event stream: timestamped edges with features, immutable and sorted by time.
 
 An event's id is its position in the stream. Arrays are numpy and may be memory-mapped; slices are views.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from hopstate.data.dates import times_from
+from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary
@@ -152,7 +152,7 @@ class EventStream:
             DataError: columns that disagree or cannot be read as ids and times.
         """
         where = fields.get("source") or fields.get("name", "events")
-        src, dst, t = np.asarray(src), np.asarray(dst), times_from(np.asarray(t), where)
+        src, dst, t = np.asarray(src), np.asarray(dst), validate_times(np.asarray(t), where)
         for name, column in (("dst", dst), ("t", t)):
             if column.shape != src.shape:
                 raise DataError(f"{where}: src has shape {src.shape} but {name} has {column.shape}")
@@ -357,7 +357,7 @@ def rows_from(
     src, dst = src.astype(TEXT), dst.astype(TEXT)
     if vocabulary is None:
         vocabulary = Vocabulary.of(src, dst)
-    src, dst = vocabulary.known_rows(src, dst)
+    src, dst = vocabulary.require_rows(src, dst)
     return src, dst, vocabulary
 
 
@@ -413,7 +413,7 @@ def edge_ends(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int
 
 
 def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """Return the same for events of groups (E,): the k-th deletion of a group ends its k-th edge."""
+    """Return `edge_ends` of events in groups (E,): the k-th deletion of a group ends its k-th edge."""
     deletes = kind == DELETE
     at = np.flatnonzero(kind != GONE)
     _, group = np.unique(group[at], return_inverse=True)
@@ -430,21 +430,21 @@ def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
 
 
 def expand_node_deletions(
-    stream: EventStream, earlier: tuple[np.ndarray, np.ndarray] | None = None, known: np.ndarray | None = None
+    stream: EventStream, earlier: tuple[np.ndarray, np.ndarray] | None = None, seen: np.ndarray | None = None
 ) -> EventStream:
-    """Return a stream with a deletion of each active edge of a node in place of the node's; itself if there is none.
+    """Replace each node deletion by deletions of the node's active edges.
 
     Args:
         stream: the events.
         earlier: sources and destinations of edges that are active before it.
-        known: (N,) bool, nodes that had an edge before it.
+        seen: (N,) bool, nodes that had an edge before it.
 
     Raises:
         DataError: a node is deleted that never had an edge.
     """
     if stream.kind is None or not holds(stream.kind, GONE):
         return stream
-    _check_known(stream, known)
+    _check_deleted_nodes_seen(stream, seen)
     none = np.empty(0, np.int64)
     before_src, before_dst = (none, none) if earlier is None else earlier
     front = len(before_src)
@@ -452,14 +452,14 @@ def expand_node_deletions(
     kind = np.concatenate([np.zeros(front, np.int8), stream.kind])
     rows, place = _expansion(src, dst, kind, stream.num_nodes)
     rows, place = rows[front:], place[front:] - front  # earlier edges come first, and none of them is deleted there
-    return _at(stream, src[rows], dst[rows], rows == place + front, place)
+    return _events_at(stream, src[rows], dst[rows], rows == place + front, place)
 
 
-def _check_known(stream: EventStream, known: np.ndarray | None) -> None:
+def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> None:
     assert stream.kind is not None
     first = np.full(stream.num_nodes, NEVER)
-    if known is not None:
-        first[known] = -1
+    if seen is not None:
+        first[seen] = -1
     added = np.flatnonzero(stream.kind == ADD)
     for nodes in (stream.src[added], stream.dst[added]):
         np.minimum.at(first, nodes, added)
@@ -475,7 +475,7 @@ def _check_known(stream: EventStream, known: np.ndarray | None) -> None:
 
 
 def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (E',) events whose ends the expanded ones have, and (E',) the events at whose places they are."""
+    """Return (E',) events that give the endpoints of expanded events, and (E',) their positions in the stream."""
     E, gone = len(src), np.flatnonzero(kind == GONE)
     leaves = np.minimum(*(_next(src[gone], gone, ends, E) for ends in (src, dst)))
     pair = src * num_nodes + dst
@@ -495,45 +495,47 @@ def _next(nodes: np.ndarray, at: np.ndarray, queried: np.ndarray, size: int) -> 
     return np.where((found < len(keys)) & (known // max(size, 1) == queried), known % max(size, 1), NEVER)
 
 
-def _at(stream: EventStream, src: np.ndarray, dst: np.ndarray, own: np.ndarray, place: np.ndarray) -> EventStream:
+def _events_at(
+    stream: EventStream, src: np.ndarray, dst: np.ndarray, is_original: np.ndarray, place: np.ndarray
+) -> EventStream:
     """Return events src, dst (E',) at the places of others; those that are not themselves there are deletions.
 
     Such a deletion has features of zeros, an unknown label and no row of the file.
     """
     assert stream.kind is not None
     columns: dict[str, Any] = {"src": src, "dst": dst, "t": stream.t[place]}
-    columns["kind"] = np.where(own, stream.kind[place], DELETE).astype(np.int8)
+    columns["kind"] = np.where(is_original, stream.kind[place], DELETE).astype(np.int8)
     if stream.edge_attr is not None:
-        columns["edge_attr"] = np.where(own[:, None], stream.edge_attr[place], 0).astype(np.float32)
+        columns["edge_attr"] = np.where(is_original[:, None], stream.edge_attr[place], 0).astype(np.float32)
     if stream.labels is not None:
         unknown = np.nan if stream.labels.dtype.kind == "f" else -1
-        there = own if stream.labels.ndim == 1 else own[:, None]
+        there = is_original if stream.labels.ndim == 1 else is_original[:, None]
         columns["labels"] = np.where(there, stream.labels[place], unknown).astype(stream.labels.dtype)
     if stream.edge_table is not None:
         table = stream.edge_table.take(place)
-        columns["edge_table"] = replace(table, values=np.where(own[:, None], table.values, 0))
-    columns["file_rows"] = np.where(own, stream.in_file(place), -1)
+        columns["edge_table"] = replace(table, values=np.where(is_original[:, None], table.values, 0))
+    columns["file_rows"] = np.where(is_original, stream.in_file(place), -1)
     columns["file_length"] = stream.file_length if stream.file_length >= 0 else len(stream)
     return stream.with_(**columns)
 
 
-def stretch(rows: np.ndarray) -> np.ndarray | slice:
-    """Return rising rows (P,) as a slice where they follow each other.
+def as_slice(rows: np.ndarray) -> np.ndarray | slice:
+    """Return ascending rows (P,) as a slice if they are consecutive.
 
-    >>> stretch(np.array([3, 4, 5])), stretch(np.array([3, 5]))
+    >>> as_slice(np.array([3, 4, 5])), as_slice(np.array([3, 5]))
     (slice(3, 6, None), array([3, 5]))
     """
     whole = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
     return slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows
 
 
-def begins(rows: np.ndarray) -> bool:
-    """Return whether rising rows (P,) are the first P of a stream: look-ups at their times see nothing else."""
+def is_prefix(rows: np.ndarray) -> bool:
+    """Return whether ascending rows (P,) are the first P events, so that queries see only them."""
     return len(rows) > 0 and rows[0] == 0 and rows[-1] == len(rows) - 1
 
 
-def in_own_order(stream: EventStream) -> EventStream:
-    """Return a stream whose events of one time stand by source, then destination, features and label.
+def canonical_tie_order(stream: EventStream) -> EventStream:
+    """Sort events with equal timestamps by source, destination, features and label.
 
     Rows of nodes stand for their ids in sorted order, as reading a table makes them. A stream with deletions stays as
     it is: of an edge that is added and deleted at one time, the order tells which came first.
@@ -560,7 +562,7 @@ def in_own_order(stream: EventStream) -> EventStream:
 
 
 def _refined(order: np.ndarray, equal: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> np.ndarray:
-    """Return an order (E,) whose runs of equal columns are sorted by keys, the last key first."""
+    """Sort runs of equal columns in an order (E,) by keys, the last key first."""
     same = np.ones(max(len(order) - 1, 0), bool)
     for column in equal:
         same &= column[order[1:]] == column[order[:-1]]

@@ -18,8 +18,8 @@ from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import edge_notes
 from hopstate.data.validate import (
     SPLITS,
-    as_amounts,
     as_float32,
+    as_regression_targets,
     check_graph,
     check_ids,
     check_labels,
@@ -548,13 +548,13 @@ def _frozen(array: Any, kind: type) -> np.ndarray | None:
 
 
 def _frozen_labels(y: Any) -> np.ndarray | None:
-    """Return integer labels as int64, others as `as_amounts` does; a column (N, 1) as (N,)."""
+    """Return integer labels as int64, others as `as_regression_targets` does; a column (N, 1) as (N,)."""
     if y is None:
         return None
     y = np.asarray(y)
     check_labels(y, "y")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    y = as_amounts(y) if y.dtype.kind == "f" else y
+    y = as_regression_targets(y) if y.dtype.kind == "f" else y
     return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.graph import Graph, StoredSplits, edges_of
-from hopstate.data.validate import SPLITS, as_amounts, as_float32, dense_array
+from hopstate.data.validate import SPLITS, as_float32, as_regression_targets, dense_array
 from hopstate.errors import DataError
 from hopstate.io.scratch import digest_of
 from hopstate.ops.rows import bounds_of, ranges
@@ -152,7 +152,7 @@ class GraphSet(StoredSplits):
 
 
 def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return masks of cross-validation folds, a ninth of each training split held out for validation.
+    """Return masks of cross-validation folds, with a ninth of each training split for validation.
 
     Args:
         train, test: graph numbers of each fold.
@@ -170,7 +170,7 @@ def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, s
 def _labels(y: np.ndarray | None, name: str) -> np.ndarray | None:
     """Return int64 classes or float32 targets; whole numbers in several columns are 0/1 labels."""
     if y is None or y.dtype.kind == "f":
-        return y if y is None else as_amounts(y)
+        return y if y is None else as_regression_targets(y)
     y = y.reshape(len(y), -1)
     if y.shape[1] == 1:
         return y[:, 0].astype(np.int64)

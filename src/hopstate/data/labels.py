@@ -1,4 +1,4 @@
-"""What is predicted, as users write it: classes, several yes-or-no labels, or numbers (regression targets).
+"""Labels as users write them: classes, multiple 0/1 labels (multilabel) or regression targets.
 
 Labels of nodes, edges, events and graphs are arrays of one of three kinds: (n,) int64 classes, -1 where unknown;
 (n, T) floats of 0 and 1, NaN where unknown (multilabel); (n,) or (n, T) floats, NaN where unknown (regression).
@@ -21,17 +21,17 @@ from hopstate.data.readers.tables import (
     IDS,
     Table,
     as_frame,
-    given,
     is_array,
     is_frame,
     is_numeric,
     node_ids,
+    not_none,
     plain_array,
     read_npy,
     read_table,
     rows_are_nodes,
 )
-from hopstate.data.validate import SPLITS, as_amounts
+from hopstate.data.validate import SPLITS, as_regression_targets
 from hopstate.data.vocabulary import TEXT
 from hopstate.errors import ConfigError, DataError, nearest
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 AS_STORED = "stored"  # of unlabelled: -1 is no label, and every other number is kept as it is
 TASKS = ("auto", "classification", "regression")
 CELLS = ("ask", "first", "whole", "all")
-FEW = 10  # whole numbers of at most so many values are classes
+MAX_CLASS_CODES = 10  # whole numbers of at most so many values are classes
 LABEL_COLUMNS = ("label", "y", "class", "target")
 SPLIT_COLUMNS = ("split", "mask", "fold")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _SIMILAR = re.compile(r"(label|class|target|y)(e?s)?([_ .-]\w+|\d+)?", re.IGNORECASE)
 
 Place = Callable[[int], str]  # row → how messages name it
-Found = tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]  # labels, names of classes or targets, notes
+ParsedLabels = tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]  # labels, names of classes or targets, notes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +118,9 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
             values = values[:, 0]
         if values.ndim != 1:
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
-        y, names, notes = labels_of(values, path, lambda row: f"row {row}", options)
+        y, names, notes = parse_labels(values, path, lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
-    known = [*IDS, *LABEL_COLUMNS, *given(options.id_column), *(options.label_column or "").split(",")]
+    known = [*IDS, *LABEL_COLUMNS, *not_none(options.id_column), *(options.label_column or "").split(",")]
     table = replace(read_table(source, known, what=path), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, SPLIT_COLUMNS, None, "split_column")
@@ -128,13 +128,13 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
         raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(path)}")
-    chosen = several_columns(table, options.label_column) or (_label_column(table, options.label_column, rest),)
+    chosen = split_column_names(table, options.label_column) or (_label_column(table, options.label_column, rest),)
     ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _labels_of_nodes(table, chosen, options)
     splits = None if split is None else _splits(table, split)
     if splits is not None and options.unlabelled not in (None, "none"):
         splits, notes = _without_unlabelled(splits, y, notes)
-    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), (*notes, *told))
+    return LabelTable(ids, y, names, splits, (*chosen, *not_none(split)), (*notes, *told))
 
 
 def has_column(path: Any, name: str) -> bool:
@@ -146,39 +146,39 @@ def has_column(path: Any, name: str) -> bool:
     return name in map(str, read_table(Path(path), [*IDS, *LABEL_COLUMNS, name]).frame.columns)
 
 
-def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> Found:
+def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> ParsedLabels:
     if len(chosen) > 1:
-        return labels_of_columns(table, chosen, regression=options.task == "regression")
+        return targets_from_columns(table, chosen, regression=options.task == "regression")
     if options.label_cells == "all":
-        return labels_of_cells(table, chosen[0], options.unlabelled)
+        return multilabel_from_cells(table, chosen[0], options.unlabelled)
     if options.label_column is None:
-        _check_recurring(table, chosen[0])
-    return labels_of(table.kept(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options)
+        _check_texts_recur(table, chosen[0])
+    return parse_labels(table.kept(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options)
 
 
-def _label_column(table: Table, chosen: str | None, rest: Sequence[str]) -> str:
+def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
     """Return the column of labels: the one given, the only one, or the only one with a usual name."""
     if chosen is not None:
         found = table.column(chosen, (), None, "label_column")
         assert found is not None
         return found
-    usual = [name for name in rest if name.lower() in LABEL_COLUMNS]
-    similar = [name for name in rest if _SIMILAR.fullmatch(name)]
+    usual = [name for name in candidates if name.lower() in LABEL_COLUMNS]
+    similar = [name for name in candidates if _SIMILAR.fullmatch(name)]
     if len(usual) == 1 and len(similar) == 1:
         return usual[0]
-    if len(rest) == 1:
-        return rest[0]
-    several = similar if len(similar) > 1 else rest
+    if len(candidates) == 1:
+        return candidates[0]
+    several = similar if len(similar) > 1 else candidates
     raise DataError(
         f"{table.path} has {len(several)} columns that may hold the labels: {', '.join(several)}; say which one is to "
         f"be predicted: --read.label_column NAME, e.g. {several[0]} (label_column in Python)"
     )
 
 
-def _check_recurring(table: Table, column: str) -> None:
-    """Raise DataError if the texts of a column that nobody named hardly ever recur."""
+def _check_texts_recur(table: Table, column: str) -> None:
+    """Raise DataError if texts of a column chosen by default rarely recur."""
     values = table.frame[column].dropna()
-    if not is_numeric(values) and len(values) >= 2 * FEW and values.nunique() > 0.5 * len(values):
+    if not is_numeric(values) and len(values) >= 2 * MAX_CLASS_CODES and values.nunique() > 0.5 * len(values):
         raise DataError(
             f"{table.path}: column {column!r} holds {values.nunique()} different texts in {len(values)} rows, which "
             f"are hardly classes; name the column of labels, this one too if it is meant: --read.label_column NAME"
@@ -207,34 +207,34 @@ def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...
 
 
 # ---- one column: classes or amounts -------------------------------------------------------------------------
-def labels_of(values: Any, where: str, place: Place, options: LabelOptions) -> Found:
+def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -> ParsedLabels:
     """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes."""
     import pandas as pd
 
-    values, missing = _known(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
+    values, missing = _parse_values(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
     if not is_numeric(values) and options.task == "auto":
         words = values.where(values.notna(), "").astype(str).str.strip()
         check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
     told = f"; {int(missing.sum()):,} of {len(missing):,} rows without a label" if missing.any() else ""
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
-        if _are_amounts(numbers, ~missing, where, place, options):
-            amounts = as_amounts(np.where(missing, np.nan, numbers))
+        if _are_regression_targets(numbers, ~missing, where, place, options):
+            amounts = as_regression_targets(np.where(missing, np.nan, numbers))
             return amounts, None, (f"labels: {where}, read as amounts (regression){told}",)
         found = numbers[~missing].astype(np.int64)
     else:
         if options.task == "regression":
             bad = int(np.argmax(~missing))
             raise DataError(f"{where} holds {values[bad]!r} in {place(bad)}, which is no amount; convert it to numbers")
-        found = _texts(values, missing, where, place, options.label_cells)
+        found = _class_names(values, missing, where, place, options.label_cells)
     if not len(found):
         raise DataError(f"{where} holds no label at all")
-    codes, names, note = numbered(found, ~missing, where)
+    codes, names, note = encode_classes(found, ~missing, where)
     return codes, names, (note + told,)
 
 
-def _known(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> tuple[pd.Series, np.ndarray]:
-    """Return values, as numbers if all known ones are, and which (n,) are missing."""
+def _parse_values(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> tuple[pd.Series, np.ndarray]:
+    """Return values, converted to numbers if possible, and a mask (n,) of missing ones."""
     if values.dtype == bool:
         values = values.astype(np.int64)
     missing = values.isna().to_numpy(bool) | is_unlabelled(values, unlabelled)
@@ -245,24 +245,26 @@ def _known(values: pd.Series, where: str, place: Place, unlabelled: str | None) 
     return numbers_if_all(values, missing), missing
 
 
-def numbered(found: np.ndarray, known: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...] | None, str]:
+def encode_classes(
+    labels: np.ndarray, labeled: np.ndarray, where: str
+) -> tuple[np.ndarray, tuple[str, ...] | None, str]:
     """Return (N,) classes, -1 unknown, their names in sorted order (None if they are 0..C-1), and a note.
 
     Args:
-        found: (n,) labels of the rows that are known.
-        known: (N,) which rows these are.
+        labels: (n,) labels of the rows that are known.
+        labeled: (N,) which rows these are.
         where: file and column.
     """
-    classes, y = np.unique(found, return_inverse=True)
-    codes = np.full(len(known), -1, np.int64)
-    codes[known] = y
+    classes, y = np.unique(labels, return_inverse=True)
+    codes = np.full(len(labeled), -1, np.int64)
+    codes[labeled] = y
     plain = classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)))
     shown = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
     return codes, None if plain else tuple(map(str, classes)), f"labels: {where}, {len(classes)} classes ({shown})"
 
 
 def check_words(values: pd.Series, where: str, place: Place) -> None:
-    """Raise DataError if a label is a word for nothing, as R and pandas write it."""
+    """Raise DataError if a label is a marker of missing values, as R and pandas write them."""
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
@@ -284,7 +286,7 @@ def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
 
 
 def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
-    """Return where values equal the one that means "no label"."""
+    """Return which values equal the marker of a missing label."""
     if unlabelled in (None, "none", AS_STORED):
         return np.zeros(len(values), bool)
     if not is_numeric(values):
@@ -295,47 +297,49 @@ def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
         raise ConfigError(f"read.unlabelled={unlabelled!r} is no number, but the labels are numbers") from None
 
 
-def _are_amounts(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, options: LabelOptions) -> bool:
-    """Return whether numbers (n,) are amounts, not classes."""
-    infinite = np.flatnonzero(known & ~np.isfinite(numbers))
+def _are_regression_targets(
+    numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, options: LabelOptions
+) -> bool:
+    """Return whether numbers (n,) are regression targets, not classes."""
+    infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
     if len(infinite):
         raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is no label")
-    large = np.flatnonzero(known & (np.abs(numbers) >= EXACT))
+    large = np.flatnonzero(labeled & (np.abs(numbers) >= EXACT))
     if len(large) and options.task != "regression":
         bad = int(large[0])
         raise DataError(
             f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
             "write classes as text, or say --read.task regression (amounts)"
         )
-    broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
+    broken = np.flatnonzero(labeled & (numbers != np.floor(numbers)))
     if len(broken) and options.task == "classification":
         bad = int(broken[0])
         raise DataError(f"{where} holds {numbers[bad]} in {place(bad)}, which is no class; classes are whole or text")
     if len(broken) or options.task == "regression":
         return True
-    check_minus(numbers, known, where, place, options.unlabelled)
-    if options.task == "auto" and look_like_amounts(numbers[known]):
-        present = np.unique(numbers[known])
+    check_minus_one(numbers, labeled, where, place, options.unlabelled)
+    if options.task == "auto" and looks_like_regression(numbers[labeled]):
+        present = np.unique(numbers[labeled])
         raise DataError(
             f"{where} holds {len(present)} different whole numbers from {present[0]:g} to {present[-1]:g} in "
-            f"{int(known.sum())} rows, which look like amounts rather than classes; say which: --read.task "
+            f"{int(labeled.sum())} rows, which look like amounts rather than classes; say which: --read.task "
             f"classification (each number is a class of its own) or --read.task regression (amounts)"
         )
     return False
 
 
-def check_minus(numbers: np.ndarray, known: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
-    """Raise DataError if -1 is among whole numbers other than 1, and nobody said whether it is a label."""
-    minus = known & (numbers == -1)
-    if minus.any() and unlabelled is None and not np.isin(numbers[known], (-1, 1)).all():
+def check_minus_one(numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
+    """Raise DataError if -1 may be a class or a missing label and `unlabelled` is not set."""
+    minus = labeled & (numbers == -1)
+    if minus.any() and unlabelled is None and not np.isin(numbers[labeled], (-1, 1)).all():
         raise DataError(
             f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
             f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
         )
 
 
-def look_like_amounts(numbers: np.ndarray) -> bool:
-    """Return whether whole numbers look like rounded amounts or counts rather than numbered classes.
+def looks_like_regression(numbers: np.ndarray) -> bool:
+    """Return whether integers look like regression targets rather than classes.
 
     Up to 10 different ones never do. Beyond, these do: fewer than five rows a value; values that fill an interval
     other than 0..C-1 or 1..C; values whose neighbours are about as frequent as themselves.
@@ -344,7 +348,7 @@ def look_like_amounts(numbers: np.ndarray) -> bool:
     (False, True)
     """
     values, counts = np.unique(numbers, return_counts=True)
-    if len(values) <= FEW:
+    if len(values) <= MAX_CLASS_CODES:
         return False
     if len(numbers) < 5 * len(values):
         return True
@@ -363,12 +367,12 @@ def look_like_amounts(numbers: np.ndarray) -> bool:
     return bool(size > 1e-9 and (a * b).sum() > 0.6 * size)
 
 
-def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cells: str) -> np.ndarray:
+def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Place, label_cells: str) -> np.ndarray:
     text = values[~missing].astype(str).str.strip()
-    cut = None if cells == "whole" or text.empty else separator_of(text.drop_duplicates())
+    cut = None if label_cells == "whole" or text.empty else find_separator(text.drop_duplicates())
     if cut is None:
         return text.to_numpy(TEXT)
-    if cells == "first":
+    if label_cells == "first":
         return text.str.split(cut).str[0].str.strip().to_numpy(TEXT)
     several = text.str.contains(cut, regex=False)
     first = int(several.index[int(np.argmax(several.to_numpy()))])
@@ -381,7 +385,7 @@ def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cel
 
 
 # ---- several labels -----------------------------------------------------------------------------------------
-def several_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
+def split_column_names(table: Table, chosen: str | None) -> tuple[str, ...]:
     """Return the columns that "spam,bot" names; none if it names one column, or nothing."""
     names = [str(name) for name in table.frame.columns]
     if chosen is None or chosen in names or "," not in chosen:
@@ -392,7 +396,7 @@ def several_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
     return parts
 
 
-def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool = False) -> Found:
+def targets_from_columns(table: Table, columns: Sequence[str], *, regression: bool = False) -> ParsedLabels:
     """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone."""
     if len(set(columns)) < len(columns):
         raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
@@ -401,10 +405,10 @@ def labels_of_columns(table: Table, columns: Sequence[str], *, regression: bool 
         raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
     kind = "amounts" if regression or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
     known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
-    return as_amounts(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
+    return as_regression_targets(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
 
 
-def labels_of_cells(table: Table, column: str, unlabelled: str | None) -> Found:
+def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
     """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown."""
     import pandas as pd
     from sklearn.preprocessing import MultiLabelBinarizer
@@ -413,7 +417,7 @@ def labels_of_cells(table: Table, column: str, unlabelled: str | None) -> Found:
     text = values.where(values.notna(), "").astype(str).str.strip()
     if unlabelled not in (None, "none"):
         text = text.where(text != unlabelled, "")
-    cut = separator_of(text[text != ""].drop_duplicates())
+    cut = find_separator(text[text != ""].drop_duplicates())
     cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
     binarizer = MultiLabelBinarizer()
     y = binarizer.fit_transform(cells).astype(np.float32)
@@ -428,8 +432,8 @@ def labels_of_cells(table: Table, column: str, unlabelled: str | None) -> Found:
     return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){rest}",)
 
 
-def separator_of(different: pd.Series) -> str | None:
-    """Return what separates several labels in some of the different texts, or None."""
+def find_separator(different: pd.Series) -> str | None:
+    """Return the separator of multiple labels in distinct texts, or None."""
     for cut in (";", "|", ","):
         split = [[part.strip() for part in text.split(cut)] for text in different]
         several = [parts for parts in split if len(parts) > 1 and all(parts)]
@@ -445,8 +449,8 @@ def separator_of(different: pd.Series) -> str | None:
 
 
 # ---- labels of events ---------------------------------------------------------------------------------------
-def labels_of_events(
-    table: Table, columns: Sequence[str | None], task: str, cells: str, unlabelled: str | None = None
+def parse_event_labels(
+    table: Table, columns: Sequence[str | None], task: str, label_cells: str, unlabelled: str | None = None
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
@@ -456,29 +460,29 @@ def labels_of_events(
     if first is None:
         return None, None, ()
     if len(columns) > 1:
-        return labels_of_columns(table, [str(name) for name in columns], regression=task == "regression")
-    if cells == "all":
-        return labels_of_cells(table, first, unlabelled)
+        return targets_from_columns(table, [str(name) for name in columns], regression=task == "regression")
+    if label_cells == "all":
+        return multilabel_from_cells(table, first, unlabelled)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
         told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
         return y, None, (f"labels: column {first!r}, read as amounts (regression){told}",)
     where = f"{table.path}: column {first!r}"
-    values, missing = _known(table.worded(first), where, table.place, unlabelled)
+    values, missing = _parse_values(table.worded(first), where, table.place, unlabelled)
     values = values.where(~missing) if missing.any() else values
     if is_numeric(values):
         return _event_numbers(values, where, table.place, unlabelled)
     return _event_classes(values, first, where, table.place)
 
 
-def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> Found:
+def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> ParsedLabels:
     """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     known = np.isfinite(numbers)
     broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
     if unlabelled != AS_STORED and (numbers[known] == -1).any() and not len(broken):
-        check_minus(numbers, known, where, place, unlabelled)
-        codes, names, note = numbered(numbers[known].astype(np.int64), known, where)
+        check_minus_one(numbers, known, where, place, unlabelled)
+        codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
         return codes, names, (note,)
     empty = values.isna().to_numpy()
     if not empty.any():

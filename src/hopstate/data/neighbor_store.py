@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hopstate.data.events import stretch
+from hopstate.data.events import as_slice
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.io.scratch import mapped_array, release_pages, scratch_folder_of
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.ops.rows import ranges
 
@@ -43,7 +43,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 def folder_of(stream: EventStream) -> Path | None:
     """Return where the store of a stream is mapped; None if it stays in memory."""
-    return folder_beside(stream.src) if 32 * len(stream) >= MAPPED else None
+    return scratch_folder_of(stream.src) if 32 * len(stream) >= MAPPED else None
 
 
 class Column:
@@ -109,7 +109,7 @@ class Histories(ABC):
 
     @abstractmethod
     def _of(self, *nodes: np.ndarray) -> NeighborStore:
-        """Return the store with the histories of nodes (q,), to be read at once."""
+        """Return the store with the histories of nodes (q,), ready for queries."""
 
     @abstractmethod
     def event_times(self) -> EventTimes:
@@ -176,7 +176,7 @@ class Histories(ABC):
     def last_meeting(
         self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return when each pair last met strictly before its time, and whether it ever did.
+        """Return the time of each pair's last event strictly before its query time, and whether there is one.
 
         Costs one scan of the less busy end's history.
 
@@ -186,7 +186,7 @@ class Histories(ABC):
             directed: count only events from src to dst.
 
         Returns:
-            (Q,) times, 0 where they never met; (Q,) bool.
+            (Q,) times, 0 if there is none; (Q,) bool.
         """
         from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
@@ -198,7 +198,7 @@ class Histories(ABC):
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: how often each pair met strictly before its time; directed as in `last_meeting`."""
+        """Return (Q,) int64: the number of events of each pair strictly before its query time; directed as in `last_meeting`."""
         from hopstate.ops.neighbors.kernels import count_meetings_kernel
 
         store = self._of(src, dst)
@@ -302,7 +302,7 @@ class NeighborStore(Histories):
         if rows is None:
             ids = stream.event_ids if stream.first_id else None
             return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes, folder)
-        part = stretch(rows)
+        part = as_slice(rows)
         ids = None if isinstance(part, slice) and part.start + stream.first_id == 0 else rows + stream.first_id
         return cls.from_events(stream.src[part], stream.dst[part], stream.t[part], ids, stream.num_nodes, folder)
 
@@ -409,7 +409,7 @@ class NeighborStore(Histories):
             a, b, when, ids = self._events_in(src[part], dst[part], t[part], ids)
             count_events(self._rows(a), self._rows(b), self._capacity)
             self._note(when, ids)
-            let_go(src, dst, t)
+            release_pages(src, dst, t)
         self._top = int(self._capacity.sum())
         self._start[1:] = np.cumsum(self._capacity)[:-1]
         self._allocate(self._top)
@@ -421,7 +421,7 @@ class NeighborStore(Histories):
     def _fill(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
         """Fill the arena; a mapped one from its start to its end, since entries in order of time are all over it.
 
-        Then the events are read once for each stretch of nodes whose entries fit in memory together.
+        Then the events are read once for each range of nodes that fits in memory.
         """
         from hopstate.ops.neighbors.kernels import fill_some
 
@@ -435,13 +435,17 @@ class NeighborStore(Histories):
             for i in range(0, len(src), _CHUNK):
                 part = slice(i, i + _CHUNK)
                 ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
-                a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
+                a, b, when = (
+                    _as_int64_rows(src[part]),
+                    _as_int64_rows(dst[part]),
+                    np.ascontiguousarray(t[part], self.time_dtype),
+                )
                 fill_some(a, b, when, i, ids, low, high, self._start, self._length, *entries)
-                let_go(src, dst, t)
+                release_pages(src, dst, t)
             for column, filled in zip(columns, entries, strict=True):
                 if self._folder is not None:
                     column[place] = filled
-                    let_go(column)
+                    release_pages(column)
             low = high
 
     def _events_in(
@@ -451,7 +455,7 @@ class NeighborStore(Histories):
         ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids, np.int64)
         if not len(src) == len(dst) == len(t) or (event_ids is not None and len(ids) != len(src)):
             raise ShapeError(f"columns differ in length: src {len(src)}, dst {len(dst)}, t {len(t)}, ids {len(ids)}")
-        a, b = _whole(src), _whole(dst)
+        a, b = _as_int64_rows(src), _as_int64_rows(dst)
         if len(a) and min(a.min(), b.min()) < 0:
             raise DataError(f"event {int(np.argmax((a < 0) | (b < 0)))} of the batch has a negative node")
         if len(a) and max(a.max(), b.max()) >= LIMIT:
@@ -520,16 +524,16 @@ class NeighborStore(Histories):
         nodes = np.arange(len(old))
         move_segments(nodes, old, self._start, self._length, *columns, self._codes, self._events, self._times)
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Give back the memory of what look-ups in a mapped arena have touched."""
-        let_go(*self._mapped())
+        release_pages(*self._mapped())
 
     def _mapped(self) -> list[np.ndarray]:
         """Return what may be given back, what is read in order before what is not."""
         return [*self._built_of, self._event_column.rows, self._codes, self._events, self._times]
 
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
-        nodes = _whole(nodes)
+        nodes = _as_int64_rows(nodes)
         if len(nodes) and (nodes.min() < 0 or nodes.max() >= self.num_nodes):
             bad = int(np.argmax((nodes < 0) | (nodes >= self.num_nodes)))
             raise DataError(f"node {nodes[bad]} (row {bad}) is not in 0..{self.num_nodes - 1}")
@@ -582,7 +586,7 @@ def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
     return np.ascontiguousarray(times, kind)
 
 
-def _whole(nodes: np.ndarray) -> np.ndarray:
+def _as_int64_rows(nodes: np.ndarray) -> np.ndarray:
     """Return node rows as int64."""
     kind = np.asarray(nodes[:0]).dtype
     if len(nodes) and kind.kind not in "iu":

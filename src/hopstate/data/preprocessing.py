@@ -1,9 +1,8 @@
-"""How columns of features become numbers: scaled, filled and one-hot encoded as training rows say.
+"""Feature preprocessing fitted to training rows: scaling, imputation and one-hot encoding.
 
-N rows, F columns; n of the rows are for training. What is fitted reads these n rows alone; what is applied looks at one
-row at a time, so that a row comes out the same alone and among others. A column of texts becomes a column of 0 and 1
-for each frequent text, "category venue=ICML", and one for all others, "other venue"; a column of dates becomes "date
-when".
+Shapes: N rows, F columns, n training rows. Fitting reads only the training rows. Applying works row by row, so results
+do not depend on other rows. A text column becomes one 0/1 column per frequent text, such as "category venue=ICML", and
+one for all others, "other venue". A date column becomes "date when".
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ MISSING = ("auto", "error", "mean", "median", "zero")
 SCALES = ("standard", "robust", "none")
 TAG = "tag "  # columns so called are 1 if a row is of a category; one that a file lacks is 0 everywhere
 CATEGORY, OTHER, DATE = "category ", "other ", "date "
-LEAST = 2  # training rows of a category of its own; rarer ones are "other"
-MOST = 256  # categories of a column; other texts are "other"
-FEW = 20  # columns of fewer rows are categories even if no text recurs
-FARTHEST = 1e6  # scales from the middle; values further away are clipped to it
-FAR_APART = 1000.0  # ratio of two columns' scales that is worth a warning
+MIN_CATEGORY_ROWS = 2  # training rows of a category of its own; rarer ones are "other"
+MAX_CATEGORIES = 256  # categories of a column; other texts are "other"
+MIN_ROWS_TO_RECUR = 20  # columns of fewer rows are categories even if no text recurs
+CLIP_LIMIT = 1e6  # scales from the middle; values further away are clipped to it
+WARN_SCALE_RATIO = 1000.0  # ratio of two columns' scales that is worth a warning
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -58,7 +57,7 @@ class TextColumn:
         return replace(self, codes=self.codes[rows])
 
     def recurring(self) -> TextColumn:
-        kept = (self.counts() >= LEAST) | np.array([one == "" for one in self.words], bool)
+        kept = (self.counts() >= MIN_CATEGORY_ROWS) | np.array([one == "" for one in self.words], bool)
         place = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
         return replace(self, words=tuple(compress(self.words, kept)), codes=place[self.codes])
 
@@ -70,15 +69,17 @@ class TextColumn:
     def names(self, words: Sequence[str]) -> tuple[str, ...]:
         return (*(f"{CATEGORY}{self.name}={one}" for one in words), f"{OTHER}{self.name}")
 
-    def categories(self, rows: np.ndarray | slice = slice(None), least: int = LEAST) -> tuple[str, ...] | None:
-        """Return the texts that occur in at least so many of the rows, the `MOST` most frequent; None if few recur."""
+    def categories(
+        self, rows: np.ndarray | slice = slice(None), least: int = MIN_CATEGORY_ROWS
+    ) -> tuple[str, ...] | None:
+        """Return the texts that occur in at least so many of the rows, the `MAX_CATEGORIES` most frequent; None if few recur."""
         counts, alone = self.counts(rows), int((self.codes[rows] < 0).sum())
         empty = np.array([one == "" for one in self.words], bool)
         some, different = int(counts[~empty].sum()) + alone, int((counts[~empty] > 0).sum()) + alone
-        if not self.declared and counts.sum() + alone >= FEW and 2 * different > some:
+        if not self.declared and counts.sum() + alone >= MIN_ROWS_TO_RECUR and 2 * different > some:
             return None
         frequent = np.flatnonzero(~empty & (counts >= least)).tolist()
-        order = sorted(frequent, key=lambda at: (-counts[at], self.words[at]))[:MOST]
+        order = sorted(frequent, key=lambda at: (-counts[at], self.words[at]))[:MAX_CATEGORIES]
         kept = sorted(self.words[at] for at in order)
         return (*kept, *([""] if (counts[empty] >= least).any() else []))
 
@@ -148,7 +149,7 @@ class FeatureTable:
 
     @property
     def has_missing(self) -> bool:
-        """Whether any entry is no finite number."""
+        """Whether any entry is NaN or infinite."""
         return not all(np.isfinite(block).all() for _, block in row_blocks(self.values))
 
     def plain(self) -> np.ndarray:
@@ -178,7 +179,7 @@ class FeatureTable:
         return FeatureTable(tuple(self.columns[at] for at in kept), self.values[:, kept], texts)
 
     def columns_of(self, rows: np.ndarray) -> tuple[str, ...]:
-        """Return the columns that a model learns from training rows (n,), which alone decide about categories."""
+        """Return the feature columns of a model; categories are fitted to training rows (n,)."""
         rest, found = self.numbers(), list[str]()
         for place in range(len(rest) + 1):
             for text in self.texts:
@@ -187,16 +188,16 @@ class FeatureTable:
             found += [self.columns[at] for at in rest[place : place + 1]]
         return tuple(found)
 
-    def in_order_of(
-        self, columns: tuple[str, ...], what: str, *, tell: bool = True, left: Sequence[str] = ()
+    def align_to(
+        self, columns: tuple[str, ...], what: str, *, warn_new: bool = True, skipped: Sequence[str] = ()
     ) -> np.ndarray:
-        """Return (N, F) values with the columns of a run, by name; texts that the run does not know are "other".
+        """Return (N, F) values in the column order of a run; unseen texts count as "other".
 
         Args:
             columns: (F,) of the run.
             what: how messages call the table.
-            tell: warn of texts that the run does not know.
-            left: columns of texts that the run left out when it was trained; there is no warning about those.
+            warn_new: warn of texts that the run does not know.
+            skipped: columns of texts that the run left out when it was trained; there is no warning about those.
         """
         if self.columns == columns:
             return self.values
@@ -204,8 +205,8 @@ class FeatureTable:
         plain = {self.columns[at]: at for at in self.numbers()}
         self._check_kinds(columns, known, plain, what)
         _check_names(plain, {text.name for text in self.texts}, columns, what, known)
-        if tell:
-            self._warn_of_texts([text for text in self.texts if text.name not in left], columns, what, known)
+        if warn_new:
+            self._warn_new_texts([text for text in self.texts if text.name not in skipped], columns, what, known)
         found = np.zeros((len(self), len(columns)), self.values.dtype)
         for place, name in enumerate(columns):
             if name in plain:
@@ -215,8 +216,8 @@ class FeatureTable:
                 text.encode(found, columns)
         return found
 
-    def _check_kinds(self, columns: Sequence[str], known: set[str], plain: Mapping[str, int], what: str) -> None:
-        mixed = [(name, "numbers", "texts") for name in plain if name in known]
+    def _check_kinds(self, columns: Sequence[str], text_columns: set[str], plain: Mapping[str, int], what: str) -> None:
+        mixed = [(name, "numbers", "texts") for name in plain if name in text_columns]
         mixed += [(text.name, "texts", "numbers") for text in self.texts if text.name in columns]
         for name, own, trained in mixed:
             kind = "category" if trained == "texts" else "number"
@@ -225,9 +226,11 @@ class FeatureTable:
                 f"or read it with columns ['{name}={kind}']"
             )
 
-    def _warn_of_texts(self, texts: Sequence[TextColumn], columns: Sequence[str], what: str, known: set[str]) -> None:
+    def _warn_new_texts(
+        self, texts: Sequence[TextColumn], columns: Sequence[str], what: str, text_columns: set[str]
+    ) -> None:
         for text in texts:
-            if text.name not in known:
+            if text.name not in text_columns:
                 warn(f"{what}: column {text.name!r} of texts is left out, as the run does not know it")
                 continue
             new = np.array([name not in columns for name in text.names(text.words)[:-1]] + [True], bool)[text.codes]
@@ -235,20 +238,20 @@ class FeatureTable:
                 continue
             first = np.unique(text.codes[new])
             shown = ", ".join(repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()[:5])
-            told = f"{int(new.sum()):,} rows have texts that fewer than {LEAST} training rows had"
-            told += f" ({shown}{', ...' * (len(first) > 5)}); they count as other texts"
+            message = f"{int(new.sum()):,} rows have texts that fewer than {MIN_CATEGORY_ROWS} training rows had"
+            message += f" ({shown}{', ...' * (len(first) > 5)}); they count as other texts"
             if new.all():
                 start = f"{CATEGORY}{text.name}="
                 own = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
-                told += f"; no row has a text that the run knows ({', '.join(own[:5])}{', ...' * (len(own) > 5)})"
-            warn(f"{what}: {told}")
+                message += f"; no row has a text that the run knows ({', '.join(own[:5])}{', ...' * (len(own) > 5)})"
+            warn(f"{what}: {message}")
 
 
 def _check_names(
-    plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, known: set[str]
+    plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, text_columns: set[str]
 ) -> None:
-    """Raise DataError if columns of a run are absent, or others exist that it does not know."""
-    own = dict.fromkeys(text_of(name, known) or name for name in columns)
+    """Raise DataError if columns of a run are missing, or unknown columns exist."""
+    own = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
     absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]
     if not absent and not more:
@@ -266,7 +269,7 @@ def _check_names(
 # ---- scales and fillings ------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FeatureScaler:
-    """How each column is filled where empty, moved and divided, fitted to training rows by scikit-learn.
+    """Imputation and scaling of each column, fitted to training rows by scikit-learn.
 
     A value v becomes (v - shift) / scale, 0 if scale is 0.
     """
@@ -316,7 +319,7 @@ class FeatureScaler:
         if values.shape[1] != width:
             raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
         found = np.empty((len(values), width + len(self.marked)), np.float32)
-        limit = _LARGEST if self.kind == "none" else FARTHEST
+        limit = _LARGEST if self.kind == "none" else CLIP_LIMIT
         divisor = np.where(self.scale == 0, 1, self.scale)
         for start, block in row_blocks(values):
             missing = ~np.isfinite(block)
@@ -337,7 +340,7 @@ class FeatureScaler:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> FeatureScaler:
-        """Return what `as_json` gave."""
+        """Return the scaler that `as_json` wrote."""
         try:
             fill, shift, scale = (np.array(record[name], np.float64) for name in ("fill", "shift", "scale"))
             marked, columns = np.array(record["marked"], np.int64), record["columns"]
@@ -352,8 +355,8 @@ class FeatureScaler:
             raise DataError("the scales kept with the run are damaged: they do not match each other")
         return cls(kind=kind, columns=names, fill=fill, shift=shift, scale=scale, marked=marked, rows=rows)
 
-    def told(self, what: str, rows: str) -> str:
-        """Return one line on what was done, for a run's own notes; words for the features and for the rows."""
+    def describe(self, what: str, rows: str) -> str:
+        """Describe the scaling in one line; what and rows name the features and the rows."""
         how = {
             "standard": "standardised by the mean and deviation",
             "robust": "scaled by the median and the distance of the quartiles",

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.dates import UNITS, parse_times
-from hopstate.data.events import EventStream, stretch
+from hopstate.data.events import EventStream, as_slice
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.io.tensors import Archive
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.random import named_rng
@@ -35,7 +35,7 @@ def random_split(
     seed: int = 0,
     stratified: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Return sorted rows of train, val and test, drawn without replacement from the rows whose label is known.
+    """Return sorted rows of train, val and test, sampled without replacement from labeled rows.
 
     Args:
         y: (N,) classes, -1 unknown, or (N,) / (N, T) float targets, NaN unknown.
@@ -78,7 +78,7 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
 
     Raises:
         ConfigError: y holds no classes.
-        DataError: a class with fewer nodes than are asked for, and one for test.
+        DataError: a class has too few nodes for the requested sizes and one test node.
     """
     y = np.asarray(y)
     if y.dtype.kind not in "iu" or y.ndim != 1:
@@ -137,7 +137,7 @@ def split_edges(
             that is stored several times is as old as the first of them.
 
     Raises:
-        DataError: fewer than three links, or a time that is no number.
+        DataError: fewer than three links, or a time that is not a number.
     """
     own, rows = _links(graph)
     key = np.unique(own)
@@ -167,7 +167,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
         pairs: "val" and "test" to (n, 2) rows of nodes, in either direction; "train", where it is there, is checked.
 
     Raises:
-        DataError: a pair that is no link of the graph, one in two splits, or an empty split.
+        DataError: a pair that is not a link of the graph, one in two splits, or an empty split.
     """
     own_keys, rows = _links(graph)
     key = np.unique(own_keys)
@@ -192,8 +192,8 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     return _by_split(graph, key, which, rows)
 
 
-def kept_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
-    """Return the pairs (n, 2) of each split that a run of links kept.
+def load_split_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
+    """Load the pairs (n, 2) of each split of a link-prediction run.
 
     Args:
         path: its split.npz.
@@ -328,7 +328,7 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
             stream's time_unit is s, ms, us or ns since 1970. A date without a zone is in that of the stream's dates.
 
     Raises:
-        ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
+        ConfigError: the times are out of order, or dates on a stream of unknown unit.
         DataError: no training, validation or test events remain.
     """
     low, high = parse_times([val_time, test_time], stream.time_unit, stream.dates, stream.name)
@@ -375,7 +375,7 @@ def dyglib_split(
 def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     among = np.zeros(stream.num_nodes, bool)
     among[nodes] = True
-    part = stretch(rows)
+    part = as_slice(rows)
     return among[stream.src[part]] | among[stream.dst[part]]
 
 
@@ -395,12 +395,12 @@ def _finish(
         )
     train, val, test = parts
     unseen = np.ones(stream.num_nodes, bool)
-    part = stretch(train)
+    part = as_slice(train)
     unseen[stream.src[part]] = False
     unseen[stream.dst[part]] = False
     absent = np.flatnonzero(unseen)
     new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
-    let_go(stream.src, stream.dst, stream.t)
+    release_pages(stream.src, stream.dst, stream.t)
     return EventSplit(
         train=train, val=val, test=test, new_val=new_val, new_test=new_test, new_nodes=new_nodes,
         val_time=float(times[0]), test_time=float(times[1]),
@@ -459,7 +459,7 @@ def parse_duration(stream: EventStream, duration: Any) -> float | int:
         duration: a number in it, or text such as 30s, 15m, 12h, 7d or 4w where the unit is s, ms, us or ns.
 
     Raises:
-        ConfigError: neither of these, not above 0, or a duration on a stream whose unit is unknown.
+        ConfigError: neither of these, not above 0, or a duration on a stream of unknown unit.
 
     >>> import numpy as np
     >>> one = np.zeros(1, np.int64)

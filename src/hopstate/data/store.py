@@ -1,6 +1,6 @@
 """Graphs and event streams on disk: a folder of .npy arrays, and one JSON file that makes it valid.
 
-Arrays are read back as memory maps, so that a record larger than memory opens at once.
+Arrays are read as memory maps, so that data larger than memory opens immediately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
 from hopstate.io.files import recover_folder, replace_folder, save_array
 from hopstate.io.opening import exists, read_json, reading
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.io.tensors import load_npy
 
 VERSION = 2
@@ -111,7 +111,7 @@ def load_events(
         raise FormatError(f"{folder}: first_id is {fields['first_id']}; save the event stream again")
     with reading(folder, "a saved event stream"):
         stream = EventStream(**arrays, **fields, from_start=from_start)
-    let_go(*arrays.values())  # what the checks have touched of mapped arrays
+    release_pages(*arrays.values())  # what the checks have touched of mapped arrays
     return stream
 
 

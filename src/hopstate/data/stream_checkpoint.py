@@ -38,7 +38,7 @@ _MEMORIES = ("nodes", "memory", "output", "last_time")
 _EARLIER = re.compile(r"live-\d{12,}\.json")
 _FILE = r"(events-\d+-\d+-[0-9a-f]{8}|memory-[0-9a-f]{16}|x-[0-9a-f]{8})\.safetensors"
 # files of a state; the same while they are written, by this library and by safetensors
-_OWN = re.compile(rf"{_FILE}|\.{_FILE}\.[0-9a-f]{{8}}-\d+\.[0-9a-f]{{12}}\.part|\.tmp[A-Za-z0-9]{{6}}")
+_STATE_FILE = re.compile(rf"{_FILE}|\.{_FILE}\.[0-9a-f]{{8}}-\d+\.[0-9a-f]{{12}}\.part|\.tmp[A-Za-z0-9]{{6}}")
 _FACTS = ("num_events", "num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
 
 
@@ -157,7 +157,7 @@ def holds_stream_state(folder: str | Path) -> bool:
     return (Path(folder) / HEAD).is_file()
 
 
-def is_whole(path: Path) -> bool:
+def checksum_matches(path: Path) -> bool:
     """Return whether a file of a state is there as it was written, by its checksum."""
     with contextlib.suppress(HopstateError, OSError, ValueError):
         _tensors(path, verify=True)
@@ -167,7 +167,7 @@ def is_whole(path: Path) -> bool:
 
 # ---- reading -------------------------------------------------------------------------------------------------
 def load_stream_state(
-    folder: str | Path, *, model: str | None = None, head: str = HEAD, whole: bool = False
+    folder: str | Path, *, model: str | None = None, head: str = HEAD, verify: bool = False
 ) -> StreamState:
     """Return the state in a folder.
 
@@ -175,7 +175,7 @@ def load_stream_state(
         folder: where.
         model: the fingerprint that it must have, None to take any.
         head: the file that describes it, another one for an earlier state.
-        whole: compare files with their checksums too, not only with their sizes.
+        verify: compare files with their checksums too, not only with their sizes.
 
     Raises:
         MissingFileError: there is none.
@@ -187,11 +187,11 @@ def load_stream_state(
     for _ in range(_TRIES):
         before = _stamp(folder / head)
         try:
-            return _load(folder / head, model, whole=whole)
+            return _load(folder / head, model, verify=verify)
         except CheckpointError:  # files of the state before may go while it is read: no writer is waited for
             if _stamp(folder / head) == before:
                 raise
-    return _load(folder / head, model, whole=whole)
+    return _load(folder / head, model, verify=verify)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -202,7 +202,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _load(path: Path, model: str | None, *, whole: bool) -> StreamState:
+def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
     """Return the state of a head; its files, once open, stay as they are."""
     folder = path.parent
     try:
@@ -211,7 +211,7 @@ def _load(path: Path, model: str | None, *, whole: bool) -> StreamState:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
         if model is not None and head["model"] != model:
             raise CheckpointError(f"{folder} is the state of another model (other weights); start from this run's own")
-        return _state(folder, head, whole=whole)
+        return _state(folder, head, verify=verify)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
@@ -221,14 +221,14 @@ def _load(path: Path, model: str | None, *, whole: bool) -> StreamState:
         ) from error
 
 
-def _state(folder: Path, head: dict[str, Any], *, whole: bool) -> StreamState:
+def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
     facts: dict[str, Any] = {key: head[key] for key in _FACTS}
     facts["clock"] = -math.inf if head["clock"] is None else head["clock"]
     _check_facts(facts)
     files, parts, after = [], [], 0
     for entry in head["events"]:
         path, first, last = _file(folder, entry), entry["first"], entry["last"]
-        arrays = _tensors(path, verify=whole)
+        arrays = _tensors(path, verify=verify)
         _check_events(arrays, path, last - first)
         if first != after:
             raise DataError(f"event {after} is followed by event {first}")
@@ -252,10 +252,10 @@ def _state(folder: Path, head: dict[str, Any], *, whole: bool) -> StreamState:
         log=log,
         edge_attr=_features(parts, len(log)),
         memory_parts=tuple(
-            _memories(_file(folder, entry), facts["num_nodes"], whole=whole) for entry in head["memories"]
+            _memories(_file(folder, entry), facts["num_nodes"], verify=verify) for entry in head["memories"]
         ),
         node_ids=names,
-        x=None if x_path is None else _tensors(x_path, verify=whole)["x"],
+        x=None if x_path is None else _tensors(x_path, verify=verify)["x"],
         x_path=x_path,
         files=tuple(files),
     )
@@ -336,8 +336,8 @@ def _features(parts: list[dict[str, np.ndarray]], num_events: int) -> EventFeatu
     return EventFeatures(Column(rows), num_events - len(rows))
 
 
-def _memories(path: Path, num_nodes: int, *, whole: bool) -> Memories:
-    arrays = _tensors(path, verify=whole)
+def _memories(path: Path, num_nodes: int, *, verify: bool) -> Memories:
+    arrays = _tensors(path, verify=verify)
     found = Memories(**{name: arrays[name] for name in _MEMORIES}, path=path)
     nodes, memory, output, last_time = (getattr(found, name) for name in _MEMORIES)
     kinds = [nodes.dtype.str[1:], last_time.dtype.str[1:], output.dtype, memory.dtype.kind]
@@ -354,7 +354,7 @@ def _memories(path: Path, num_nodes: int, *, whole: bool) -> Memories:
 def _clear(folder: Path, named: set[str]) -> None:
     """Remove files that nothing names: joined ones, and what a writer left that was killed."""
     for path in folder.iterdir():
-        if _OWN.fullmatch(path.name) and path.name not in named and path.is_file():
+        if _STATE_FILE.fullmatch(path.name) and path.name not in named and path.is_file():
             path.unlink(missing_ok=True)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hopstate.data.dates import UNITS, shown_time
+from hopstate.data.dates import UNITS, format_time
 from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
 from hopstate.data.neighbor_store import Column, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
@@ -288,7 +288,7 @@ class StreamState:
 
     @property
     def needed(self) -> int:
-        """Id of the first event whose features are still of use: a memory replaces those of the events before."""
+        """Id of the first event with features still in use; node memories replace earlier ones."""
         return self.settled if self.tag else 0
 
     def event(self, number: int) -> Event:
@@ -356,9 +356,9 @@ class StreamState:
     def joined(
         self, new: EventStream, *, skip_features: bool = False, again: bool = False
     ) -> tuple[EventStream, StreamState]:
-        """Return new events in the rows, ids and times of this state, and the state that has taken them in.
+        """Return new events in the rows, ids and times of this state, and the updated state.
 
-        Ids that have not been met become the next rows; nothing has updated the memory yet.
+        Unseen ids become the next rows; the memory is not updated yet.
 
         Args:
             new: events with the user's ids.
@@ -374,8 +374,8 @@ class StreamState:
         new = _in_clock(self, new if self.time_unit is None else in_unit(new, self.time_unit))
         if len(self) and len(new) and new.t[0] < self.last_time:
             raise TimeOrderError(
-                f"{new.name} begins at {shown_time(new.t[0], new.time_unit, new.dates)}, but the memory has seen "
-                f"events up to {shown_time(self.last_time, new.time_unit, new.dates)}; give only later events (has "
+                f"{new.name} begins at {format_time(new.t[0], new.time_unit, new.dates)}, but the memory has seen "
+                f"events up to {format_time(self.last_time, new.time_unit, new.dates)}; give only later events (has "
                 "this file been streamed already?)"
             )
         (src, dst), ids, num_nodes = _rows(self, new)

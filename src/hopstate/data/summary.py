@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import NANOSECONDS, UNITS, drawn_times, shown_span, shown_times
+from hopstate.data.dates import NANOSECONDS, UNITS, format_duration, format_times, plot_times
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import CATEGORY, DATE, FAR_APART, OTHER, FeatureTable, scale_ratio
-from hopstate.data.readers.encode import kinds_of
+from hopstate.data.preprocessing import CATEGORY, DATE, OTHER, WARN_SCALE_RATIO, FeatureTable, scale_ratio
+from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.validate import default_names
-from hopstate.io.output import draw_figure, plain_numbers
+from hopstate.io.output import draw_figure, format_number_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,7 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
         "repeat ratio (pair met before)": 1 - len(pairs) / len(head) if len(head) else float("nan"),
         "reply ratio (met the other way before)": float(replies.mean()) if len(head) else float("nan"),
         "self-events": int((src == dst).sum()),
-        "events per node, median / mean / most": _spread(degree),
+        "events per node, median / mean / most": _median_mean_max(degree),
     }
     facts |= _time_facts(head, stream) | _feature_facts(stream.x, stream.edge_attr)
     facts |= _missing_facts(stream.edge_table) | _column_facts(stream.edge_table, "columns of events")
@@ -104,20 +104,20 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
 def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
     if not len(stream):
         return {}
-    when = shown_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
+    when = format_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
     unit = f" {stream.time_unit or '(unit unknown; --read.time_unit names it)'}"
     unit = f" (counted in {stream.time_unit})" if stream.dates else unit
     gaps = np.diff(head.t)
     facts: dict[str, Any] = {
         "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
-        "time span": shown_span(stream.t[-1] - stream.t[0], stream.time_unit),
+        "time span": format_duration(stream.t[-1] - stream.t[0], stream.time_unit),
         "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
     }
     for name, lengths in (("events", gaps), ("a node's events", node_gaps(head))):
         if len(lengths):
             spans = (np.median(lengths), lengths.max())
             facts[f"between {name}, median / longest"] = " / ".join(
-                shown_span(span, stream.time_unit) for span in spans
+                format_duration(span, stream.time_unit) for span in spans
             )
     return facts
 
@@ -180,7 +180,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         "stored edges": graph.num_edges,
         "undirected": graph.is_undirected,
         "self-loops": graph.num_self_loops,
-        "degree, median / mean / most": _spread(graph.degree),
+        "degree, median / mean / most": _median_mean_max(graph.degree),
         "components": int(components),
         "largest component": int(np.bincount(member).max(initial=0)),
     }
@@ -231,8 +231,8 @@ def _set_facts(graphs: GraphSet) -> dict[str, Any]:
         "graphs": graphs.num_graphs,
         "nodes of all": graphs.num_nodes,
         "stored edges of all": union.num_edges,
-        "nodes of a graph, median / mean / most": _spread(np.diff(graphs.offsets)),
-        "stored edges of a graph, median / mean / most": _spread(np.diff(union.indptr[graphs.offsets])),
+        "nodes of a graph, median / mean / most": _median_mean_max(np.diff(graphs.offsets)),
+        "stored edges of a graph, median / mean / most": _median_mean_max(np.diff(union.indptr[graphs.offsets])),
         "undirected": union.is_undirected,
         "self-loops": union.num_self_loops,
     }
@@ -291,7 +291,7 @@ def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
     """Return the kind and the range of a table's columns under a name; nothing if its columns have no names."""
     if table is None or all(one.startswith("column ") for one in table.columns):
         return {}
-    kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in kinds_of(table.columns))
+    kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in column_specs_of_run(table.columns))
     frame = pd.DataFrame(table.values[:MAX_ROWS], columns=list(table.columns))
     shown = [_column_text(frame, own, kind) for own, kind in list(kinds.items())[:MAX_LISTED]]
     return {name: "; ".join(shown) + (f"; and {len(kinds) - MAX_LISTED} more" if len(kinds) > MAX_LISTED else "")}
@@ -335,7 +335,7 @@ def _feature_doubts(
     if constant.any():
         yield f"{int(constant.sum())} of {len(low)} {name} features never change"
     ratio, large, small = scale_ratio(array if table is None else table.values)
-    if ratio > FAR_APART:
+    if ratio > WARN_SCALE_RATIO:
         names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (large, small)]
         what = (
             "fit does not scale them by default (--read.scale standard)"
@@ -407,7 +407,7 @@ def _label_doubts(y: np.ndarray | None, names: Sequence[str] | None, of: str) ->
             yield f"label {name!r} {what}: there is nothing to learn in it"
 
 
-def _spread(counts: np.ndarray) -> str:
+def _median_mean_max(counts: np.ndarray) -> str:
     return f"{np.median(counts):g} / {counts.mean():.2f} / {counts.max():,}" if len(counts) else "none"
 
 
@@ -445,12 +445,12 @@ def _plot_activity(axes: Axes, stream: EventStream) -> None:
         edges = np.histogram_bin_edges(stream.t[[0, -1]].astype(np.float64), 80)
         counts = np.diff(np.searchsorted(stream.t, edges[1:-1]), prepend=0, append=len(stream))
         whole = edges.astype(np.int64) if stream.t.dtype.kind in "iu" else edges
-        axes.stairs(counts, drawn_times(whole, stream.time_unit, stream.dates), fill=True, color=COLOUR)
+        axes.stairs(counts, plot_times(whole, stream.time_unit, stream.dates), fill=True, color=COLOUR)
     if stream.dates:
         axes.tick_params(axis="x", rotation=30)
     else:
-        plain_numbers(axes)
-    plain_numbers(axes, "y")
+        format_number_ticks(axes)
+    format_number_ticks(axes, "y")
     unit = f" ({stream.time_unit})" if stream.time_unit and not stream.dates else ""
     axes.set(xlabel=f"time{unit}", ylabel="events", title="activity")
 
@@ -467,8 +467,8 @@ def _plot_counts(axes: Axes, values: np.ndarray, what: str, of: str, title: str)
         return
     if len(ordered):
         axes.hist(ordered, bins=(np.arange(ordered[0], ordered[-1] + 2) - 0.5).tolist(), color=COLOUR)
-    plain_numbers(axes, whole=True)
-    plain_numbers(axes, "y", whole=True)
+    format_number_ticks(axes, integers=True)
+    format_number_ticks(axes, "y", integers=True)
 
 
 def _plot_labels(axes: Axes, y: np.ndarray | None, names: Sequence[str] | None, of: str) -> None:
@@ -479,12 +479,12 @@ def _plot_labels(axes: Axes, y: np.ndarray | None, names: Sequence[str] | None, 
         labels = [name if len(name) <= 24 else f"{name[:23]}…" for name in shown.index]
         axes.barh(np.arange(len(shown)), shown.to_numpy(), color=COLOUR)
         axes.set_yticks(np.arange(len(shown)), labels, fontsize=10 if len(shown) <= 12 else 6)
-        plain_numbers(axes)
+        format_number_ticks(axes)
         title = "classes" if len(shown) == len(counts) else f"the {len(shown)} largest of {len(counts)} classes"
         axes.set(xlabel=of, ylabel="class", title=title)
     elif y is not None and y.ndim == 1:
         axes.hist(y[~np.isnan(y)], bins=60, color=COLOUR)
-        plain_numbers(axes, "y")
+        format_number_ticks(axes, "y")
         axes.set(xlabel="target", ylabel=of, title="targets")
     else:
         axes.set_axis_off()

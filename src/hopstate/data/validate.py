@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import beyond_clock, why_beyond
+from hopstate.data.dates import out_of_range, out_of_range_reason
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.errors import ConfigError, DataError, TimeOrderError, nearest
-from hopstate.io.scratch import let_go, row_blocks
+from hopstate.io.scratch import release_pages, row_blocks
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -271,10 +271,10 @@ def _rows(rows: np.ndarray) -> str:
 ROUNDING = 1e-6  # of a column's standard deviation
 
 
-def as_amounts(y: np.ndarray) -> np.ndarray:
-    """Return amounts (n,) or (n, T), NaN where unknown, as float32, or float64 where that would tell on a column.
+def as_regression_targets(y: np.ndarray) -> np.ndarray:
+    """Return targets (n,) or (n, T), NaN if unknown, as float32, or as float64 if rounding would matter.
 
-    >>> as_amounts(np.array([1.5, 2.25])).dtype, as_amounts(np.array([1.7e9, 1.7e9 + 60])).dtype
+    >>> as_regression_targets(np.array([1.5, 2.25])).dtype, as_regression_targets(np.array([1.7e9, 1.7e9 + 60])).dtype
     (dtype('float32'), dtype('float64'))
     """
     if y.dtype == np.float32:
@@ -332,7 +332,7 @@ def check_events(stream: EventStream) -> None:
         check_ids(column, stream.num_nodes, f"{where}: {name}")
     for start, block in row_blocks(stream.t, overlap=1):
         _check_times(block, start, where)
-    let_go(stream.src, stream.dst, stream.kind)
+    release_pages(stream.src, stream.dst, stream.kind)
 
 
 def _check_event_labels(labels: np.ndarray, names: tuple[str, ...] | None, where: str) -> None:
@@ -371,6 +371,6 @@ def _check_times(t: np.ndarray, start: int, where: str) -> None:
             f"{where}: event {start + row} has time {t[row]}, before {t[row - 1]} of the event above it; "
             "EventStream.from_arrays sorts"
         )
-    if beyond_clock(t[[0, -1]]).any():
-        row = int(np.argmax(beyond_clock(t)))
-        raise DataError(f"{where}: the time of event {start + row}, {t[row]}, {why_beyond(t)}")
+    if out_of_range(t[[0, -1]]).any():
+        row = int(np.argmax(out_of_range(t)))
+        raise DataError(f"{where}: the time of event {start + row}, {t[row]}, {out_of_range_reason(t)}")

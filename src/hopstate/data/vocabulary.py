@@ -179,7 +179,7 @@ class Vocabulary:
             raise DataError(f"unknown id {key!r}{nearest(str(key), self.first())}")
         return row
 
-    def known_rows(self, *columns: Any) -> list[np.ndarray]:
+    def require_rows(self, *columns: Any) -> list[np.ndarray]:
         """Return the rows of columns of ids; raise a DataError, as `row` does, for one that is unknown."""
         found = [self.rows(ids) for ids in columns]
         for ids, rows in zip(columns, found, strict=True):

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.events import EventBatch, EventStream, stretch
+from hopstate.data.events import EventBatch, EventStream, as_slice
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
@@ -28,7 +28,7 @@ from hopstate.evaluation.calibration import Calibration, Curve, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, judged
 from hopstate.sampling.negatives import (
     STRATEGIES,
@@ -183,7 +183,7 @@ class Asked:
     @classmethod
     def events(cls, stream: EventStream, rows: np.ndarray) -> Asked:
         """Return the events at rising rows (P,) themselves."""
-        return cls(stream.src[stretch(rows)], stream.dst[stretch(rows)], rows)
+        return cls(stream.src[as_slice(rows)], stream.dst[as_slice(rows)], rows)
 
     def part(self, low: int, high: int) -> tuple[slice, np.ndarray]:
         """Return where the pairs of events low .. high-1 stand, and the row of each one's event."""
@@ -235,8 +235,8 @@ def scored(
             for out, (at, some) in zip(found, parts, strict=True):
                 out[at], scores = scores[: len(some)], scores[len(some) :]
         if b % _PAGES == _PAGES - 1:
-            let_go(stream.src, stream.dst, stream.t)
-    let_go(stream.src, stream.dst, stream.t)
+            release_pages(stream.src, stream.dst, stream.t)
+    release_pages(stream.src, stream.dst, stream.t)
     return [check_scores(scores) for scores in found]
 
 
@@ -458,7 +458,7 @@ def score_split(
         if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
         asked.append(Asked(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
-    boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, whole_ties=whole_ties)
+    boundaries = batch_boundaries(stream.t[as_slice(rows)], batch_size, whole_ties=whole_ties)
     positive, *others = scored(scorer, stream, asked, rows, boundaries, _shown(stream, rows, history, batch_size))
     return {
         key: LinkScores(

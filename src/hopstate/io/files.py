@@ -162,7 +162,7 @@ def check_output(path: Path, *read: object) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at path, whose folder may be missing."""
+    """Check that a file can be written at path; its folder may be missing."""
     with named_errors(path):
         if path.is_dir():
             raise IsADirectoryError("it is a folder")
@@ -351,7 +351,7 @@ def file_lock(path: str | Path, *, wait: bool = False) -> Iterator[None]:
     """Lock one file (or folder) by a hidden lock file next to it.
 
     Args:
-        path: the file, whose folder is made if it is missing.
+        path: the file; its folder is created if it is missing.
         wait: until it is released, instead of raising.
 
     Raises:

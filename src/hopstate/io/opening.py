@@ -29,8 +29,11 @@ from hopstate.errors import (
     UnreadableFileError,
 )
 
-FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
-TABLE_FLOOR = 256 << 20  # the same of tables, of which several copies are made
+MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO = (
+    2 << 30,
+    100,
+)  # what a packed file may unpack to: at least so many bytes, or so many times its size
+MIN_TABLE_BYTES = 256 << 20  # the same of tables, of which several copies are made
 ZIP = b"PK\x03\x04"
 BOM = b"\xef\xbb\xbf"
 _OVERLAP = 1024  # bytes of a block that are searched again with the next one
@@ -60,8 +63,8 @@ def parse_bytes(text: str | int) -> int:
 
 
 @contextmanager
-def at_most(max_bytes: int | str | None) -> Iterator[None]:
-    """Within it no file is read beyond so many bytes, packed ones unpacked; None leaves the limit as it is."""
+def byte_limit(max_bytes: int | str | None) -> Iterator[None]:
+    """Limit the bytes read of a file, after decompression; None keeps the current limit."""
     if max_bytes is None:
         yield
         return
@@ -76,23 +79,28 @@ def at_most(max_bytes: int | str | None) -> Iterator[None]:
 
 
 def check_size(
-    path: str | Path, claimed: int, *, stored: int | None = None, what: str = "its content", floor: int = FLOOR
+    path: str | Path,
+    claimed: int,
+    *,
+    stored_bytes: int | None = None,
+    what: str = "its content",
+    min_bytes: int = MIN_UNPACKED_BYTES,
 ) -> None:
     """Check that claimed bytes may be read from a file.
 
     Args:
         path: the file.
         claimed: bytes that are to be read or made.
-        stored: bytes that stand in the file for them, where they are packed; None takes the size of the file.
+        stored_bytes: their compressed bytes in the file; by default the size of the file.
         what: what takes them, for the message.
-        floor: bytes that are allowed whatever is stored.
+        min_bytes: bytes that are allowed whatever is stored.
     """
     given = _limit.get()
     if given is not None:
         limit, why = given, f"over the limit of {given:,} (--read.max_bytes)"
     else:
-        size = Path(path).stat().st_size if stored is None else stored
-        limit = max(floor, RATIO * size)
+        size = Path(path).stat().st_size if stored_bytes is None else stored_bytes
+        limit = max(min_bytes, MAX_UNPACK_RATIO * size)
         why = f"far more than its {size:,} bytes on disk; if you trust the file, allow it with --read.max_bytes"
     if claimed > limit:
         raise FormatError(f"{path}: {what} would take {claimed:,} bytes, {why}")
@@ -110,8 +118,8 @@ def check_regular(path: str | Path) -> Path:
     return path
 
 
-def shown(text: object) -> str:
-    """Return a name as messages give it: printable, and not without end."""
+def printable_name(text: object) -> str:
+    """Return a name for messages: printable, and at most 200 characters."""
     plain = str(text).encode("utf-8", "backslashreplace").decode()
     plain = plain if plain.isprintable() else repr(plain)
     return plain if len(plain) <= 200 else f"{plain[:200]}..."
@@ -130,10 +138,10 @@ def is_inside(path: str | Path, folder: str | Path) -> bool:
     """Return whether a path leads into a folder, links followed."""
     if "\0" in str(path):
         return False
-    return Path(os.path.realpath(expanded(path))).is_relative_to(os.path.realpath(folder))
+    return Path(os.path.realpath(expand_home(path))).is_relative_to(os.path.realpath(folder))
 
 
-def expanded(text: str | Path) -> Path:
+def expand_home(text: str | Path) -> Path:
     """Return a path with ~ replaced if there is such a home."""
     return Path(os.path.expanduser(text))
 
@@ -149,23 +157,23 @@ def open_regular(path: str | Path) -> IO[bytes]:
 
 
 def first_bytes(path: str | Path, count: int = 8) -> bytes:
-    """Return the beginning of a regular file, by which its format is told."""
+    """Return the first bytes of a regular file, which identify its format."""
     with open_regular(path) as file:
         return file.read(count)
 
 
 def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
     if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
-        return MissingFileError(f"no file can be called {shown(path)}: {error}")
+        return MissingFileError(f"no file can be called {printable_name(path)}: {error}")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return MissingFileError(f"no file at {path}")
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
-        return MissingFileError(f"no file can be called {shown(path)}: {error.strerror}")
+        return MissingFileError(f"no file can be called {printable_name(path)}: {error.strerror}")
     return UnreadableFileError(f"{path} cannot be read: {error.strerror or error}; check its permissions")
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------
-class Bounded(io.RawIOBase):
+class BoundedFile(io.RawIOBase):
     """A binary file that ends with a FormatError beyond the limit."""
 
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
@@ -183,11 +191,11 @@ class Bounded(io.RawIOBase):
             self._check_text(block)
         buffer[: len(block)] = block
         self.count += len(block)
-        check_size(self._path, self.count, stored=self.size, floor=TABLE_FLOOR)
+        check_size(self._path, self.count, stored_bytes=self.size, min_bytes=MIN_TABLE_BYTES)
         return len(block)
 
     def _check_text(self, block: bytes) -> None:
-        """Raise FormatError for what parsers take for something else than was written."""
+        """Raise FormatError for bytes that parsers misread."""
         if b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
             raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
@@ -206,9 +214,9 @@ class Bounded(io.RawIOBase):
         self._lines += block.count(b"\n")
         self._tail = whole[-_OVERLAP:]
 
-    def _line(self, whole: bytes, at: int) -> str:
+    def _line(self, searched: bytes, at: int) -> str:
         """Return the file and line of a place in the bytes before and of this block."""
-        line = self._lines - self._tail.count(b"\n") + whole.count(b"\n", 0, at)
+        line = self._lines - self._tail.count(b"\n") + searched.count(b"\n", 0, at)
         return f"{self._path}, line {line:,},"
 
     def close(self) -> None:
@@ -217,7 +225,7 @@ class Bounded(io.RawIOBase):
         super().close()
 
 
-def names_in(path: str | Path) -> list[str]:
+def zip_members(path: str | Path) -> list[str]:
     """Return the files in a zip archive, without those that systems add; none if it is damaged."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -227,14 +235,14 @@ def names_in(path: str | Path) -> list[str]:
     return [name for name in names if not name.startswith("__MACOSX/") and not name.endswith(".DS_Store")]
 
 
-def member_of(path: str | Path) -> str | None:
-    """Return the only file of a zip archive if it is a text table, or the only one of events of TGB, else None."""
-    names = names_in(path)
+def table_member(path: str | Path) -> str | None:
+    """Return the only text table or TGB event file of a zip archive, or None."""
+    names = zip_members(path)
     names = [name for name in names if TGB_EVENTS.fullmatch(name)] or names
     return names[0] if len(names) == 1 and names[0].lower().endswith(TEXTS) else None
 
 
-def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
+def open_bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
     """Open a file for reading within the limit, decompressed if it is gzip, or a zip of one table."""
     import gzip
 
@@ -243,16 +251,16 @@ def bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
     magic = file.read(4)
     file.seek(0)
     raw: Any = gzip.GzipFile(fileobj=file) if magic[:2] == b"\x1f\x8b" else file
-    if magic == ZIP and (member := member_of(path)) is not None:
+    if magic == ZIP and (member := table_member(path)) is not None:
         raw = zipfile.ZipFile(file).open(member)  # noqa: SIM115
-    return io.BufferedReader(Bounded(raw, path, text=text), 1 << 18)
+    return io.BufferedReader(BoundedFile(raw, path, text=text), 1 << 18)
 
 
-def read_text(path: str | Path, *, most: int | None = None) -> str:
+def read_text(path: str | Path, *, max_bytes: int | None = None) -> str:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if most is not None and size > most:
-            raise FormatError(f"{path} holds {size:,} bytes; such a file has at most {most:,}")
+        if max_bytes is not None and size > max_bytes:
+            raise FormatError(f"{path} holds {size:,} bytes; such a file has at most {max_bytes:,}")
         check_size(path, size)
         data = file.read(size + 1)
     try:
@@ -261,8 +269,8 @@ def read_text(path: str | Path, *, most: int | None = None) -> str:
         raise FormatError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start:,})") from None
 
 
-def read_json(path: str | Path, *, kind: type | None = dict, most: int = JSON_BYTES) -> Any:
-    return parse_json(read_text(path, most=most), str(path), kind=kind)
+def read_json(path: str | Path, *, kind: type | None = dict, max_bytes: int = JSON_BYTES) -> Any:
+    return parse_json(read_text(path, max_bytes=max_bytes), str(path), kind=kind)
 
 
 def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> Any:
@@ -280,11 +288,13 @@ def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> An
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, in which no key may stand twice: readers differ in which of them counts."""
+    """Return a JSON object; raise ValueError for duplicate keys, which parsers treat differently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {shown(next(name for name in names if names.count(name) > 1))!r} stands twice")
+        raise ValueError(
+            f"the key {printable_name(next(name for name in names if names.count(name) > 1))!r} stands twice"
+        )
     return found
 
 

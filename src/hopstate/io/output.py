@@ -1,4 +1,4 @@
-"""Output: tables and figures as files, the console, and the progress of long loops."""
+"""Output: tables and plots as files, the console, and the progress of long loops."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 RAW = "write texts as they are, also those that a spreadsheet would run as a formula"
-Tell = Callable[[int, int], None]
-_LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
+ProgressCallback = Callable[[int, int], None]
+_LISTENER: ContextVar[ProgressCallback | None] = ContextVar("listener", default=None)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def check_table_path(path: str | Path) -> str:
 
 # ---- the terminal ----------------------------------------------------------------------------------------------
 def printable(text: str) -> str:
-    r"""Return a text whose control characters, and those that reorder a line, are escaped.
+    r"""Escape control characters and characters that reorder a line.
 
     >>> printable("a\x1b]0;title\x07")
     'a\\x1b]0;title\\x07'
@@ -98,7 +98,7 @@ class PrintableStream:
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Return a console as wide as its terminal, whose texts are `printable` and taken as they are, without markup.
+    """Return a console of the terminal's width that prints `printable` texts without markup.
 
     Output to a file or a pipe is never cut.
     """
@@ -115,9 +115,9 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def listening(tell: Tell) -> Iterator[None]:
-    """Let `report_progress` in loops within call tell(done, total)."""
-    token = _LISTENER.set(tell)
+def progress_callback(callback: ProgressCallback) -> Iterator[None]:
+    """Make `report_progress` call callback(done, total) within the context."""
+    token = _LISTENER.set(callback)
     try:
         yield
     finally:
@@ -133,7 +133,7 @@ def report_progress(done: int, total: int) -> None:
 
 # ---- figures ---------------------------------------------------------------------------------------------------
 def draw_figure(path: str | Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
-    """Write a figure of size inches, painted by paint, as .png, .pdf or .svg."""
+    """Write a plot of size inches, drawn by paint, as .png, .pdf or .svg."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -146,30 +146,32 @@ def draw_figure(path: str | Path, size: tuple[float, float], paint: Callable[[Fi
 
 
 def check_figure_path(path: str | Path) -> str:
-    """Return the extension of a file; raise FormatError if it is not of a figure."""
+    """Return the extension of a file; raise FormatError if it is not an image format."""
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in ("png", "pdf", "svg"):
         raise FormatError(f"figures are drawn as .png, .pdf or .svg, not as {Path(path).name!r}")
     return kind
 
 
-def plain_numbers(axes: Axes, which: Literal["x", "y"] = "x", *, most: int = 5, whole: bool = False) -> None:
-    """Write the numbers of a linear axis in full, with commas; fewer if they are long."""
+def format_number_ticks(
+    axes: Axes, which: Literal["x", "y"] = "x", *, max_ticks: int = 5, integers: bool = False
+) -> None:
+    """Format ticks of a linear axis in full, with commas; use fewer ticks if numbers are long."""
     from matplotlib.ticker import MaxNLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
     if which == "x":
         digits = len(f"{max(map(abs, axis.get_view_interval())):,.0f}")
-        most = max(1, min(most, 48 // digits))
-    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], min_n_ticks=2, integer=whole))
+        max_ticks = max(1, min(max_ticks, 48 // digits))
+    axis.set_major_locator(MaxNLocator(nbins=max_ticks, steps=[1, 2, 2.5, 5, 10], min_n_ticks=2, integer=integers))
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:g}")
 
 
-def few_dates(axes: Axes, *, most: int = 6) -> None:
+def limit_date_ticks(axes: Axes, *, max_ticks: int = 6) -> None:
     """Write at most so many dates at the x axis."""
     from matplotlib.dates import AutoDateLocator
 
-    axes.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=most))
+    axes.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=max_ticks))
 
 
 def label_points(axes: Axes, labels: Sequence[tuple[float, float, str]]) -> None:

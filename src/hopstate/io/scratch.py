@@ -1,4 +1,4 @@
-"""Arrays mapped from files: read in blocks whose memory is given back, or made in a file without a name."""
+"""Memory-mapped arrays: block-wise reading that releases pages, and arrays in unnamed temporary files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = 1 << 22  # entries read together
 
 
 class Scratch:
-    """Makes arrays to be written and read: in memory, or in files without names in a folder."""
+    """Allocate temporary arrays in memory, or in unnamed files in a folder."""
 
     def __init__(self, folder: Path | None = None, read: Iterable[np.ndarray] = ()) -> None:
         self.folder = folder
@@ -44,10 +44,10 @@ class Scratch:
         self._at[array.ctypes.data] = array
         return torch.from_numpy(array).view(dtype).view(rows, columns)
 
-    def let_go(self, *tensors: Tensor) -> None:
-        """Give back the memory of what was read and written of tensors made here."""
+    def release_pages(self, *tensors: Tensor) -> None:
+        """Release resident pages of tensors allocated here."""
         if self.folder is not None:
-            let_go(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
+            release_pages(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
 
 
 def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
@@ -57,8 +57,8 @@ def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
     return _mapped(folder, count * np.dtype(dtype).itemsize, "put the data where there is room").view(dtype)
 
 
-def folder_beside(array: np.ndarray) -> Path | None:
-    """Return where scratch of a mapped array goes, None if it is in memory."""
+def scratch_folder_of(array: np.ndarray) -> Path | None:
+    """Return the folder for temporary files of a mapped array, or None if it is in memory."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     folder = Path(array.filename).parent
@@ -70,7 +70,7 @@ def row_blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.nd
     step = max(1 + overlap, BLOCK // max(1, array[:1].size))
     for start in range(0, len(array), step):
         yield start, array[start : start + step + overlap]
-        let_go(array)
+        release_pages(array)
 
 
 def digest_of(*parts: np.ndarray | str | None) -> str:
@@ -86,8 +86,8 @@ def digest_of(*parts: np.ndarray | str | None) -> str:
     return digest.hexdigest()
 
 
-def let_go(*arrays: np.ndarray | None) -> None:
-    """Give back the memory of what was read of mapped arrays; what is touched again is read again from their files."""
+def release_pages(*arrays: np.ndarray | None) -> None:
+    """Release resident pages of mapped arrays; later access reads them from the file again."""
     for array in arrays:
         base = mapping_of(array)
         if base is not None and sys.platform == "linux":  # elsewhere pages may lose what was written

@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from hopstate.errors import CheckpointError, ConfigError, nearest
-from hopstate.io.opening import shown
+from hopstate.io.opening import printable_name
 from hopstate.methods.method import AnyMethod, Method
 
 
@@ -93,14 +93,16 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
     if not isinstance(name, str):
         raise CheckpointError(f"{where} names no method; it is of no hopstate run")
     if named is not None and named != name:
-        raise ConfigError(f"{where} is of the method {shown(name)}, not of {named}")
+        raise ConfigError(f"{where} is of the method {printable_name(name)}, not of {named}")
     if ":" not in name and name not in MODULES | OF_RUNS:
-        raise CheckpointError(f"{where} is of the method {shown(name)}, which is not known{nearest(name, MODULES)}")
+        raise CheckpointError(
+            f"{where} is of the method {printable_name(name)}, which is not known{nearest(name, MODULES)}"
+        )
     allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
     if ":" in name and named is None and name not in _named and name not in allowed:
         raise CheckpointError(
-            f"{where} is of the method {shown(name)}, which is code outside hopstate, and a run folder may come from "
-            f"anywhere; if you trust that module, name it: --method {shown(name)} (method= in Python), or set {ALLOWED}"
+            f"{where} is of the method {printable_name(name)}, which is code outside hopstate, and a run folder may come from "
+            f"anywhere; if you trust that module, name it: --method {printable_name(name)} (method= in Python), or set {ALLOWED}"
         )
     return get_method(name)
 
@@ -108,7 +110,7 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
 def _outside(name: str) -> AnyMethod:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise ConfigError(f"{shown(name)!r} is no module:NAME of a method")
+        raise ConfigError(f"{printable_name(name)!r} is no module:NAME of a method")
     try:
         found = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:

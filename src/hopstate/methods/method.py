@@ -112,6 +112,7 @@ class ReadOptions:
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
         header: whether the first line of a text of edges holds names of columns; null goes by what stands in it.
+        separator: of the cells of a text of edges: a sign such as ";", or tab, or space; null finds it.
         source_column, target_column: columns of a table of edges; null takes the usual names.
         edge_columns: columns of edge features; null takes all further numeric ones.
         columns: what columns of features hold, where it is not as it looks: '[venue=category, when=date, note=drop]';
@@ -142,6 +143,7 @@ class ReadOptions:
     duplicates: Literal["keep", "drop"] = "drop"
     self_loops: Literal["keep", "drop"] = "keep"
     header: bool | None = None
+    separator: str | None = None
     source_column: str | None = None
     target_column: str | None = None
     edge_columns: tuple[str, ...] | None = None

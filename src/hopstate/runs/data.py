@@ -14,23 +14,23 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import FAR_APART, OTHER, FeatureScaler, FeatureTable, scale_ratio
-from hopstate.data.readers.encode import kinds_of
+from hopstate.data.preprocessing import OTHER, WARN_SCALE_RATIO, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
 from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, idle_reset
 from hopstate.io.opening import (
-    FLOOR,
-    at_most,
+    MIN_UNPACKED_BYTES,
+    byte_limit,
     exists,
-    expanded,
+    expand_home,
     is_file,
     is_inside,
     names_host,
     parse_bytes,
+    printable_name,
     reading,
-    shown,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
@@ -105,7 +105,7 @@ def _fit(
     values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: ReadOptions | EventReadOptions
 ) -> FeatureScaler:
     columns = None if table is None else table.columns_of(rows)
-    ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
+    ordered = values if table is None or columns is None else table.align_to(columns, "", warn_new=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(
             "there are missing values among the features; say how to fill them: --read.missing mean or median"
@@ -119,7 +119,7 @@ def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
     if values is None or asked != "auto" or not values.size:
         return
     ratio, large, small = scale_ratio(values)
-    if ratio > FAR_APART:
+    if ratio > WARN_SCALE_RATIO:
         warnings.warn(
             f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are left as they are; "
             f"--read.scale standard standardises them",
@@ -257,7 +257,7 @@ def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
-    return [FeatureScaler.from_json(scaler).told(*what[name]) for name, scaler in kept.items()]
+    return [FeatureScaler.from_json(scaler).describe(*what[name]) for name, scaler in kept.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
@@ -273,7 +273,7 @@ def _applied(
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
         left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell, left=left))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=tell, skipped=left))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -352,15 +352,15 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
-                f"{place} names {name}={shown(value)}, which is neither a plain file or folder nor a data set whose "
-                f"content is known here; if you trust it, give it yourself: --{name} {shown(value)}"
+                f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
+                f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
             )
-    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", FLOOR)):
+    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
-                f"{place} gives {name}={shown(value)}, more than its files stand for (at most {most:,}); if you trust "
-                f"it, give it yourself: --data {shown(every.get('data'))} --{name} {shown(value)}"
+                f"{place} gives {name}={printable_name(value)}, more than its files stand for (at most {most:,}); if you trust "
+                f"it, give it yourself: --data {printable_name(every.get('data'))} --{name} {printable_name(value)}"
             )
 
 
@@ -399,7 +399,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     named = find_dataset(source)
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
-        with at_most(changed.pop("max_bytes", None)):
+        with byte_limit(changed.pop("max_bytes", None)):
             return load_dataset(source, **{key: value for key, value in changed.items() if key not in OF_RUN})
     if kind == "graphs":
         from hopstate.data.readers.read_graph import read_graph_set
@@ -492,7 +492,7 @@ def known_data(run: RunFolder) -> dict[str, Any]:
             raise CheckpointError(f"{place} has no {key}; train again")
     for key, value in known.items():
         if key in _KINDS and not _KINDS[key](value):
-            raise CheckpointError(f"{place} gives {key} as {shown(value)}; train again")
+            raise CheckpointError(f"{place} gives {key} as {printable_name(value)}; train again")
     if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := most_nodes(run, flatten(run.settings()))):
         raise CheckpointError(
             f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"
@@ -635,7 +635,7 @@ def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
     scalers = (known_data(folder).get("features") or {}).values()
     names = [name for scaler in scalers for name in scaler.get("columns") or ()]
-    kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
+    kinds = column_specs_of_run(tuple(dict.fromkeys(names)), own.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 
 
@@ -656,7 +656,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not tabled and not is_table(expanded(str(data)), read.get("format", "auto")):
+    if not tabled and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: own[key] for key in keys if key in own}
     found = {key: own[key] for key in (*keys, *_TABLE_OPTIONS) if key in own}
     goal = (known_data(folder).get("target") or {}).get("goal")

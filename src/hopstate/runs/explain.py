@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hopstate.data.dates import Clock, drawn_times, shown_span, shown_time, shown_times
+from hopstate.data.dates import Clock, format_duration, format_time, format_times, plot_times
 from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, Memories, StreamState
@@ -28,9 +28,9 @@ from hopstate.io.output import (
     check_figure_path,
     check_table_path,
     draw_figure,
-    few_dates,
+    format_number_ticks,
     label_points,
-    plain_numbers,
+    limit_date_ticks,
     write_table,
 )
 from hopstate.random import random_state_kept
@@ -235,12 +235,12 @@ class Explanation:
     @property
     def table(self) -> pd.DataFrame:
         """The rows that are written: events, with dates if the data have them."""
-        return self.events.assign(t=shown_times(self.events["t"].to_numpy(), self.time_unit, self.dates))
+        return self.events.assign(t=format_times(self.events["t"].to_numpy(), self.time_unit, self.dates))
 
     @property
     def when(self) -> str:
         """Time of the query, a date if the data have them."""
-        return shown_time(self.t, self.time_unit, self.dates)
+        return format_time(self.t, self.time_unit, self.dates)
 
     def plot(self, path: str | Path) -> None:
         """Draw the timeline of contributions, and the largest features, as .png, .pdf or .svg.
@@ -263,7 +263,7 @@ class Explanation:
         self._paint_events(figure, axis)
 
     def _paint_events(self, figure: Figure, axis: Axes) -> None:
-        times = drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
+        times = plot_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
         events = self.events.assign(t=times)
         labels: list[tuple[float, float, str]] = []
         for end, name in (("source", self.source), ("target", self.target)):
@@ -274,14 +274,14 @@ class Explanation:
             top = _largest_first(rows).drop_duplicates("neighbor").head(3)
             labels += zip(axis.convert_xunits(top.t.to_numpy()), top.contribution, map(str, top.neighbor), strict=True)
         axis.axhline(0, color="grey", lw=0.8)
-        axis.axvline(drawn_times(self.t, self.time_unit, self.dates), color="grey", ls=":", lw=1)
+        axis.axvline(plot_times(self.t, self.time_unit, self.dates), color="grey", ls=":", lw=1)
         unit = f", in {self.time_unit}" if self.time_unit and not self.dates else ""
         axis.set(xlabel=f"time of the event{unit} (dotted: the query)", ylabel="lost by the logit without the event")
         axis.set_title(f"{self.source} - {self.target}: score {self.score:.3f}, logit {self.logit:+.2f}")
         if len(events):
             figure.legend(loc="outside lower center", ncols=2, frameon=False)
         axis.margins(x=0.06, y=0.12)
-        (few_dates if times.dtype.kind == "M" else plain_numbers)(axis)
+        (limit_date_ticks if times.dtype.kind == "M" else format_number_ticks)(axis)
         figure.draw_without_rendering()  # the layout must be final before labels are placed
         label_points(axis, sorted(labels, key=lambda one: -abs(one[1])))
 
@@ -410,7 +410,7 @@ def unit_words(clock: Clock) -> str:
     "1 unit = 42 seconds, the median gap between training events; values 'since ...' are ln(1 + units)"
     """
     unit, second = float(clock.unit), IN_SECOND.get(clock.time_unit, 1)
-    span = shown_span(int(unit) if unit.is_integer() else unit, clock.time_unit)
+    span = format_duration(int(unit) if unit.is_integer() else unit, clock.time_unit)
     span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
     chosen = ", the median gap between training events" if unit not in (1, second) else ""
     return f"1 unit = {span}{chosen}; values 'since ...' are ln(1 + units)"

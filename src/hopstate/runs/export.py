@@ -23,7 +23,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.evaluation.calibration import Curve
 from hopstate.io.files import replace_files
-from hopstate.io.opening import read_json, shown
+from hopstate.io.opening import printable_name, read_json
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery
@@ -74,7 +74,7 @@ def export_run(
         MissingExtraError: ONNX is asked for and its packages are not installed.
     """
     if to not in FILES:
-        raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {shown(to)!r}")
+        raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {printable_name(to)!r}")
     if opset is not None and (to != "onnx" or opset not in RUNTIMES):
         raise ConfigError(f"opset is of ONNX, {min(RUNTIMES)} to {max(RUNTIMES)}; got {opset} (--to {to})")
     if to == "onnx":

@@ -22,7 +22,7 @@ from hopstate.errors import CheckpointError, ConfigError, DownloadError, Missing
 from hopstate.evaluation.metrics import of_class
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, replace_files
-from hopstate.io.opening import exists, shown
+from hopstate.io.opening import exists, printable_name
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.baselines import below
 from hopstate.runs.card import target_lines
@@ -165,12 +165,14 @@ def check_saved(folder: Path) -> list[str]:
         raise CheckpointError(f"{folder} holds no saved model ({HEAD} is missing); save_pretrained writes one")
     head = RunFolder(folder).read_json(HEAD)
     if head.get("format") != FORMAT:
-        raise CheckpointError(f"{folder} has the format {shown(head.get('format'))}, {FORMAT} is read here; upgrade")
+        raise CheckpointError(
+            f"{folder} has the format {printable_name(head.get('format'))}, {FORMAT} is read here; upgrade"
+        )
     sums = head.get("sha256")
     names = set(sums) if isinstance(sums, dict) else set()
     wrong = sorted(name for name in names if not _ALLOWED.fullmatch(name)) or sorted(NEEDED - names)
     if wrong:
-        raise CheckpointError(f"{folder / HEAD} lists {shown(wrong[0])} wrongly; {_AGAIN}")
+        raise CheckpointError(f"{folder / HEAD} lists {printable_name(wrong[0])} wrongly; {_AGAIN}")
     for name in names:
         if not exists(folder / name):
             raise CheckpointError(f"{folder} lacks {name}; {_AGAIN}")
@@ -188,7 +190,7 @@ def fetched(source: str | Path, revision: str | None = None) -> Path:
     if exists(source) and Path(source).is_dir():
         return Path(source)
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source):
-        raise MissingFileError(f"no folder at {shown(source)}; the hub's names are OWNER/NAME")
+        raise MissingFileError(f"no folder at {printable_name(source)}; the hub's names are OWNER/NAME")
     try:
         return Path(_hub().snapshot_download(source, revision=revision, allow_patterns=FILES))
     except (OSError, ValueError) as error:
@@ -215,7 +217,7 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
         CheckpointError, MissingFileError: no finished run is there.
     """
     if not _HUB_NAME.fullmatch(name):
-        raise ConfigError(f"{shown(name)} is no name of the hub: OWNER/NAME")
+        raise ConfigError(f"{printable_name(name)} is no name of the hub: OWNER/NAME")
     api = _hub().HfApi()
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
         folder = save_pretrained(run, Path(scratch) / "model", ids=ids)

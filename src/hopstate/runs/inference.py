@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time, shown_times
+from hopstate.data.dates import format_time, format_times
 from hopstate.data.events import EventStream
 from hopstate.data.readers.tables import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
@@ -148,8 +148,8 @@ def _predict_later(
             columns, after = continue_stream(task, past, new, again=True)
         except TimeOrderError as error:
             raise TimeOrderError(
-                f"{new.name} begins at {shown_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
-                f"data at {shown_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
+                f"{new.name} begins at {format_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
+                f"data at {format_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
                 "--fresh to score them as a stream of their own, without what the run has seen"
             ) from error
         return in_given_order(columns, new, given, after.time_unit or "", dates, whole=True)
@@ -280,6 +280,6 @@ def node_outputs(
                 "data, or stream the events in which they occur"
             )
         found = PairQueries(task, past).scores(asked.rows, asked.rows, times)
-        times = shown_times(times, past.time_unit or "", dates)
+        times = format_times(times, past.time_unit or "", dates)
         table = pd.DataFrame({"node": asked.names, "t": times} | task.targets.columns(found))
         return with_index_of(table, given)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, counted_in
+from hopstate.data.dates import NAIVE, as_utc_times
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
-from hopstate.data.splits import kept_pairs, link_keys
+from hopstate.data.splits import link_keys, load_split_pairs
 from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expanded, reading, shown
+from hopstate.io.opening import exists, expand_home, printable_name, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -190,7 +190,7 @@ def _is_table(data: Any) -> bool:
     """Return whether other data are a table, whose nodes are called by the user's own ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
-    return find_dataset(str(data)) is None and is_table(expanded(str(data)))
+    return find_dataset(str(data)) is None and is_table(expand_home(str(data)))
 
 
 def _built(
@@ -287,7 +287,7 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamS
     record, source = _own_record(folder, own)
     if not same_data(folder, record):
         warnings.warn(
-            f"{shown(source)} is not what this run was trained on, or has changed since; what is there now is taken "
+            f"{printable_name(source)} is not what this run was trained on, or has changed since; what is there now is taken "
             "for the run's past",
             HopstateWarning,
             stacklevel=3,
@@ -385,7 +385,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         events = read_events(data, from_start=False, **options)
     dates = dates_of(folder)
     if events.dates == NAIVE and dates != NAIVE and known.get("time_unit"):
-        events = events.with_(t=counted_in(events.t, events.time_unit, dates, events.name), dates=dates)
+        events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
     named, table = own.get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
@@ -531,7 +531,7 @@ def _known_links(run: RunFolder, graph: Graph, own: np.ndarray, run_ids: np.ndar
     at = np.minimum(np.searchsorted(own[order], run_ids), max(len(own) - 1, 0))
     row = np.where(own[order][at] == run_ids, order[at], -1) if len(own) else np.full(len(run_ids), -1)
     found = {}
-    kept = kept_pairs(run.path / SPLIT_FILE, len(run_ids))
+    kept = load_split_pairs(run.path / SPLIT_FILE, len(run_ids))
     for name in SPLITS:
         pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
         found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)

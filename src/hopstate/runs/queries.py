@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_times
+from hopstate.data.dates import format_times
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, HopstateWarning, StorageError
 from hopstate.evaluation.calibration import Curve, fitted
@@ -111,7 +111,7 @@ class Session:
 
     def shown(self, t: np.ndarray) -> np.ndarray:
         """Return (Q,) times as the run's own file has them, numbers or dates."""
-        return shown_times(t, self.past.time_unit or "", self.dates)
+        return format_times(t, self.past.time_unit or "", self.dates)
 
     def nodes(self, names: Any, what: str) -> Nodes:
         return nodes_of(self.past, names, what, two_sets=self.two_sets)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import NAIVE, UNITS, counted_in, parse_times, shown_time, shown_times, zone_of
-from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
+from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.tables import Table, is_frame, read_table
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
@@ -67,7 +67,7 @@ def in_given_order(
     import pandas as pd
 
     found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
-    found["t"] = shown_times(found["t"].to_numpy(), unit, dates)
+    found["t"] = format_times(found["t"].to_numpy(), unit, dates)
     length = record.file_length if record.file_length >= 0 else int(_own_events(record).sum())
     if whole and len(found) < length:
         found = _filled(found, record, length, unit, dates)
@@ -82,7 +82,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
 
     events = in_unit(record, unit)
     rows = np.flatnonzero(_own_events(events))
-    known = to_user_ids(events, rows) | {"t": shown_times(events.t[rows], unit, dates)}
+    known = to_user_ids(events, rows) | {"t": format_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
     given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
     whole = {name: column.dtype for name, column in {**found, **given}.items() if column.dtype.kind in "iu"}
@@ -222,7 +222,7 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
         return np.array([int(name) for name in given.tolist()], np.int64)
     if given.dtype.kind == "b":
         raise DataError(f"{what}: the run's nodes are numbers; got true and false")
-    return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
+    return to_integer_ids(given, f"{what}: id", lambda row: f"row {row}")
 
 
 def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
@@ -398,7 +398,7 @@ def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarr
 
 # ---- times ---------------------------------------------------------------------------------------------------
 def _column_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
-    _, t, unit, _ = timed(table, column, "", "error")
+    _, t, unit, _ = parse_time_column(table, column, "", "error")
     if not unit:
         return t
     ours = past.time_unit or ""
@@ -408,7 +408,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
             "own file, or train it with --read.time_unit s (or ms, us, ns)"
         )
     if zone_of(table.frame[column]) == NAIVE:
-        t = counted_in(t, unit, dates, f"{table.path}, column {column!r}")
+        t = as_utc_times(t, unit, dates, f"{table.path}, column {column!r}")
     if UNITS[unit] >= UNITS[ours]:
         return t * (UNITS[unit] // UNITS[ours])
     step = UNITS[ours] // UNITS[unit]
@@ -451,7 +451,7 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
         raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
     early = np.flatnonzero(found < last)
     if len(early):
-        asked, end = (shown_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        asked, end = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
             f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
             f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"

@@ -532,7 +532,10 @@ def _published(lines: Sequence[Line]) -> Section:
         rows = []
         for one in (one for one in found if one.row.data == data):
             source = "" if one.published is None else one.published.source
-            cells = one.cells() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
+            cells = one.cells() | {
+                "source": source,
+                "95% interval": _limits(one.metric, one.measured.interval()),
+            }
             rows.append([cells[name] for name in columns])
         section.table(f"Published against measured on {data}", columns, rows)
     return section

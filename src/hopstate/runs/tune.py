@@ -30,7 +30,7 @@ from hopstate.errors import (
 )
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, remove_file, write_text
-from hopstate.io.opening import exists, read_json, read_text, shown
+from hopstate.io.opening import exists, printable_name, read_json, read_text
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
@@ -184,7 +184,7 @@ def _search(
     search: dict[str, Any], method: Method, config: RunConfig, space: Space, trials: int, folder: Path, record: Record
 ) -> Search:
     rows = search["trials"]
-    shown: set[str] = set()  # notes on the data
+    printable_name: set[str] = set()  # notes on the data
     while len(rows) < trials or "seconds" not in rows[-1]:
         if not rows or "seconds" in rows[-1]:
             params = _draw(rows, space, search["seed"], method, config)
@@ -194,7 +194,7 @@ def _search(
             write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
         start = time.perf_counter()
         trial = folder / f"trial-{len(rows) - 1:04d}"
-        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, shown)
+        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, printable_name)
         if result is None:
             return _found(rows, folder, interrupted=True)
         rows[-1] |= result | {"seconds": round(time.perf_counter() - start, 3)}
@@ -263,14 +263,14 @@ def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(
-    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record, shown: set[str]
+    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record, printable_name: set[str]
 ) -> dict[str, Any] | None:
     """Return a trial's validation metric and value, or its error; None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **settings})
         if (built.data, reader_options(built.read)) != (config.data, reader_options(config.read)):
             record = load_data(built.data, built.read, method.data)
-        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=shown)
+        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=printable_name)
     except SHARED_ERRORS:
         raise
     except Exception as error:
@@ -363,9 +363,11 @@ def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> S
 
 def _read_space(path: Path) -> Space:
     if not exists(path):
-        raise MissingFileError(f"no file {shown(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C")
+        raise MissingFileError(
+            f"no file {printable_name(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C"
+        )
     try:
-        tree = load_yaml(read_text(path, most=SETTINGS_BYTES))
+        tree = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is no YAML: {error}") from error
     if not isinstance(tree, Mapping):

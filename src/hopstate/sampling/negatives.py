@@ -25,12 +25,12 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from hopstate.data.events import EventStream, stretch
+from hopstate.data.events import EventStream, as_slice
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, check_range, nearest, refuse_idle
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, parse_json
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.io.tensors import Archive
 from hopstate.ops.rows import ranges
 from hopstate.random import named_rng
@@ -355,7 +355,7 @@ def draw_negatives(
     pool = {"train": splits.train, "new_val": splits.new_val, "new_test": splits.new_test}.get(split)
     if pool is not None or stream.has_deletes:
         pool = stream.additions(pool)
-    pool_src, pool_dst, pool_t = (c if pool is None else c[stretch(pool)] for c in (stream.src, stream.dst, stream.t))
+    pool_src, pool_dst, pool_t = (c if pool is None else c[as_slice(pool)] for c in (stream.src, stream.dst, stream.t))
     begin, end, _ = (part or slice(None)).indices(len(rows))
     if begin >= end:
         raise DataError(f"{stream.name}: {part} holds none of the {len(rows)} events of split {split!r}")
@@ -365,9 +365,9 @@ def draw_negatives(
     rows = in_batches(rows, numbers, batch_size)
     observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
     batches = Batches(
-        src=stream.src[stretch(rows)],
-        dst=stream.dst[stretch(rows)],
-        t=stream.t[stretch(rows)],
+        src=stream.src[as_slice(rows)],
+        dst=stream.dst[as_slice(rows)],
+        t=stream.t[as_slice(rows)],
         pool=(pool_src, pool_dst, pool_t),
         numbers=numbers,
         batch_size=batch_size,
@@ -408,7 +408,7 @@ def random_destinations(
         same = np.flatnonzero(found == dst[:count])
         again = named_rng(seed, "others").integers(0, len(destinations) - 1, len(same))
         found[same] = destinations[again + (destinations[again] >= found[same])]
-    let_go(src, dst)
+    release_pages(src, dst)
     return found
 
 
@@ -451,7 +451,7 @@ def _seen_before(batches: Batches, last_observed: float | None) -> tuple[np.ndar
     negative_src, negative_dst = np.empty_like(out_src), np.empty_like(out_dst)
     negative_src[filled], negative_dst[filled] = sources[out_src[filled]], destinations[out_dst[filled]]
     negative_src[~filled], negative_dst[~filled] = src[from_pool], dst[from_pool]
-    let_go(src, dst, t)
+    release_pages(src, dst, t)
     return negative_src, negative_dst
 
 
@@ -472,7 +472,7 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
         key, mine = key[order], mine[order]
         new = np.append(True, key[1:] != key[:-1])[: len(key)]
         head[mine] = np.repeat(mine[new], np.diff(np.flatnonzero(np.append(new, True))))
-        let_go(src, dst)
+        release_pages(src, dst)
     first = np.flatnonzero(head == np.arange(count, dtype=kind))
     number = np.empty(count, kind)  # of pairs, where they are first
     number[first] = np.arange(len(first), dtype=kind)
@@ -725,7 +725,7 @@ class MixedNegatives:
 
     def __init__(self, stream: EventStream, rows: np.ndarray, config: TrainingNegatives) -> None:
         self.config = config
-        part = stretch(rows)
+        part = as_slice(rows)
         self._src, self._dst, t = (np.ascontiguousarray(c[part]) for c in (stream.src, stream.dst, stream.t))
         if len(rows) * config.candidates > MAX_CANDIDATES:
             raise DataError(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
-from hopstate.io.scratch import let_go, mapping_of
+from hopstate.io.scratch import mapping_of, release_pages
 from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
@@ -299,7 +299,7 @@ def features(graph: Graph, nodes: np.ndarray) -> Tensor:
     out = np.empty((len(nodes), x.shape[1]), np.float32)
     for start in range(0, len(nodes), FEW):  # the system maps pages around those that are read
         out[start : start + FEW] = x[nodes[start : start + FEW]]
-        let_go(x)
+        release_pages(x)
     return torch.from_numpy(out)
 
 

@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import beyond_clock, shown_time
+from hopstate.data.dates import format_time, out_of_range
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import declared
+from hopstate.data.readers.encode import parse_column_specs
 from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
@@ -134,7 +134,7 @@ class ClockSkewLimit:
         since = self._now() if self.by_clock else last
         what = "this machine's clock" if self.by_clock else "the event before it"
         return (
-            f"more than {self.text} after {what} ({shown_time(since, self._unit, self._dates)}): taken, it would make "
+            f"more than {self.text} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
             "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
         )
 
@@ -252,7 +252,7 @@ class EventParser:
         self.skew_limit: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
-        declared_columns = declared(self._reading.get("columns"))
+        declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
         features = {*declared_columns, *(self._reading.get("edge_columns") or ())}
         if taken := sorted(features.intersection(_USUAL)):
@@ -302,7 +302,7 @@ class EventParser:
         past: StreamState,
         kind: np.ndarray | None = None,
     ) -> EventStream | None:
-        if t.dtype.kind not in "if" or beyond_clock(t).any() or (np.abs(values) > _LARGEST).any():
+        if t.dtype.kind not in "if" or out_of_range(t).any() or (np.abs(values) > _LARGEST).any():
             return None
         features = FeatureTable.of(tuple(names), values) if names else None
         events = EventStream(
@@ -368,7 +368,7 @@ class EventParser:
     def _rejection_reason(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
         if last is not None and now < last:
             if self.late == "reject":
-                shown = shown_time(last, unit, self._dates)
+                shown = format_time(last, unit, self._dates)
                 raise TimeOrderError(
                     f"event {place} is of time {given!r}, but the one before it is of {shown}; events come in order of "
                     "time (serve with --late clamp or --late park to take others)"
@@ -454,7 +454,9 @@ class EventParser:
     def _features(self, left: Sequence[str], k: int) -> list[str]:
         named = self._reading.get("edge_columns")
         if named is None and self._texts:
-            named = [name for name, one in declared(self._reading.get("columns")).items() if one.kind != "drop"]
+            named = [
+                name for name, one in parse_column_specs(self._reading.get("columns")).items() if one.kind != "drop"
+            ]
         if named is not None:
             return list(named)
         if not self._width:

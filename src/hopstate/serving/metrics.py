@@ -17,7 +17,7 @@ from typing import Any, Literal, TextIO
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hopstate.data.dates import shown_time
+from hopstate.data.dates import format_time
 from hopstate.data.splits import IN_SECOND
 from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
 from hopstate.serving.live import LiveRun
@@ -187,7 +187,7 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "position": live.position,
         "events_per_second": metrics.rate(),
         "last_time": last,
-        "last_shown": None if last is None else shown_time(last, unit, live.dates),
+        "last_shown": None if last is None else format_time(last, unit, live.dates),
         "last_age": time.time() - last / IN_SECOND[unit] if is_date and last is not None else None,
         "arrived": None if metrics.last_arrival is None else now - metrics.last_arrival,
         "waiting": metrics.queue,

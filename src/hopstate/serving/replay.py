@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import shown_times
+from hopstate.data.dates import format_times
 from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
 from hopstate.serving.live import LiveRun, check_log
@@ -54,7 +54,7 @@ def replayed(
             with corruption_errors(kept.place, first, len(events)):
                 scores, live.past = live._after(events, score=True)
             table = pd.DataFrame({name: [row[name] for row in events] for name in ("src", "dst", "t")})
-            table["t"] = shown_times(table["t"], live.past.time_unit or "", dates)
+            table["t"] = format_times(table["t"], live.past.time_unit or "", dates)
             yield table.assign(position=np.arange(first, first + len(events)), score=scores)
             live.snapshot_position = live.position  # nothing to be kept
     kept.close()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hopstate.data.dates import shown_times
+from hopstate.data.dates import format_times
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.io.files import make_folder
 from hopstate.io.output import write_table
@@ -96,7 +96,7 @@ class Sink:
     def _dated(table: pd.DataFrame, unit: str, dates: str) -> pd.DataFrame:
         if isinstance(table["t"].iloc[0], str):  # it waits once more
             return table
-        return table.assign(t=shown_times(np.array(table["t"].tolist()), unit, dates).astype(object))
+        return table.assign(t=format_times(np.array(table["t"].tolist()), unit, dates).astype(object))
 
     def _end(self) -> int:
         raise NotImplementedError

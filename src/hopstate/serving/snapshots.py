@@ -51,7 +51,7 @@ def latest_snapshot(folder: Path, model: str) -> StreamState | None:
     heads = [folder / HEAD, *earlier_heads(folder)]
     for place, path in enumerate(heads):
         try:
-            past = load_stream_state(folder, model=model, head=path.name, whole=True)
+            past = load_stream_state(folder, model=model, head=path.name, verify=True)
         except MissingFileError:
             continue
         except CheckpointError as error:
@@ -124,7 +124,7 @@ def state_at_log_start(log: EventLog, state: Path, model: str, num_run_events: i
     """Return the earliest snapshot from which a log that was cut can be replayed; nothing is changed."""
     for head in [*(path.name for path in reversed(earlier_heads(state))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
-            past = load_stream_state(state, model=model, head=head, whole=True)
+            past = load_stream_state(state, model=model, head=head, verify=True)
             if len(past) >= num_run_events + log.start:
                 return past
     raise CheckpointError(

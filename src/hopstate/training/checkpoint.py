@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hopstate.errors import CheckpointError, MissingFileError
 from hopstate.io.files import replace_file, replace_files
-from hopstate.io.opening import exists, shown
+from hopstate.io.opening import exists, printable_name
 from hopstate.io.tensors import fill_tensor_file, read_tensors
 
 
@@ -102,7 +102,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     for key, tensor in flat.items():
         group, slash, name = key.partition("/")
         if not slash:
-            raise CheckpointError(f"{path} is no checkpoint: it holds a tensor called {shown(key)}; {mend}")
+            raise CheckpointError(f"{path} is no checkpoint: it holds a tensor called {printable_name(key)}; {mend}")
         tensors.setdefault(group, {})[name] = tensor
     return Checkpoint(tensors=tensors, record=record)
 
@@ -166,7 +166,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor],
         number, _, key = name.partition(".")
         place = int(number) if number.isdecimal() and len(number) < 10 else len(parameters)
         if place >= len(parameters) or value.shape not in ((), parameters[place].shape):
-            raise CheckpointError(f"{where} is damaged: the optimiser's {shown(name)} fits no parameter; start anew")
+            raise CheckpointError(
+                f"{where} is damaged: the optimiser's {printable_name(name)} fits no parameter; start anew"
+            )
         state.setdefault(place, {})[key] = value
     keys = {frozenset(entry) for entry in state.values()}
     if len(keys) > 1:

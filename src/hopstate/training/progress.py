@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from hopstate.evaluation.metrics import of_class
-from hopstate.io.output import draw_figure, listening, screen
+from hopstate.io.output import draw_figure, progress_callback, screen
 from hopstate.training.checkpoint import Progress
 from hopstate.training.loggers import Loggers, logger_names
 from hopstate.training.run_folder import RunFolder, flatten
@@ -43,7 +43,7 @@ def evaluation_progress(config: LoopConfig, split: str) -> AbstractContextManage
             last = time.monotonic()
             note(config, f"evaluating {split}: batch {done:,} of {total:,}")
 
-    return listening(tell)
+    return progress_callback(tell)
 
 
 class Reporter:

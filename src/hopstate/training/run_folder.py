@@ -23,7 +23,7 @@ import numpy as np
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import append_file, is_temporary, make_folder, refuse_links, remove_file, sync_file, write_text
-from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
+from hopstate.io.opening import exists, parse_json, printable_name, read_json, read_text
 
 CURVES = "curves.json"
 _KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
@@ -142,7 +142,7 @@ class RunFolder:
         """Open a finished or interrupted run for reading."""
         run = cls(path)
         if not exists(run.path) or not run.path.is_dir():
-            raise MissingFileError(f"no run folder at {shown(path)}")
+            raise MissingFileError(f"no run folder at {printable_name(path)}")
         refuse_links(run.path)
         if not exists(run.path / "config.json"):
             raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
@@ -169,7 +169,7 @@ class RunFolder:
         form = stored.pop("format", 1)
         if form != RUN_FORMAT:
             raise CheckpointError(
-                f"{path}: the run folder has format {shown(form)}, this version of hopstate reads format {RUN_FORMAT}; "
+                f"{path}: the run folder has format {printable_name(form)}, this version of hopstate reads format {RUN_FORMAT}; "
                 "train again, or use the version that wrote it"
             )
         before = stored.pop("folder", None)
@@ -244,7 +244,7 @@ class RunFolder:
         for key, value in found.items():
             word = key in ("method", "data_hash", "metric", "mode", "positive_class")
             if key != "metrics" and not (type(value) is str if word else value is None or is_number(value)):
-                raise CheckpointError(f"{path} gives {shown(key)} as {shown(value)!r}; train again")
+                raise CheckpointError(f"{path} gives {printable_name(key)} as {printable_name(value)!r}; train again")
         missing = {"method", "metric", "best_epoch"} - found.keys()
         if missing:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")

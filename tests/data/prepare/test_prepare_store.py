@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
 pytest.importorskip("ibis", reason="prepare needs the extra prepare")
 
-from hopstate.data.dates import UNGUESSED
+from hopstate.data.dates import AMBIGUOUS_DATE
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.store import load_events
@@ -264,7 +264,7 @@ def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
     source.write_text("src,dst,t\na,b,01/02/2026\nb,c,2026-02-02\nc,a,soon\na,c,3.2.26 12:00\nb,a,\n")
     done = prepare(source, tmp_path / "s")
     assert read_events(tmp_path / "s").t.tolist() == [1_769_990_400]
-    assert pd.read_csv(done.bad_rows).reason.str.contains(UNGUESSED).tolist() == [True, False, True, False]
+    assert pd.read_csv(done.bad_rows).reason.str.contains(AMBIGUOUS_DATE).tolist() == [True, False, True, False]
     source.write_text("src,dst,t\na,b,01/02/2026\n")
     with pytest.raises(DataError, match="01/02/2026"):
         prepare(source, tmp_path / "store")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.data.readers.encode import MOST
+from hopstate.data.readers.encode import MAX_CATEGORIES
 from hopstate.data.readers.local import date_forms
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 
@@ -139,7 +139,7 @@ def test_many_categories_are_bounded_and_told():
     features = pd.DataFrame({"id": np.arange(count), "word": [f"w{i}" for i in rng.integers(0, 8_000, count)]})
     edges = pd.DataFrame({"source": [0, 1], "target": [1, 2]})
     graph = hopstate.read_graph(edges, features=features)
-    assert graph.num_features == MOST + 1
+    assert graph.num_features == MAX_CATEGORIES + 1
     assert (graph.table.values.sum(1) == 1).all()
     assert any("rarer ones" in note for note in graph.notes)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.data.readers.notes import time_note
+from hopstate.data.readers.notes import possible_time_note
 
 pytestmark = pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # said, not raised
 RNG = np.random.default_rng(0)
@@ -46,18 +46,18 @@ def test_other_columns_are_none(values: object, tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("name", ["id", "edge_id", "graphID", "Index"])
 def test_numbers_that_name_rows_are_none(name: str) -> None:
-    assert time_note(pd.DataFrame({name: SECONDS}), [name]) == ()
-    assert time_note(pd.DataFrame({"paid": SECONDS}), ["paid"]) != ()
+    assert possible_time_note(pd.DataFrame({name: SECONDS}), [name]) == ()
+    assert possible_time_note(pd.DataFrame({"paid": SECONDS}), ["paid"]) != ()
 
 
 def test_the_option_is_said_as_a_shell_takes_it() -> None:
-    (said,) = time_note(pd.DataFrame({"met; at": SECONDS}), ["met; at"])
+    (said,) = possible_time_note(pd.DataFrame({"met; at": SECONDS}), ["met; at"])
     assert said.endswith("--read.time_column 'met; at'")
 
 
 def test_of_several_none_is_named_and_few_rows_tell_nothing() -> None:
     frame = pd.DataFrame({"a": SECONDS, "b": SECONDS + 3, "gap": np.append(SECONDS[:-1].astype(float), np.nan)})
-    assert time_note(frame, ["a", "b"]) == ()
-    assert time_note(frame, ["gap"]) == ()
-    assert time_note(frame, ["a", "gap"]) != ()
-    assert time_note(frame[:9], ["a"]) == ()
+    assert possible_time_note(frame, ["a", "b"]) == ()
+    assert possible_time_note(frame, ["gap"]) == ()
+    assert possible_time_note(frame, ["a", "gap"]) != ()
+    assert possible_time_note(frame[:9], ["a"]) == ()

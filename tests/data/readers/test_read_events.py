@@ -1,6 +1,7 @@
 """Readers and writers of event streams: every format, every fault named."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import torch
 from torch_geometric.data import TemporalData
 
 from hopstate.data.events import EventStream
+from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.store import load_events, save_events
 from hopstate.data.vocabulary import Vocabulary
@@ -16,6 +18,7 @@ from hopstate.errors import (
     ConfigError,
     DataError,
     FormatError,
+    HopstateError,
     HopstateWarning,
     MissingExtraError,
     MissingFileError,
@@ -322,3 +325,34 @@ def test_dates_are_counted_in_the_unit_asked_for(tmp_path):
         read_events(path, time_unit="s")
     with pytest.raises(ConfigError, match="h"):
         read_events(path, time_unit="h")
+
+
+@pytest.mark.parametrize(("sign", "name"), [("|", "|"), ("\t", "tab"), (" ", "space"), (":", ":")])
+def test_a_separator_is_taken_as_named(sign: str, name: str, tmp_path: Path) -> None:
+    rows = [["source", "target", "time"], ["a;b", "c,d", "3"], ["c,d", "e", "4"]]
+    path = tmp_path / "e.txt"
+    path.write_text("\n".join(sign.join(row) for row in rows) + "\n")
+    prepare(path, tmp_path / "store", separator=name)
+    for stream in (read_events(path, separator=name), read_events(tmp_path / "store")):
+        assert stream.node_ids.ids.tolist() == ["a;b", "c,d", "e"]
+        assert stream.t.tolist() == [3, 4]
+    for wrong in ("", "ab", "x", '"'):
+        with pytest.raises(ConfigError, match="separator"):
+            read_events(path, separator=wrong)
+
+
+def test_dates_of_a_given_form_are_those_of_iso(tmp_path: Path) -> None:
+    times = ["03.02.2026 14:05", "31.12.2026 00:00", "01.01.2027 23:59"]
+    local = pd.DataFrame({"source": ["a", "b", "a"], "target": ["b", "c", "c"], "time": times})
+    iso = local.assign(time=[f"{t[6:10]}-{t[3:5]}-{t[:2]}T{t[11:]}" for t in times])
+    local.to_csv(tmp_path / "e.csv", index=False)
+    prepare(tmp_path / "e.csv", tmp_path / "store", time_format="%d.%m.%Y %H:%M")
+    for source in (local, tmp_path / "e.csv"):
+        with pytest.raises(DataError, match="time_format"):
+            read_events(source)
+        stream = read_events(source, time_format="%d.%m.%Y %H:%M")
+        for other in (read_events(iso), read_events(tmp_path / "store")):
+            assert (stream.t.tolist(), stream.time_unit) == (other.t.tolist(), other.time_unit)
+    for wrong in ("%Q", "%Y-%m-%d"):
+        with pytest.raises(HopstateError, match="time"):
+            read_events(local, time_format=wrong)

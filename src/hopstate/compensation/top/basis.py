@@ -159,7 +159,7 @@ def times(columns: list[Tensor], mixing: list[Tensor], store: Scratch | None = N
     total = store(len(columns[0]), mixing[0].shape[1], columns[0].dtype)
     for start in range(0, len(total), MANY):
         total[start : start + MANY] = times([part[start : start + MANY] for part in columns], mixing)
-        store.let_go(total, *columns)
+        store.release_pages(total, *columns)
     return total
 
 

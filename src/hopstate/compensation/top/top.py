@@ -356,7 +356,7 @@ class Top(Compensation):
         out = kept.new_empty(len(rows), kept.shape[1])
         for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
             into.copy_(kept[some])
-            self._made.let_go(kept)
+            self._made.release_pages(kept)
         return out
 
     def row_bytes(self) -> int:

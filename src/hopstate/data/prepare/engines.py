@@ -23,10 +23,10 @@ _BEYOND = ("CAST_INVALID_INPUT", "CAST_OVERFLOW")  # Spark's names of a text tha
 
 
 # ---- expressions ------------------------------------------------------------------------------------------------
-def with_keys(rows: Any, whole: tuple[bool, bool], text: bool, number: Callable[[Any], Any]) -> Any:
-    """Return rows whose ids are equal if they name one node: int64, or text if text."""
+def with_keys(rows: Any, are_integers: tuple[bool, bool], text: bool, number: Callable[[Any], Any]) -> Any:
+    """Return rows with ids as node keys: text if text is true, otherwise int64."""
     keys = {}
-    for name, is_whole in zip(("src", "dst"), whole, strict=True):
+    for name, is_whole in zip(("src", "dst"), are_integers, strict=True):
         key = number(rows[name]) if is_whole and rows[name].type().is_string() else rows[name]
         keys[name] = key.cast("string") if text else key
     return rows.mutate(**keys)

@@ -39,8 +39,8 @@ from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
-from hopstate.data.readers.ids import EXACT, MISSING, WHOLE, ZEROS
-from hopstate.data.readers.roles import ONE, TWO, shared_ids
+from hopstate.data.readers.ids import EXACT, INTEGER, LEADING_ZEROS, MISSING
+from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
 from hopstate.data.store import EVENTS_FILE, GRAPH_FILE, VERSION, WORK, id_arrays, read_meta, table_arrays, table_facts
@@ -61,7 +61,7 @@ def _node_tables(read: Mapping[str, Any]) -> NodeTables | None:
         return None
     known = {field.name for field in dataclasses.fields(EdgeTableOptions)}
     options = {key: value for key, value in read.items() if key in known and value is not None}
-    return NodeTables.read(EdgeTableOptions(**options), said={})
+    return NodeTables.read(EdgeTableOptions(**options), specs={})
 
 
 def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
@@ -83,12 +83,12 @@ def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
 
 BAD_ROWS = "bad_rows.csv"
 _MARKERS = {"events": EVENTS_FILE, "edges": GRAPH_FILE}  # written last
-_LEAST = 512 << 20  # bytes of memory
-_OWN = 256 << 20  # bytes of this process without its engine
+_MIN_MEMORY = 512 << 20  # bytes of memory
+_PROCESS_MEMORY = 256 << 20  # bytes of this process without its engine
 _WORK_VERSION = 4
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_CLASSES = 10_000  # most texts of a column of labels
-_HOLE = 100  # times later than every earlier file: no file that follows them
+_MAX_CLASSES = 10_000  # most texts of a column of labels
+_UNIT_GAP_RATIO = 100  # times later than every earlier file: no file that follows them
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def prepare(
         BusyError: another process prepares it.
     """
     budget = parse_bytes(memory)
-    if budget < _LEAST:
+    if budget < _MIN_MEMORY:
         raise ConfigError(f"--memory {memory} is too little; prepare needs at least 512MiB")
     check_engine(engine)
     if kind not in _MARKERS:
@@ -161,16 +161,16 @@ def prepare(
     name = stem_of(paths[0] if len(paths) == 1 else Path(source))
     rows = batch_rows or min(1 << 19, max(1 << 14, budget >> 12))
     try:
-        with locked(out, "a store"), _nothing_half(out):
+        with locked(out, "a store"), _rollback_on_error(out):
             job = _Job(
                 out, kind, files, columns, read, {"name": name, "source": str(source)}, say or (lambda text: None)
             )
             if not exists(job.marker):
                 job.stage(rows)
-                with open_engine(engine, job.work, budget - _OWN, threads) as opened:
+                with open_engine(engine, job.work, budget - _PROCESS_MEMORY, threads) as opened:
                     job.finish(opened, nodes)
             shutil.rmtree(job.work, ignore_errors=True)
-            return _prepared(out, kind)
+            return _finished_store(out, kind)
     except OSError as error:
         if isinstance(error, StorageError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -233,8 +233,8 @@ class _Job:
         if not some:
             raise self._no_rows(facts)
         staged = engine.read([self._path(n, "parquet") for n, fact in enumerate(facts) if fact["count"]])
-        found = self._found(engine, staged)
-        whole = self._whole(found, staged)
+        found = self._aggregate(engine, staged)
+        whole = self._ids_are_integers(found, staged)
         text = not all(whole)
         rows = with_keys(staged, whole, text, engine.number)
         table = self._nodes(engine, rows, text)
@@ -274,7 +274,7 @@ class _Job:
             rows = rows.mutate(t=engine.number(rows.t) if time.dtype.kind == "i" else rows.t.cast("float64"))
         if labels is not None and labels.classes is None and rows.label.type().is_string():
             rows = rows.mutate(label=rows.label.cast("float64" if labels.dtype.kind == "f" else "int64"))
-        count, numbered = self._own_ids(table)
+        count, numbered = self._count_ids(table)
         if not numbered:
             writer.node_ids(table)
             rows = with_nodes(rows, engine.read([table]))
@@ -294,7 +294,7 @@ class _Job:
     def _graph(self, engine: Engine, rows: Any, table: Path, writer: Any, edges: int, nodes: Any) -> Fact:
         notes: list[str] = []
         if nodes is None:
-            count, numbered = self._own_ids(table)
+            count, numbered = self._count_ids(table)
             own: Fact = {"class_names": None}
             if not numbered:
                 writer.node_ids(table)
@@ -320,7 +320,7 @@ class _Job:
         own["tables"] = own.get("tables", {}) | self._edge_tables()
         return own | {"num_nodes": count, "notes": notes}
 
-    def _own_ids(self, table: Path) -> tuple[int, bool]:
+    def _count_ids(self, table: Path) -> tuple[int, bool]:
         """Return the number of nodes, and whether their ids are 0, 1, 2, ..."""
         with pq.ParquetFile(table) as file:
             count = file.metadata.num_rows
@@ -349,15 +349,15 @@ class _Job:
         why = "" if first is None else "; the first, {0} line {1} ({3:.80}): {2}".format(*first)
         return DataError(f"{self.files[0].path}: no row has {what}{why}")
 
-    def _found(self, engine: Engine, rows: Any) -> Fact:
-        """Return what the staged rows hold together, found by one query."""
+    def _aggregate(self, engine: Engine, rows: Any) -> Fact:
+        """Return statistics of all staged rows, from one query."""
         asked: dict[str, Any] = {}
         for side in ("src", "dst"):
             ids = rows[side]
             if not ids.type().is_string():
                 asked[f"{side}_negative"] = ids.min()
                 continue
-            whole, zeros = ids.re_search(f"^{WHOLE}$"), ids.re_search(f"^{ZEROS}")
+            whole, zeros = ids.re_search(f"^{INTEGER}$"), ids.re_search(f"^{LEADING_ZEROS}")
             odd = ids.isin(MISSING) | ids.re_search("^[#%]")
             asked[f"{side}_whole"] = (whole & ~zeros).sum()
             asked[f"{side}_zeros"] = (whole & zeros).sum()
@@ -372,7 +372,7 @@ class _Job:
             cells = rows[name]
             asked[f"{name}_missing"] = cells.isnull().sum()
             if cells.type().is_string():
-                for kind, form in (("integer", "^[+-]?[0-9]+$"), ("integral", f"^{WHOLE}$"), ("number", _NUMBER)):
+                for kind, form in (("integer", "^[+-]?[0-9]+$"), ("integral", f"^{INTEGER}$"), ("number", _NUMBER)):
                     asked[f"{name}_{kind}"] = (cells.isnull() | cells.re_search(form)).all()
         if "label" in rows.columns:
             is_text = rows.label.type().is_string()
@@ -385,8 +385,8 @@ class _Job:
         found: Fact = next(iter(engine.batches(rows.aggregate(**asked)))).to_pylist()[0]
         return found | {f"{name}_type": str(rows[name].type()) for name in rows.columns}
 
-    def _whole(self, found: Fact, rows: Any) -> tuple[bool, bool]:
-        """Return whether the ids of each end are whole numbers; those of a text are if all of them are."""
+    def _ids_are_integers(self, found: Fact, rows: Any) -> tuple[bool, bool]:
+        """Return whether the source ids and the target ids are all integers."""
         path, whole = self.files[0].path, []
         for side in ("src", "dst"):
             if f"{side}_whole" not in found or self.files[0].text is None:
@@ -425,7 +425,7 @@ class _Job:
         return Time(np.dtype(np.int64), unit, UNITS[unit], zones.pop() if len(zones) == 1 else "UTC")
 
     def _labels(self, engine: Engine, rows: Any, facts: Sequence[Fact], found: Fact) -> Any:
-        """Return labels as `hopstate.data.labels.labels_of_events` has them; None if they are no classes."""
+        """Return labels as `hopstate.data.labels.labels_of_events` has them; None if they are not classes."""
         column, path = self.columns.label, facts[0]["path"]
         if column is None:
             return None
@@ -446,11 +446,11 @@ class _Job:
                 return Labels(np.dtype(np.int64))
             plain = np.dtype(facts[0]["label_type"] or (np.int64 if integer else np.float64))
             return Labels(np.dtype(np.int64) if absent else plain)
-        words = rows.filter(rows.label.notnull()).label.value_counts(name="count").limit(_CLASSES + 1)
+        words = rows.filter(rows.label.notnull()).label.value_counts(name="count").limit(_MAX_CLASSES + 1)
         counts = {row["label"]: row["count"] for batch in engine.batches(words) for row in batch.to_pylist()}
-        if len(counts) > _CLASSES:
+        if len(counts) > _MAX_CLASSES:
             raise DataError(
-                f"{where} has over {_CLASSES:,} different texts, which are no classes; --read.label_column ''"
+                f"{where} has over {_MAX_CLASSES:,} different texts, which are no classes; --read.label_column ''"
             )
         if {word.lower() for word in counts} <= {"true", "false"}:
             return Labels(np.dtype(np.int64), ("false", "true"))
@@ -461,7 +461,7 @@ class _Job:
         return Labels(np.dtype(np.int64), classes, classes)
 
     def _check_sets(self, num_nodes: int, *, text: bool) -> None:
-        """Raise DataError if numbers may be nodes of two sets, which nothing tells apart."""
+        """Raise DataError if ids may belong to one or two sets of nodes."""
         if self.columns.sets == ONE or (text and self.columns.sets != TWO):
             return
         sent, size = np.zeros(num_nodes, bool), 1 << 20
@@ -470,17 +470,17 @@ class _Job:
             sent[src[start : start + size]] = True
         if any(sent[dst[start : start + size]].any() for start in range(0, len(dst), size)):
             source, target = self.columns.source, self.columns.target
-            raise shared_ids(f"{self.files[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
+            raise shared_ids_error(f"{self.files[0].path}: columns {source!r}, {target!r}", "the same ids are in both")
 
 
 def _check_units(facts: Sequence[Fact]) -> None:
-    """Raise DataError if files count time in two units: apart by a factor of 100, and dates since 1970 in two units."""
+    """Raise DataError if files seem to use different time units since 1970."""
     some = sorted((fact for fact in facts), key=lambda fact: fact["most"])
     for at in range(1, len(some)):
         low, high = some[:at], some[at:]
         ends = low[-1]["most"], min(fact["least"] for fact in high)
         units = [calendar_unit(min(f["least"] for f in part), max(f["most"] for f in part)) for part in (low, high)]
-        if ends[0] > 0 and ends[1] >= _HOLE * ends[0] and all(units) and units[0] != units[1]:
+        if ends[0] > 0 and ends[1] >= _UNIT_GAP_RATIO * ends[0] and all(units) and units[0] != units[1]:
             raise DataError(
                 f"times of {high[0]['path']} look like {units[1]} since 1970 and those of {low[-1]['path']} like "
                 f"{units[0]}; write all files in one unit, or give it if they are (--read.time_unit s)"
@@ -509,8 +509,8 @@ def _check_out(out: Path, kind: str) -> None:
 
 
 @contextlib.contextmanager
-def _nothing_half(out: Path) -> Iterator[None]:
-    """Remove what was written if the source cannot become a store: other files or options begin anew."""
+def _rollback_on_error(out: Path) -> Iterator[None]:
+    """Remove written files if the source cannot become a store, so that the next call starts again."""
     whole = any(exists(out / marker) for marker in _MARKERS.values())
     try:
         yield
@@ -523,8 +523,8 @@ def _nothing_half(out: Path) -> Iterator[None]:
         raise
 
 
-def _prepared(out: Path, kind: str) -> Prepared:
-    """Return what a finished store has; raise FormatError if it is damaged or of another version."""
+def _finished_store(out: Path, kind: str) -> Prepared:
+    """Describe a finished store; raise FormatError if it is damaged or of another version."""
     meta = read_meta(out, _MARKERS[kind])
     try:
         arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}

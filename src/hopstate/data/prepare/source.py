@@ -19,21 +19,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hopstate.data.dates import zone_of
-from hopstate.data.labels import several_columns
-from hopstate.data.readers.edge_list import ends_of, feature_columns
-from hopstate.data.readers.event_tables import ROLES, EventTableOptions, roles_of, text_columns
-from hopstate.data.readers.ids import MISSING, WHOLE, as_text, ids_of
+from hopstate.data.labels import split_column_names
+from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
+from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
+from hopstate.data.readers.ids import INTEGER, MISSING, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
-from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, read_as
+from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
 from hopstate.data.readers.text import Text, read_layout
-from hopstate.data.readers.times import described, is_dated, times_of, with_clock
+from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expanded, first_bytes, reading, shown
+from hopstate.io.opening import exists, expand_home, first_bytes, printable_name, reading
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = (*ROLES, "edge_columns", "time_unit", "header", "bipartite")
+OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite")
 EDGE_OPTIONS = tuple(
     name
     for name in (*TABLE_OPTIONS, "undirected", "duplicates", "self_loops", "order")
@@ -55,6 +55,7 @@ class Columns:
     notes: tuple[str, ...]
     sets: str = ONE  # see `hopstate.data.readers.roles.sets_by_name`
     dated: bool = False  # times are dates
+    time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
 
     @property
     def names(self) -> list[str]:
@@ -91,9 +92,9 @@ class File:
 
 # ---- files and columns ------------------------------------------------------------------------------------------
 def files_of(source: str | Path) -> list[Path]:
-    path = expanded(str(source))
+    path = expand_home(str(source))
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {shown(str(source))}")
+        raise MissingFileError(f"no file or folder called {printable_name(str(source))}")
     if not path.is_dir():
         return [path]
     found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().removesuffix(".gz").endswith(ENDS)]
@@ -116,7 +117,7 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
         with reading(path, "a table"):
             file = File(path, None)
             if not first_bytes(path).startswith(b"PAR1"):
-                text, keys = read_layout(path, known, 2, read.get("header"))
+                text, keys = read_layout(path, known, 2, read.get("header"), read.get("separator"))
                 file = File(path, text, tuple(keys))
             first = next(file.tables(None, _SAMPLE // 8, []), None)
         if first is not None and len(first[0].frame):
@@ -125,11 +126,11 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
         raise DataError(f"{paths[0]} has no {'edges' if edges else 'events'}")
     columns = (_edge_columns if edges else _event_columns)(samples[0][1], read)
     for sample in samples[1:]:
-        _check_alike(samples[0], sample, columns)
+        _check_same_schema(samples[0], sample, columns)
     return [file for file, _ in samples], columns
 
 
-def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
+def _check_same_schema(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
     """Raise DataError if a file cannot follow the first one in one table."""
     (one, one_table), (two, two_table) = first, other
     if (one.text is None) != (two.text is None):
@@ -140,9 +141,10 @@ def _check_alike(first: tuple[File, Table], other: tuple[File, Table], columns: 
         names = [name for name in {**kinds[0], **kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]
         raise DataError(f"{two.path} has other columns than {one.path}: {', '.join(names) or 'another order'}")
     for name in (columns.source, columns.target):
-        if {_all_whole(one_table, name), _all_whole(two_table, name)} == {True, False}:
+        if {_ids_are_integers(one_table, name), _ids_are_integers(two_table, name)} == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
-    if columns.time and is_dated(one_table, columns.time) != is_dated(two_table, columns.time):
+    undeclared = columns.time and not columns.time_format
+    if undeclared and holds_dates(one_table, str(columns.time)) != holds_dates(two_table, str(columns.time)):
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
 
 
@@ -150,46 +152,47 @@ def _types(table: Table) -> dict[str, str]:
     return {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
 
 
-def _all_whole(table: Table, name: str) -> bool | None:
+def _ids_are_integers(table: Table, name: str) -> bool | None:
     """Return whether all ids of a sample are whole numbers; None if some are."""
     cells = table.frame[name].dropna()
     if is_numeric(cells):
         return True
-    whole = cells.astype(str).str.strip().str.fullmatch(WHOLE)
+    whole = cells.astype(str).str.strip().str.fullmatch(INTEGER)
     return bool(whole.all()) if whole.all() or not whole.any() else None
 
 
 def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
-    if several_columns(table, chosen["label_column"]):
+    if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
-    roles = roles_of(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
-    if clock := with_clock(table, roles.time)[1]:
+    roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
+    form = read.get("time_format") or ""
+    if clock := () if form else join_date_and_clock(table, roles.time)[1]:
         raise DataError(f"{table.path}: {clock[0]}: prepare takes times of one column; write them as one, with a T")
     if roles.kind is not None:
         raise DataError(
             f"{table.path}: column {roles.kind!r} has kinds of events; prepare takes events that add. Leave the column "
             "out with --read.kind_column '', or read the file with read_events and write it with write_events"
         )
-    dated = is_dated(table, roles.time)
+    dated = bool(form) or holds_dates(table, roles.time)
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
-    times = described(numbers, read.get("time_unit") or "", "dates" if dated else "")
-    left = text_columns(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
-    notes = (roles.read_as(table, times, roles.sets), *table.notes, *roles.notes, *left)
+    times = describe_times(numbers, read.get("time_unit") or "", "dates" if dated else "")
+    left = text_column_notes(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
     sets = roles.sets if bipartite == "auto" else ONE
     label = next(iter(roles.labels), None)
-    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated)
+    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form)
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = read.get("edge_columns")
-    ends = ends_of(table, read.get("source_column"), read.get("target_column"), chosen or ())
+    ends = endpoint_columns(table, read.get("source_column"), read.get("target_column"), chosen or ())
     features, notes = feature_columns(table, ends, chosen, {})
-    roles = read_as(table, {"source": ends[0], "target": ends[1]}, features)
+    roles = roles_note(table, {"source": ends[0], "target": ends[1]}, features)
     return Columns(*ends, None, None, tuple(features), (roles, *table.notes, *notes))
 
 
@@ -210,7 +213,7 @@ def stage(file: File, columns: Columns, start: int, out: Path, size: int, say: C
             for table, rows in file.tables(columns.names, size, uneven):
                 with reading(file.path, "a table"):
                     good, lines = _batch(table, columns, facts, start)
-                reported = [(file.line(int(rows[at])), why, _cells(table, at)) for at, why in lines.items()]
+                reported = [(file.line(int(rows[at])), why, _row_text(table, at)) for at, why in lines.items()]
                 reported += _uneven(file, uneven[told:])
                 told = len(uneven)
                 _report(bad, file, sorted(reported), facts)
@@ -241,7 +244,7 @@ def _report(bad: Any, file: File, rows: list[tuple[int, str, str]], facts: dict[
     facts["bad"] += len(rows)
 
 
-def _cells(table: Table, row: int) -> str:
+def _row_text(table: Table, row: int) -> str:
     cells = [table.written[name][row].as_py() for name in table.written] if table.written else table.frame.iloc[row]
     return ",".join("" if pd.isna(cell) else str(cell) for cell in cells)
 
@@ -279,7 +282,7 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
 def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
     """Return times as nanoseconds since 1970, numbers of a typed column, or numbers of a text as they are written."""
     name = str(columns.time)
-    found = times_of(table, name, dated=columns.dated)
+    found = times_of(table, name, columns.time_format, dated=columns.dated)
     found.check(table, name)
     good = np.ones(len(found.t), bool)
     good[list(table.bad or ())] = False

@@ -166,8 +166,8 @@ class Labels:
     classes: tuple[str, ...] | None = None  # in the order of their numbers; None if labels are numbers
     names: tuple[str, ...] | None = None  # classes, unless they are true and false
 
-    def of(self, cells: pa.Array) -> np.ndarray:
+    def of(self, column: pa.Array) -> np.ndarray:
         """Return a batch of labels; -1 is unknown."""
         if self.classes is not None:
-            cells = pc.index_in(cells if self.names else pc.utf8_lower(cells), pa.array(self.classes))
-        return pc.fill_null(cells, -1).to_numpy(zero_copy_only=False).astype(self.dtype)
+            column = pc.index_in(column if self.names else pc.utf8_lower(column), pa.array(self.classes))
+        return pc.fill_null(column, -1).to_numpy(zero_copy_only=False).astype(self.dtype)

@@ -1,4 +1,4 @@
-"""A table of edges, with optional tables of node features and labels, to a graph."""
+"""Read a graph from a table of edges and optional tables of node features and labels."""
 
 from __future__ import annotations
 
@@ -13,31 +13,37 @@ import numpy as np
 from hopstate.data.graph import Graph, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import Declared, check_declared, check_plain, declared, encoded
-from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind
-from hopstate.data.readers.notes import alone_note, date_hint, say_nothing, time_note
+from hopstate.data.readers.encode import (
+    ColumnSpec,
+    check_plain_numbers,
+    check_specs,
+    encode_features,
+    parse_column_specs,
+)
+from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
+from hopstate.data.readers.notes import date_hint, isolated_nodes_note, possible_time_note, uninformative_columns
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
     TIMES,
     TWO,
     Bipartite,
+    bipartite_by_name,
+    bipartite_ids,
     bipartite_of,
     check_unnamed,
-    in_sets,
+    find_role_column,
     is_unnamed,
-    read_as,
-    role,
-    sets_by_name,
+    roles_note,
 )
 from hopstate.data.readers.tables import (
     IDS,
     Table,
     as_frame,
-    given,
     is_array,
     is_numeric,
     node_ids,
+    not_none,
     plain_array,
     read_npy,
     read_table,
@@ -48,7 +54,7 @@ from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
 from hopstate.errors import DataError, warn
 
-NO_ENDS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
+NOT_ENDPOINTS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,7 @@ class EdgeTableOptions(LabelOptions):
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
+    separator: str | None = None
     features: Any = None
     labels: Any = None
     num_nodes: int | None = None
@@ -74,38 +81,42 @@ def read_edge_list(
     *,
     nan: str = "error",
     all_ids: np.ndarray | None = None,
-    **own: Any,
+    **graph_fields: Any,
 ) -> Graph:
     """Return the graph of an edge table and, if given, tables of node features and labels.
 
     Nodes are the rows of the feature table in its order; without one, all ids of edges and labels, sorted. A .npy
-    file of features (or labels) stands for nodes 0..N-1 and stays memory-mapped.
+    file of features or labels has one row for each node 0..N-1 and stays memory-mapped.
 
     Args:
         source: table of edges, a path or in memory: two columns of ids, others numeric edge features.
         options: how columns are read.
         nan: "error" or "zero", for node and edge features.
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
-        own: options of `Graph.from_edges` and fields of `Graph`.
+        graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """
-    known = [*SOURCES, *TARGETS, *given(options.source_column, options.target_column)]
-    table = read_table(source, known, num_ids=2, header=options.header, what="the table of edges")
+    id_names = [*SOURCES, *TARGETS, *not_none(options.source_column, options.target_column)]
+    table = read_table(
+        source, id_names, num_ids=2, header=options.header, separator=options.separator, what="the table of edges"
+    )
     table = replace(table, text_ids=options.text_ids)
-    said = declared(options.columns)
-    needed = [name for name, one in said.items() if one.needed]
-    ends = ends_of(table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed])
+    specs = parse_column_specs(options.columns)
+    needed = [name for name, spec in specs.items() if spec.required]
+    ends = endpoint_columns(
+        table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed]
+    )
     src, dst = (ids_of(table, end) for end in ends)
 
-    used, notes = feature_columns(table, ends, options.edge_columns, said)
+    used, notes = feature_columns(table, ends, options.edge_columns, specs)
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
-        features, more = encoded(table, used, "edge features", nan, missing, said)
-        notes += more + time_note(table.frame, [name for name in used if name not in said])
-    nodes = NodeTables.read(options, nan=nan, said=said, edge_columns=table.names, all_ids=all_ids)
+        features, more = encode_features(table, used, "edge features", nan, missing, specs)
+        notes += more + possible_time_note(table.frame, [name for name in used if name not in specs])
+    nodes = NodeTables.read(options, nan=nan, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
     if not nodes.are_rows:
-        src, dst = of_one_kind(src, dst)
+        src, dst = to_common_type(src, dst)
         for end, ids in zip(ends, (src, dst), strict=True):
             check_not_negative(table, end, ids)
     found = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in ends], table)
@@ -116,17 +127,17 @@ def read_edge_list(
         fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
     sets = "" if fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
     fields["notes"] = (
-        read_as(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
+        roles_note(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
         *table.notes,
         *notes,
         *nodes.notes,
         *found.notes,
     )
-    own = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **own}
-    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **own)
+    graph_fields = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **graph_fields}
+    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **graph_fields)
 
 
-def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **own: Any) -> Graph:
+def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **graph_fields: Any) -> Graph:
     """Return the graph of a networkx graph, with attributes of its nodes and edges as columns of features."""
     import pandas as pd
 
@@ -137,20 +148,22 @@ def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **
     ends = pd.DataFrame(
         [(names[edge[0]], names[edge[1]]) for edge in graph.edges()], columns=["source", "target"]
     ).astype("int64" if whole else str)
-    edges = _beside(ends, [data for *_, data in graph.edges(data=True)], "edges")
+    edges = _with_attributes(ends, [data for *_, data in graph.edges(data=True)], "edges")
     ids = pd.DataFrame({"id": list(names.values())})
-    nodes = _beside(ids, [data for _, data in graph.nodes(data=True)], "nodes")
+    nodes = _with_attributes(ids, [data for _, data in graph.nodes(data=True)], "nodes")
     labelled = options.label_column is not None
     if labelled and options.labels is None:
         options = replace(options, labels=nodes)
     if nodes.shape[1] > 1 + labelled and options.features is None:
         options = replace(options, features=nodes)
-    own = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", **own}
+    graph_fields = {"name": str(getattr(graph, "name", "")) or "graph", "source": "memory", **graph_fields}
     undirected = undirected or not graph.is_directed()
-    return read_edge_list(edges, options, undirected=undirected, all_ids=ids_array(ids["id"].to_numpy()), **own)
+    return read_edge_list(
+        edges, options, undirected=undirected, all_ids=ids_array(ids["id"].to_numpy()), **graph_fields
+    )
 
 
-def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
+def _with_attributes(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
     import pandas as pd
 
     found = pd.DataFrame(attributes, index=range(len(attributes)))
@@ -161,17 +174,17 @@ def _beside(ids: Any, attributes: list[dict[str, Any]], what: str) -> Any:
 
 
 # ---- columns of edges --------------------------------------------------------------------------------------------
-def ends_of(
-    table: Table, source_column: str | None, target_column: str | None, taken: Collection[str] = ()
+def endpoint_columns(
+    table: Table, source_column: str | None, target_column: str | None, excluded: Collection[str] = ()
 ) -> tuple[str, str]:
-    """Return the columns of sources and targets; if no name says so, the first that may be ends."""
+    """Return the source and target columns: by option, by name, otherwise the first candidates."""
     named = {"source_column": source_column, "target_column": target_column}
     check_unnamed(table, named, list(named))
-    taken = {*taken, *given(source_column, target_column)}
-    first = role(table, source_column, SOURCES, "source_column", taken)
-    second = role(table, target_column, TARGETS, "target_column", {*taken, first})
+    excluded = {*excluded, *not_none(source_column, target_column)}
+    first = find_role_column(table, source_column, SOURCES, "source_column", excluded)
+    second = find_role_column(table, target_column, TARGETS, "target_column", {*excluded, first})
     names = table.names
-    free = [name for name in names if name not in (first, second, *taken) and name.lower() not in NO_ENDS]
+    free = [name for name in names if name not in (first, second, *excluded) and name.lower() not in NOT_ENDPOINTS]
     if first is None:
         first = next((name for name in free if name.lower() not in TARGETS), None)
     if second is None and first is not None:
@@ -192,20 +205,20 @@ def ends_of(
 
 
 def feature_columns(
-    table: Table, ends: Collection[str], chosen: Sequence[str] | None, said: Mapping[str, Declared]
+    table: Table, ends: Collection[str], chosen: Sequence[str] | None, specs: Mapping[str, ColumnSpec]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the columns of features of edges (those chosen, or all numbers, and those declared), and notes."""
+    """Return the columns of edge features, and notes."""
     rest = [name for name in table.names if name not in ends]
-    needed = [name for name in rest if name in said and said[name].needed]
+    needed = [name for name in rest if name in specs and specs[name].required]
     notes: tuple[str, ...] = ()
     if chosen is None:
-        without, notes = say_nothing(table.frame, [name for name in rest if name not in said])
+        without, notes = uninformative_columns(table.frame, [name for name in rest if name not in specs])
         rest = [name for name in rest if name not in without]
         used = [name for name in rest if name in needed or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in used]
         for name in left:
-            if name not in said:
-                check_plain(table, name, "edge features")
+            if name not in specs:
+                check_plain_numbers(table, name, "edge features")
         if left:
             when = date_hint(table.frame, left)
             warn(
@@ -216,22 +229,22 @@ def feature_columns(
         for name in chosen:
             table.column(name, (), None, "edge_columns")
         used = [*chosen, *(name for name in needed if name not in chosen and chosen)]  # an empty list takes none
-    return [name for name in used if name not in said or said[name].kind != "drop"], notes
+    return [name for name in used if name not in specs or specs[name].kind != "drop"], notes
 
 
 def _two_sets(
     table: Table, ends: tuple[str, str], src: Any, dst: Any, bipartite: Bipartite, *, as_rows: bool
 ) -> tuple[Any, Any, bool | None]:
-    """Return ids of sources and targets, and whether they are two sets of nodes; None goes by the rows.
+    """Return source and target ids, and whether the graph is bipartite; None decides by the rows.
 
-    Numbers that are in both columns of two sets get a letter in front, unless ids are the rows of nodes.
+    Numbers in both columns of a bipartite graph get a prefix, unless ids are node rows.
     """
     if bipartite is False or as_rows:
         return src, dst, None if bipartite == "auto" else bipartite
-    by_name = sets_by_name(*ends, unnamed=is_unnamed(table))
+    by_name = bipartite_by_name(*ends, unnamed=is_unnamed(table))
     if not count_shared(src, dst) or (bipartite == "auto" and by_name != TWO):
         return src, dst, None
-    src, dst, _ = in_sets((src, dst), None, TWO, True, str(table.path))
+    src, dst, _ = bipartite_ids((src, dst), None, TWO, True, str(table.path))
     return src, dst, True
 
 
@@ -274,15 +287,18 @@ class NodeTables:
         options: EdgeTableOptions,
         *,
         nan: str = "error",
-        said: Mapping[str, Declared],
+        specs: Mapping[str, ColumnSpec],
         edge_columns: Iterable[str] = (),
         all_ids: np.ndarray | None = None,
     ) -> NodeTables:
         """Read the tables that options name."""
-        files = _called(options.features, "the table of features"), _called(options.labels, "the table of labels")
+        files = (
+            _describe_source(options.features, "the table of features"),
+            _describe_source(options.labels, "the table of labels"),
+        )
         labels = read_labels(options.labels, options)
-        without = labels.columns if labels is not None and _are_one(options.features, options.labels) else ()
-        features, ids, notes = _node_features(options, nan, without, said, edge_columns)
+        without = labels.columns if labels is not None and _is_same_source(options.features, options.labels) else ()
+        features, ids, notes = _node_features(options, nan, without, specs, edge_columns)
         count = options.num_nodes
         if count is None and features is not None and ids is None:
             count = len(features)
@@ -308,23 +324,23 @@ class NodeTables:
                 labels = np.arange(0 if self.labels is None else len(self.labels.y))
             _check_rows(labels, self.count, f"{self.files[1]}: ids")
             return PlacedNodes(columns, None, self.count, labels)
-        own, labels, *columns = of_one_kind(self.ids, labels, *columns)
-        known = Vocabulary.of(*columns, *given(labels)) if own is None else Vocabulary(own)
-        if not len(known):
+        node_ids, labels, *columns = to_common_type(self.ids, labels, *columns)
+        vocabulary = Vocabulary.of(*columns, *not_none(labels)) if node_ids is None else Vocabulary(node_ids)
+        if not len(vocabulary):
             where = called[0] if table is None else table.path
             raise DataError(f"{where} holds no edges and no node table was given; a graph needs at least one node")
-        rows = [known.rows(ids) for ids in columns]
+        rows = [vocabulary.rows(ids) for ids in columns]
         for ids, found, what in zip(columns, rows, called, strict=True):
-            self._check_known(ids, found, what, table)
+            self._check_ids_found(ids, found, what, table)
         labelled = np.empty(0, np.int64)
         notes: tuple[str, ...] = ()
         if labels is not None:
-            labelled = known.rows(labels)
-            self._check_known(labels, labelled, self.files[1], None)
-            notes = alone_note(labels, columns) if own is None else ()
-        return PlacedNodes(rows, None if known.is_rows else known, len(known), labelled, notes)
+            labelled = vocabulary.rows(labels)
+            self._check_ids_found(labels, labelled, self.files[1], None)
+            notes = isolated_nodes_note(labels, columns) if node_ids is None else ()
+        return PlacedNodes(rows, None if vocabulary.is_rows else vocabulary, len(vocabulary), labelled, notes)
 
-    def _check_known(self, ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None) -> None:
+    def _check_ids_found(self, ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None) -> None:
         bad = np.flatnonzero(rows < 0)
         if len(bad):
             row = int(bad[0])
@@ -344,11 +360,11 @@ class NodeTables:
         return fields
 
 
-def _called(source: Any, name: str) -> str:
+def _describe_source(source: Any, name: str) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else name
 
 
-def _are_one(features: Any, labels: Any) -> bool:
+def _is_same_source(features: Any, labels: Any) -> bool:
     if isinstance(features, (str, os.PathLike)) and isinstance(labels, (str, os.PathLike)):
         return Path(features).resolve() == Path(labels).resolve()
     return features is labels
@@ -358,33 +374,33 @@ def _node_features(
     options: EdgeTableOptions,
     nan: str,
     without: Sequence[str],
-    said: Mapping[str, Declared],
+    specs: Mapping[str, ColumnSpec],
     edge_columns: Iterable[str],
 ) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
     """Return features, all columns but some, the id of each row (None if rows are the nodes), and notes."""
     what = "the table of features"
-    source, path = as_frame(options.features), _called(options.features, what)
+    source, path = as_frame(options.features), _describe_source(options.features, what)
     if source is None or is_array(source) or path.endswith(".npy"):
-        check_declared(said, edge_columns, "the table of edges")
+        check_specs(specs, edge_columns, "the table of edges")
         if source is None:
             return None, None, ()
         found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
         return features_of_array(found, nan, options.missing, f"{path}: node features"), None, ()
-    table = replace(read_table(source, [*IDS, *given(options.id_column)], what=what), text_ids=options.text_ids)
+    table = replace(read_table(source, [*IDS, *not_none(options.id_column)], what=what), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     assert key is not None
     columns = [name for name in table.names if name not in (key, *without)]
     if not columns:
         raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(path)}")
-    check_declared(said, [*columns, *edge_columns], path)
-    labels = [name for name in columns if name.lower() in ("label", "class") and name not in said]
+    check_specs(specs, [*columns, *edge_columns], path)
+    labels = [name for name in columns if name.lower() in ("label", "class") and name not in specs]
     if labels:
         warn(
             f"{path}: column {labels[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
             stacklevel=4,
         )
     ids, unnamed = node_ids(table, key, options.id_column)
-    features, notes = encoded(table, columns, "node features", nan, options.missing, said)
+    features, notes = encode_features(table, columns, "node features", nan, options.missing, specs)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
     return features, ids, (*table.notes, *notes, *unnamed)

@@ -1,8 +1,8 @@
-"""Columns of features as tables hold them, each as a user declared it or as it looks: numbers, dates, texts.
+"""Feature columns of tables: numbers, dates or texts, declared by the user or inferred.
 
-Nothing is guessed: a text among numbers and a date of another form among dates raise an error that names their row;
-texts that hardly ever recur are left out. Which texts a column has is read from all of it; which are categories of
-their own follows from training rows alone (`hopstate.data.preprocessing`).
+A text among numbers, or a date of another format among dates, raises an error that names the row. Text columns that
+rarely recur are ignored. All rows define the texts of a column. Only training rows define its categories (see
+`hopstate.data.preprocessing`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hopstate.data.dates import DATES_HELD, UNITS
-from hopstate.data.preprocessing import DATE, MOST, OTHER, FeatureTable, TextColumn, text_of
+from hopstate.data.dates import DATE_RANGE, UNITS
+from hopstate.data.preprocessing import DATE, MAX_CATEGORIES, OTHER, FeatureTable, TextColumn, text_of
 from hopstate.data.readers.ids import NO_LABEL
-from hopstate.data.readers.local import as_numbers, check_dates, check_numbers, date_forms
+from hopstate.data.readers.local import check_dates, check_numbers, date_forms, parse_formatted_numbers
 from hopstate.data.readers.tables import Table, is_numeric
 from hopstate.data.readers.times import times_of
 from hopstate.errors import ConfigError, DataError, nearest
@@ -28,32 +28,32 @@ ISO = r"\s*\d{4}-\d\d-\d\d"
 Block = tuple[tuple[str, ...], np.ndarray]  # names of columns (C,) and their values (N, C)
 Kind = Literal["number", "category", "date", "drop"]
 KINDS = ("number", "category", "date", "drop")
-IF_THERE = "?"  # at the end of a kind: of a column that a table need not have
+OPTIONAL_MARK = "?"  # at the end of a kind: of a column that a table need not have
 
 
 @dataclass(frozen=True)
-class Declared:
-    """What a column holds, as a user or a trained run declares it."""
+class ColumnSpec:
+    """The declared content of a column."""
 
     kind: Kind
     format: str = ""  # of dates as strptime has it, of numbers the decimal sign, "point" or "comma"
-    needed: bool = True  # the table must have the column
+    required: bool = True  # the table must have the column
 
 
-def declared(columns: Sequence[str] | None) -> dict[str, Declared]:
-    """Return what is said of columns, from "venue=category", "when=date:%d/%m/%Y", ..."""
-    found: dict[str, Declared] = {}
+def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
+    """Parse specs such as "venue=category" or "when=date:%d/%m/%Y"."""
+    found: dict[str, ColumnSpec] = {}
     for text in columns or ():
-        name, sign, said = str(text).rpartition("=")
-        kind, _, form = said.partition(":")
-        needed, kind = not kind.endswith(IF_THERE), kind.removesuffix(IF_THERE)
+        name, sign, spec = str(text).rpartition("=")
+        kind, _, form = spec.partition(":")
+        required, kind = not kind.endswith(OPTIONAL_MARK), kind.removesuffix(OPTIONAL_MARK)
         if not sign or not name or kind not in KINDS or (form and not _has_form(kind, form)):
             raise ConfigError(
                 f"read.columns says NAME=KIND of columns, KIND one of {', '.join(KINDS)}, date:FORMAT such as "
                 f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
                 f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
-        found[name] = Declared(kind, form, needed)  # type: ignore[arg-type]
+        found[name] = ColumnSpec(kind, form, required)  # type: ignore[arg-type]
     return found
 
 
@@ -61,21 +61,21 @@ def _has_form(kind: str, form: str) -> bool:
     return kind == "date" or (kind == "number" and form in ("point", "comma"))
 
 
-def check_declared(said: Mapping[str, Declared], names: Iterable[str], where: str) -> None:
-    """Raise DataError where a column that something is said of stands in no table."""
+def check_specs(specs: Mapping[str, ColumnSpec], names: Iterable[str], where: str) -> None:
+    """Raise DataError if a required column is missing from the table."""
     known = list(dict.fromkeys(map(str, names)))
-    for name, one in said.items():
-        if one.needed and name not in known:
+    for name, one in specs.items():
+        if one.required and name not in known:
             raise DataError(f"{where} has no column {name!r} (read.columns){nearest(name, known)}")
 
 
-def kinds_of(columns: Sequence[str], said: Sequence[str] | None = ()) -> tuple[str, ...]:
-    """Return what the columns of a trained run hold, as `declared` takes it, beside what the user said of them.
+def column_specs_of_run(columns: Sequence[str], specs: Sequence[str] | None = ()) -> tuple[str, ...]:
+    """Return specs of the columns of a trained run; those of the user come first.
 
-    >>> kinds_of(("cites", "category venue=KDD", "other venue", "date when"))
+    >>> column_specs_of_run(("cites", "category venue=KDD", "other venue", "date when"))
     ('cites=number?', 'venue=category?', 'when=date?')
     """
-    own = declared(said)
+    by_user = parse_column_specs(specs)
     texts = {name.removeprefix(OTHER) for name in columns if name.startswith(OTHER)}
     found = {}
     for name in columns:
@@ -85,49 +85,54 @@ def kinds_of(columns: Sequence[str], said: Sequence[str] | None = ()) -> tuple[s
             found[name.removeprefix(DATE)] = "date"
         elif text_of(name, texts) is None:
             found[name] = "number"
-    kept = [f"{name}={kind}{IF_THERE}" for name, kind in found.items() if name not in own]
-    return (*map(_if_there, said or ()), *kept)
+    inferred = [f"{name}={kind}{OPTIONAL_MARK}" for name, kind in found.items() if name not in by_user]
+    return (*map(_as_optional, specs or ()), *inferred)
 
 
-def _if_there(text: str) -> str:
-    name, _, said = text.rpartition("=")
-    kind, sign, form = said.partition(":")
-    return f"{name}={kind.removesuffix(IF_THERE)}{IF_THERE}{sign}{form}"
+def _as_optional(text: str) -> str:
+    name, _, spec = text.rpartition("=")
+    kind, sign, form = spec.partition(":")
+    return f"{name}={kind.removesuffix(OPTIONAL_MARK)}{OPTIONAL_MARK}{sign}{form}"
 
 
-def encoded(
-    table: Table, columns: Sequence[str], what: str, nan: str, missing: str, said: Mapping[str, Declared] | None = None
+def encode_features(
+    table: Table,
+    columns: Sequence[str],
+    what: str,
+    nan: str,
+    missing: str,
+    specs: Mapping[str, ColumnSpec] | None = None,
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of columns, and notes on what was made of dates and texts; None if no column is left."""
+    """Return features of columns, or None if no column is used, and notes on dates and texts."""
     import pandas as pd
 
-    said = said or {}
+    specs = specs or {}
     numbers: dict[str, pd.Series] = {}
     texts: list[TextColumn] = []
     blocks: dict[str, Block] = {}  # of each column that is used, numbers to follow
     notes: list[str] = []
     for name in columns:
-        if name not in said:
-            check_plain(table, name, what)
-        one = said.get(name) or _looks(table, name)
+        if name not in specs:
+            check_plain_numbers(table, name, what)
+        one = specs.get(name) or _infer_spec(table, name)
         if one.kind == "number":
             numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
         elif one.kind == "date":
             numbers[f"{DATE}{name}"] = _dates(table, name, one.format)
             notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
-            column = TextColumn.of(name, _texts(table, name), declared=name in said, before=len(numbers))
+            column = TextColumn.of(name, _texts(table, name), declared=name in specs, before=len(numbers))
             words = column.categories(least=1)
-            notes.append(_told(column, words))
+            notes.append(_text_note(column, words))
             texts.append(column if words is not None else column.recurring())
             if words is not None:
-                if name not in said:
-                    _check_words(table, name, what)
+                if name not in specs:
+                    _check_missing_words(table, name, what)
                     check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
-                own = column.names(words)
-                found = np.zeros((len(table.frame), len(own)), np.float32)
-                column.encode(found, own)
-                blocks[name] = own, found
+                encoded_names = column.names(words)
+                found = np.zeros((len(table.frame), len(encoded_names)), np.float32)
+                column.encode(found, encoded_names)
+                blocks[name] = encoded_names, found
     if numbers:
         kept = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
         values = kept.numbers(list(numbers), what, nan, missing)
@@ -142,23 +147,23 @@ def encoded(
     return FeatureTable.of(names, np.concatenate([blocks[key][1] for key in used], 1), tuple(texts)), tuple(notes)
 
 
-def _looks(table: Table, name: str) -> Declared:
-    """Return what a column holds by the looks of it: most of its cells decide, so that a slip among them is found."""
+def _infer_spec(table: Table, name: str) -> ColumnSpec:
+    """Infer the kind of a column from the majority of its cells, so that a typo raises an error later."""
     import pandas as pd
 
     values = table.frame[name]
     if values.dtype.kind == "M":
-        return Declared("date")
+        return ColumnSpec("date")
     if is_numeric(values):
-        return Declared("number")
+        return ColumnSpec("number")
     known = values.dropna().astype(str)
     if known.str.match(ISO).mean() >= 0.5:
-        return Declared("date")
-    return Declared("number" if pd.to_numeric(known, errors="coerce").notna().mean() >= 0.5 else "category")
+        return ColumnSpec("date")
+    return ColumnSpec("number" if pd.to_numeric(known, errors="coerce").notna().mean() >= 0.5 else "category")
 
 
-def _check_words(table: Table, name: str, what: str) -> None:
-    """Raise DataError for a text that may be a word for nothing, as labels are asked about."""
+def _check_missing_words(table: Table, name: str, what: str) -> None:
+    """Raise DataError if a text may be a marker of missing values."""
     worded = table.worded(name)
     words = worded.isin(NO_LABEL)
     if table.written and words.any():
@@ -171,7 +176,7 @@ def _check_words(table: Table, name: str, what: str) -> None:
 
 
 def _written(table: Table, name: str) -> pd.Series:
-    """Return a column as it is written, "" where nothing is."""
+    """Return a column as written, "" for missing cells."""
     values = table.worded(name)
     written = table.text(name) if is_numeric(values) else None
     text = values.astype(object) if written is None else written
@@ -179,12 +184,12 @@ def _written(table: Table, name: str) -> pd.Series:
 
 
 def _texts(table: Table, name: str) -> pd.Series:
-    """Return a column of categories; 5.0 is 5, whatever stands in other rows."""
+    """Return a column of categories; 5.0 becomes 5."""
     return _written(table, name).str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
 
 
-def check_plain(table: Table, name: str, what: str) -> None:
-    """Raise DataError if a column of texts holds numbers as people write them, and say the options."""
+def check_plain_numbers(table: Table, name: str, what: str) -> None:
+    """Raise DataError if a text column holds numbers with separators or signs."""
     values = table.frame[name]
     if is_numeric(values) or values.dtype.kind in "Mb":
         return
@@ -194,9 +199,9 @@ def check_plain(table: Table, name: str, what: str) -> None:
 
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
-    """Return a column of numbers as people write them; NaN if a cell is empty."""
+    """Parse a column of formatted numbers; NaN if a cell is empty."""
     text = _written(table, name)
-    found = as_numbers(text, form)
+    found = parse_formatted_numbers(text, form)
     table.check(found.isna() & (text != ""), name, f"no number with a decimal {form}", "Correct it.")
     return found
 
@@ -206,11 +211,11 @@ def _dates(table: Table, name: str, form: str) -> pd.Series:
     import pandas as pd
 
     found = times_of(table, name, form, dated=True)
-    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})", "Correct it.")
+    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})", "Correct it.")
     return pd.Series(np.where(found.absent, np.nan, found.t / UNITS["s"]))
 
 
-def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
+def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
     """Return the note on a column of texts: which categories it has, or why it has none."""
     import pandas as pd
 
@@ -226,7 +231,7 @@ def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
     told = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
     empty = len(column.codes) - some
     told += f", {empty:,} rows without one" if empty else ""
-    if len(rows) > MOST:
+    if len(rows) > MAX_CATEGORIES:
         rarer = some - sum(rows[one] for one in order)
-        told += f"; {len(rows) - MOST:,} rarer ones, {rarer:,} rows, are one more"
+        told += f"; {len(rows) - MAX_CATEGORIES:,} rarer ones, {rarer:,} rows, are one more"
     return told

@@ -1,4 +1,4 @@
-"""Tables of events to event streams."""
+"""Read event streams from tables."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import pyarrow.compute as pc
 
 from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
-from hopstate.data.labels import LabelOptions, labels_of_events, several_columns
+from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import Declared, check_declared, declared, encoded
-from hopstate.data.readers.ids import check_not_negative, ids_of, of_one_kind, whole_numbers
-from hopstate.data.readers.local import like_numbers
+from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features, parse_column_specs
+from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
+from hopstate.data.readers.local import are_formatted_numbers
 from hopstate.data.readers.roles import (
     ONE,
     SOURCES,
     TARGETS,
     TIMES,
+    assign_by_position,
+    bipartite_by_name,
+    bipartite_ids,
     bipartite_of,
-    by_place,
-    check_moment,
+    check_single_time_column,
     check_target,
     check_unnamed,
-    in_sets,
+    find_role_column,
     is_unnamed,
-    read_as,
-    role,
-    sets_by_name,
+    roles_note,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
-from hopstate.data.readers.times import described, timed, with_clock
+from hopstate.data.readers.times import describe_times, join_date_and_clock, parse_time_column
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
@@ -64,12 +64,14 @@ class EventTableOptions:
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
+    separator: str | None = None
     missing: str = "error"
     missing_time: str = "error"
     task: str = "auto"
     label_cells: str = "whole"
     unlabelled: str | None = None
     text_ids: bool = False
+    time_format: str | None = None
     bipartite: Any = "auto"
 
     def __post_init__(self) -> None:
@@ -77,7 +79,7 @@ class EventTableOptions:
 
     @property
     def named(self) -> dict[str, str | None]:
-        """Columns by option, in the order in which columns without names stand."""
+        """Columns by option, in the default order of columns without names."""
         return {name: getattr(self, name) for name in ROLES}
 
 
@@ -86,44 +88,54 @@ ROLES = tuple(field.name for field in fields(EventTableOptions))[:5]
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """What each column of a table of events is, and notes on columns that are not used."""
+    """The roles of columns of an event table, and notes on unused columns."""
 
     source: str
     target: str
     time: str
     kind: str | None  # of events that add and delete; None if all add
-    labels: tuple[str, ...]  # several are targets of their own
+    labels: tuple[str, ...]  # several are separate targets
     features: tuple[str, ...]
     sets: str  # see `hopstate.data.readers.roles.sets_by_name`
     notes: tuple[str, ...]
 
-    def read_as(self, table: Table, times: str, sets: str) -> str:
+    def roles_note(self, table: Table, times: str, sets: str) -> str:
         roles = {"source": self.source, "target": self.target, "time": self.time, "kind": self.kind}
-        return read_as(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
+        return roles_note(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
 
 
-def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> EventStream:
+def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields: Any) -> EventStream:
     """Return the events of a file or a table in memory.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time.
     """
     given = [part.strip() for name in options.named.values() if name for part in (name, *name.split(","))]
     known = [*SOURCES, *TARGETS, *TIMES, *given]
-    table = read_table(source, known, num_ids=2, header=options.header, what="the table of events")
+    table = read_table(
+        source, known, num_ids=2, header=options.header, separator=options.separator, what="the table of events"
+    )
     table = replace(table, text_ids=options.text_ids)
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
-    own = {"name": stem_of(Path(table.path)), "source": str(table.path), **own, "file_length": len(table.frame)}
-    bipartite, said = bipartite_of(options.bipartite), declared(options.columns)
-    check_declared(said, table.frame.columns, str(table.path))
-    roles = roles_of(table, options, said)
+    stream_fields = {
+        "name": stem_of(Path(table.path)),
+        "source": str(table.path),
+        **stream_fields,
+        "file_length": len(table.frame),
+    }
+    bipartite, specs = bipartite_of(options.bipartite), parse_column_specs(options.columns)
+    check_specs(specs, table.frame.columns, str(table.path))
+    roles = assign_roles(table, options, specs)
 
     notes: tuple[str, ...] = ()
-    form = said[roles.time].format if roles.time in said and said[roles.time].kind == "date" else ""
-    if roles.time not in said:
-        table, notes = with_clock(table, roles.time)
+    form = specs[roles.time].format if roles.time in specs and specs[roles.time].kind == "date" else ""
+    form = options.time_format or form
+    if roles.time not in specs and not form:
+        table, notes = join_date_and_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
-    table, t, unit, told = timed(table, roles.time, own.get("time_unit", ""), options.missing_time, form)
+    table, t, unit, told = parse_time_column(
+        table, roles.time, stream_fields.get("time_unit", ""), options.missing_time, form
+    )
     notes += told
     kinds = None
     if roles.kind is not None:
@@ -133,97 +145,101 @@ def read_event_table(source: Any, /, options: EventTableOptions, **own: Any) -> 
     for name, ids in ((roles.source, src), (roles.target, dst)):
         check_not_negative(table, name, ids)
     sets = ONE
-    if (own.get("node_ids") is None and not _are_rows(src, own)) or bipartite is True:
+    if (stream_fields.get("node_ids") is None and not _are_rows(src, stream_fields)) or bipartite is True:
         where = f"{table.path}: columns {roles.source!r}, {roles.target!r}"
-        src, dst, sets = in_sets(plain, None if kinds is None else kinds == GONE, roles.sets, bipartite, where)
-        own["two_sets"] = src is not plain[0]
-    src, dst = _rows(src, dst, own)
+        src, dst, sets = bipartite_ids(plain, None if kinds is None else kinds == GONE, roles.sets, bipartite, where)
+        stream_fields["two_sets"] = src is not plain[0]
+    src, dst = _rows(src, dst, stream_fields)
 
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
     if roles.features:
-        features, more = _event_features(table, roles.features, options.missing, said, kinds)
-    labels, names, of_labels = labels_of_events(
+        features, more = _event_features(table, roles.features, options.missing, specs, kinds)
+    labels, names, of_labels = parse_event_labels(
         table, roles.labels or (None,), options.task, options.label_cells, options.unlabelled
     )
-    left = text_columns(
-        table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *said]
+    left = text_column_notes(
+        table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
     )
-    first = roles.read_as(table, described(t, unit, dates), sets)
-    own = {
+    first = roles.roles_note(table, describe_times(t, unit, dates), sets)
+    stream_fields = {
         "class_names": names,
         "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),
         "dates": dates,
-        **own,
+        **stream_fields,
         "time_unit": unit,
         "file_rows": table.rows,
     }
     attr = None if features is None else features.plain()
-    return EventStream.from_arrays(src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, **own)
+    return EventStream.from_arrays(
+        src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, **stream_fields
+    )
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
-def roles_of(table: Table, options: EventTableOptions, said: Mapping[str, Declared]) -> Roles:
-    """Return what each column is: as the user names it, else by the usual names, else, without names, by place."""
+def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, ColumnSpec]) -> Roles:
+    """Assign roles to columns: by option, by name, or by position if columns have no names."""
     named = options.named
-    several = several_columns(table, options.label_column)
+    several = split_column_names(table, options.label_column)
     chosen = options.edge_columns
-    other = {*said, *(chosen or ()), *(name for name in named.values() if name), *several}
-    dates = {name for name, one in said.items() if one.kind == "date"}
+    other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several}
+    dates = {name for name, spec in specs.items() if spec.kind == "date"}
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
-        ends = by_place(table, ends)
+        ends = assign_by_position(table, ends)
     source, target, time = (
-        _needed(table, option, ends[option], known, other - (dates if known is TIMES else set()))
+        _required_column(table, option, ends[option], known, other - (dates if known is TIMES else set()))
         for option, known in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
     )
     if named["time_column"] is None:
-        check_moment(table, time, {source, target, *other})
-    taken = {*other, source, target, time}
+        check_single_time_column(table, time, {source, target, *other})
+    used_names = {*other, source, target, time}
     if named["kind_column"] is None:
-        kind = kind_column(table, taken) or None
+        kind = find_kind_column(table, used_names) or None
     else:
-        kind = role(table, named["kind_column"] or None, (), "kind_column")
+        kind = find_role_column(table, named["kind_column"] or None, (), "kind_column")
     labels = several
     if not several and options.label_column != NONE:
-        label = role(table, options.label_column, LABELS, "label_column", {*taken, kind})
+        label = find_role_column(table, options.label_column, LABELS, "label_column", {*used_names, kind})
         labels = () if label is None else (label,)
 
     used = (source, target, time, kind, *labels)
-    features, notes = _feature_columns(table, used, chosen, said)
+    features, notes = _feature_columns(table, used, chosen, specs)
     twice = [name for name in features if name in labels]
     if twice:
         raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
     if named["target_column"] is None:
-        seen = {*used, *features, *said}
+        seen = {*used, *features, *specs}
         unused = [name for name in table.names if name not in seen]
         check_target(table, target, [name for name in unused if is_numeric(table.frame[name])])
-    sets = sets_by_name(source, target, unnamed=is_unnamed(table))
+    sets = bipartite_by_name(source, target, unnamed=is_unnamed(table))
     return Roles(
         source=source, target=target, time=time, kind=kind, labels=labels, features=features, sets=sets, notes=notes
     )
 
 
-def _needed(table: Table, option: str, given: str | None, known: Sequence[str], taken: Collection[str]) -> str:
+def _required_column(
+    table: Table, option: str, given: str | None, names: Sequence[str], excluded: Collection[str]
+) -> str:
     """Return the column of a role that every table of events has."""
-    found = role(table, given, known, option, taken)
+    found = find_role_column(table, given, names, option, excluded)
     if found is not None:
         return found
     if is_unnamed(table):
         raise table.too_narrow(option)
     names = table.names
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
-    near = next((hint for word in known if (hint := nearest(word, free))), "")
+    near = next((hint for word in names if (hint := nearest(word, free))), "")
     near = f"; {SEPARATORS}" if len(names) == 1 else near
     raise FormatError(
-        f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
+        f"{table.path} has no column for {option} (known names: {', '.join(names)}){near}; "
         f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
     )
 
 
 def _feature_columns(
-    table: Table, used: Collection[str | None], chosen: Sequence[str] | None, said: Mapping[str, Declared]
+    table: Table, used: Collection[str | None], chosen: Sequence[str] | None, specs: Mapping[str, ColumnSpec]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of features: those chosen, else those of usual names, and those declared; and notes."""
     notes: tuple[str, ...] = ()
@@ -232,23 +248,23 @@ def _feature_columns(
     features = list(chosen or ())
     if chosen is None:
         rest = [name for name in table.names if name not in used]
-        features = [name for name in rest if FEATURE.fullmatch(name) or name in said]
-        taken = set(features)
-        unused = [name for name in rest if name not in taken and is_numeric(table.frame[name])]
+        features = [name for name in rest if FEATURE.fullmatch(name) or name in specs]
+        used_names = set(features)
+        unused = [name for name in rest if name not in used_names and is_numeric(table.frame[name])]
         if unused:
             notes = (
                 f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
                 f"--read.edge_columns '[{', '.join(features + unused)}]' (edge_columns in Python), or leave them out "
                 f"with '[{', '.join(features)}]'",
             )
-    features += [name for name in table.names if name in said and name not in (*used, *features)]
-    return tuple(name for name in features if name not in said or said[name].kind != "drop"), notes
+    features += [name for name in table.names if name in specs and name not in (*used, *features)]
+    return tuple(name for name in features if name not in specs or specs[name].kind != "drop"), notes
 
 
-def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
+def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
-    taken = set(used)
-    left = [name for name in table.names if name not in taken and not is_numeric(table.frame[name])]
+    used_names = set(used)
+    left = [name for name in table.names if name not in used_names and not is_numeric(table.frame[name])]
     if not left:
         return ()
     how = f"--read.columns '[{left[0]}=category]' takes one as event features"
@@ -264,44 +280,46 @@ def text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def _with_separators(column: pd.Series) -> bool:
-    return bool(like_numbers(column.head(_LOOKED_AT).dropna().astype(str).str.strip()).any())
+    return bool(are_formatted_numbers(column.head(_LOOKED_AT).dropna().astype(str).str.strip()).any())
 
 
 def _event_features(
-    table: Table, columns: Sequence[str], missing: str, said: Mapping[str, Declared], kinds: np.ndarray | None
+    table: Table, columns: Sequence[str], missing: str, specs: Mapping[str, ColumnSpec], kinds: np.ndarray | None
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
-    """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
+    """Return event features and notes; missing numbers of deletions are 0."""
     for name in set(columns).difference(table.names):
         table.column(name, (), None, "edge_columns")
     if kinds is not None and (kinds != ADD).any():
         numeric = [name for name in columns if is_numeric(table.frame[name])]
         blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
         table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
-    return encoded(table, list(columns), "event features", "error", missing, said)
+    return encode_features(table, list(columns), "event features", "error", missing, specs)
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
-def _are_rows(src: Any, own: Mapping[str, Any]) -> bool:
+def _are_rows(src: Any, stream_fields: Mapping[str, Any]) -> bool:
     """Return whether ids are rows: the caller gives the number of nodes, or their features by row."""
-    return isinstance(src, np.ndarray) and (own.get("num_nodes", -1) >= 0 or own.get("x") is not None)
+    return isinstance(src, np.ndarray) and (
+        stream_fields.get("num_nodes", -1) >= 0 or stream_fields.get("x") is not None
+    )
 
 
-def _rows(src: Any, dst: Any, own: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _rows(src: Any, dst: Any, stream_fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return node rows; sets node_ids where the ids are not rows already."""
-    src, dst = of_one_kind(src, dst)
-    if _are_rows(src, own):
+    src, dst = to_common_type(src, dst)
+    if _are_rows(src, stream_fields):
         return src, dst
-    known = own.get("node_ids") or Vocabulary.of(src, dst)
+    known = stream_fields.get("node_ids") or Vocabulary.of(src, dst)
     if known.is_rows:
         return src, dst
-    own["node_ids"] = known
-    src, dst = known.known_rows(src, dst)
+    stream_fields["node_ids"] = known
+    src, dst = known.require_rows(src, dst)
     return src, dst
 
 
 # ---- kinds -------------------------------------------------------------------------------------------------------
 def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
-    """Return the table with the source for the target of events that delete a node, and the kinds that tell those."""
+    """Return the table with the target of node deletions set to their source, and the event kinds."""
     values, sources = table.frame[target], table.frame[source]
     empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
     gone = (kinds == GONE) | ((kinds == DELETE) & empty)
@@ -313,7 +331,7 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node beside it", remedy)
     filled = values.where(~gone, sources)
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
-        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
+        to_integer_ids(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
         filled = filled.astype(np.int64)
     written = {}
     if table.written:
@@ -322,9 +340,9 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     return table, np.where(gone, GONE, kinds).astype(np.int8)
 
 
-def kind_column(table: Table, taken: Collection[str]) -> str:
-    """Return the column that is called as one of kinds and says some in words, else `NONE`; codes are an error."""
-    found = role(table, None, KINDS, "kind_column", taken)
+def find_kind_column(table: Table, excluded: Collection[str]) -> str:
+    """Return the column of event kinds, or `NONE`; number codes raise an error."""
+    found = find_role_column(table, None, KINDS, "kind_column", excluded)
     if found is None or not _parsed_kinds(table, found)[1].any():
         return NONE
     values = table.frame[found]

@@ -1,4 +1,4 @@
-"""Ids of a table's column as the user wrote them: whole numbers or texts, none of which becomes another's.
+"""Ids of a table column as the user wrote them: integers or texts.
 
 Whole numbers are int64, whether written 5, +5 or 5.0, as tables with gaps have them. If one of a column is written with
 leading zeros or is no number, all of the column is text. Spaces around an id are not part of it.
@@ -27,8 +27,8 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan",
 NO_ID = (r"\N", "NULL", "-", "--", "?", "<NA>", "#N/A")  # the others are names too: NA is Namibia
 NO_LABEL = (*MISSING[1:], r"\N", "?")
 EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
-WHOLE = r"[+-]?[0-9]+(?:\.0*)?"
-ZEROS = r"[+-]?0[0-9]"  # beginning of a number with leading zeros
+INTEGER = r"[+-]?[0-9]+(?:\.0*)?"
+LEADING_ZEROS = r"[+-]?0[0-9]"  # beginning of a number with leading zeros
 NO_ID_REMEDY = "Fill it in or remove the row; call a node of that name otherwise."
 
 
@@ -45,7 +45,7 @@ def ids_of(table: Table, column: str) -> Any:
     if cells is None:
         if not numeric:
             return _texts(table, column, pa.array(as_text(values), pa.large_string()))
-    elif table.text_ids or not numeric or pc.any(pc.match_substring_regex(cells, f"^{ZEROS}")).as_py():
+    elif table.text_ids or not numeric or pc.any(pc.match_substring_regex(cells, f"^{LEADING_ZEROS}")).as_py():
         return _texts(table, column, cells)
     elif values.dtype.kind == "f":
         remedy = "Write ids in full (a spreadsheet: format the column as text), or as strings."
@@ -79,7 +79,7 @@ def unusable_numbers(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, str, str
         yield numbers > np.iinfo(np.int64).max, "an id beyond 2^63 - 1", remedy
 
 
-def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
+def to_integer_ids(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
     """Return integers or floats that are ids as int64."""
     for wrong, why, remedy in unusable_numbers(array):
         if wrong.any():
@@ -108,13 +108,13 @@ def _texts(table: Table, column: str, texts: Any) -> Any:
 
 
 def _check_lines(table: Table, column: str, texts: Any) -> None:
-    """Raise DataError for lines of a text file that are no rows: names once more, remarks, words for nothing."""
+    """Raise DataError for lines that are not rows: a repeated header, comments or missing-value markers."""
     for row in np.flatnonzero(pc.equal(texts, column))[:9].tolist():
         if all(str(cell).strip() == str(name) for name, cell in table.frame.iloc[row].items()):
             raise DataError(f"{table.path}: {table.place(row)} is the line of names once more; remove it")
     word, remark = pc.is_in(texts, pa.array(MISSING)), pc.match_substring_regex(texts, "^[#%]")
     odd = pc.or_(word, remark)
-    if not pc.any(odd).as_py() or not pc.all(pc.or_(odd, pc.match_substring_regex(texts, f"^{WHOLE}$"))).as_py():
+    if not pc.any(odd).as_py() or not pc.all(pc.or_(odd, pc.match_substring_regex(texts, f"^{INTEGER}$"))).as_py():
         return
     if not pc.all(odd).as_py():
         table.check(word, column, "a word for nothing among numbers", NO_ID_REMEDY)
@@ -134,7 +134,7 @@ def check_not_negative(table: Table, column: str, ids: Any) -> None:
         table.check(ids < 0, column, "a negative id", "Ids are at least 0, or texts.")
 
 
-def of_one_kind(*columns: Any) -> list[Any]:
+def to_common_type(*columns: Any) -> list[Any]:
     """Return columns of ids, all as texts unless all are numbers."""
     if all(column is None or isinstance(column, np.ndarray) for column in columns):
         return list(columns)

@@ -1,4 +1,4 @@
-"""Numbers and dates as people write them: 1,234.50, 1.234,50 €, 45%, 31/12/2026; asked about, not guessed."""
+"""Localized numbers and dates, such as 1,234.50, 1.234,50 €, 45% and 31/12/2026. Ambiguous ones raise an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DATE_FORMS = (*_DAYS, *(f"{day}{gap}{clock}" for gap in (" ", "T", ", ") for cl
 _TRIED = 100  # texts by which the forms of dates are found
 
 
-def like_numbers(text: pd.Series) -> np.ndarray:
+def are_formatted_numbers(text: pd.Series) -> np.ndarray:
     """Return (n,) which texts are numbers but for separators, a sign of money or a percent sign.
 
     None if less than nine in ten of those that are not empty are numbers, written so or plainly.
@@ -40,7 +40,7 @@ def like_numbers(text: pd.Series) -> np.ndarray:
     return (other & enough).to_numpy(bool)
 
 
-def as_numbers(text: pd.Series, form: str) -> pd.Series:
+def parse_formatted_numbers(text: pd.Series, form: str) -> pd.Series:
     """Return texts as numbers, NaN where one is none; 45% is 45."""
     import pandas as pd
 
@@ -56,12 +56,12 @@ def as_numbers(text: pd.Series, form: str) -> pd.Series:
 
 
 def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], otherwise: str) -> None:
-    """Raise DataError for texts of which nearly all are numbers that are written as people do."""
-    found = like_numbers(text)
+    """Raise DataError if nearly all texts are formatted numbers."""
+    found = are_formatted_numbers(text)
     if not found.any():
         return
     row = int(np.argmax(found))
-    read = {form: as_numbers(text.iloc[[row]], form).iloc[0] for form in FORMS}
+    read = {form: parse_formatted_numbers(text.iloc[[row]], form).iloc[0] for form in FORMS}
     plain = " or ".join(f"{number:.15g} ({form})" for form, number in read.items() if not np.isnan(number))
     raise DataError(
         f"{where} holds {text.iloc[row]!r} in {place(row)} ({int(found.sum()):,} such rows): a number with separators "
@@ -82,7 +82,7 @@ def check_dates(text: pd.Series, where: str, place: Callable[[int], str], name: 
 
 
 def date_forms(text: pd.Series) -> tuple[str, ...]:
-    """Return the forms that dates of a country may have, as strptime has them; () if most texts are no such dates.
+    """Return the forms that dates of a country may have, as strptime has them; () if most texts are not such dates.
 
     >>> import pandas as pd
     >>> date_forms(pd.Series(["31.12.2026 14:05"])), date_forms(pd.Series(["1/2/26"]))

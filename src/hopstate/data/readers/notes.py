@@ -1,4 +1,4 @@
-"""What reading a list of edges leaves out or adds, in sentences: duplicates, directions, self-loops, times."""
+"""Notes on what reading edges drops or adds: duplicates, reverse edges, self-loops, times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def edge_notes(
     edge_attr: np.ndarray | None = None,
     edge_weight: np.ndarray | None = None,
 ) -> tuple[str, ...]:
-    """Return sentences on what `Graph.from_edges` does to a list of edges."""
+    """Return notes on what `Graph.from_edges` changes."""
     features = edge_attr is not None
     distinct = np.unique(sources * num_nodes + targets)
     repeated = len(sources) - len(distinct)
@@ -78,8 +78,8 @@ def edge_notes(
     return tuple(notes)
 
 
-def say_nothing(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return columns of edges that hold nothing, or number the rows by name and content, and notes on both."""
+def uninformative_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return edge columns that are empty or number the rows, and notes on both."""
     empty = [name for name in columns if frame[name].isna().all()]
     rows = [name for name in columns if _NAMES_ROWS.fullmatch(name) and _all_differ(frame[name])]
     notes: tuple[str, ...] = (f"columns {', '.join(empty)} hold nothing and were left out",) if empty else ()
@@ -95,8 +95,8 @@ def _all_differ(values: pd.Series) -> bool:
     return values.dtype.kind in "iu" and len(values) > 1 and bool(values.is_unique)
 
 
-def time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence where one column of features of edges alone is most likely their times: it never decreases.
+def possible_time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a note if exactly one edge feature looks like a time: it never decreases.
 
     Row numbers, ids and columns with fewer than three values are none; of several such columns none is named.
     """
@@ -134,7 +134,7 @@ def _holds_dates(column: pd.Series) -> bool:
     return bool(len(some)) and bool(iso_dates(some).notna().all())
 
 
-def alone_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
+def isolated_nodes_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
     """Return a note on ids of labels that no edge names: nodes without neighbours, or written in another way."""
     met = Vocabulary.of(*pairs)
     alone = label_ids.take(np.flatnonzero(met.rows(label_ids) < 0)) if len(met) else label_ids

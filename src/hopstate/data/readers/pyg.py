@@ -31,7 +31,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.files import cache_folder
-from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, reading, shown
+from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, printable_name, reading
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
     return Graph.from_pyg(graphs[0], **{"source": address, "name": name, **fields})
 
 
-def pyg_graphs(address: str, most: int | None = None, **more: Any) -> tuple[list[Data], str]:
+def pyg_graphs(address: str, max_graphs: int | None = None, **more: Any) -> tuple[list[Data], str]:
     """Return the first graphs of a torch-geometric data set (`read_pyg_dataset` says its address), and its name."""
     from torch_geometric import datasets
 
@@ -107,13 +107,15 @@ def pyg_graphs(address: str, most: int | None = None, **more: Any) -> tuple[list
     arguments = {**more, **dict(parse_qsl(query))}
     arguments.setdefault("root", str(cache_folder() / "pyg" / kind))
     if names_host(arguments["root"]):  # torch-geometric would read it through fsspec, from another machine
-        raise ConfigError(f"root={shown(arguments['root'])} in {shown(address)} is an address; give a folder")
+        raise ConfigError(
+            f"root={printable_name(arguments['root'])} in {printable_name(address)} is an address; give a folder"
+        )
     if name:
         arguments["name"] = name
     guarded = _guarded(getattr(datasets, kind))
     try:
         with weights_only():
-            return list(islice(guarded(**arguments), most)), name.lower() or kind.lower()
+            return list(islice(guarded(**arguments), max_graphs)), name.lower() or kind.lower()
     except TypeError as error:
         raise FormatError(f"{address}: {error}; write pyg:Class:name?key=value&key=value") from None
     except pickle.UnpicklingError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import TIES, EventStream, Ties, check_deletes, in_own_order
+from hopstate.data.events import TIES, EventStream, Ties, canonical_tie_order, check_deletes
 from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
@@ -26,23 +26,23 @@ from hopstate.data.readers.tables import (
     table_of_text,
 )
 from hopstate.data.readers.text import Text
-from hopstate.data.readers.times import timed
+from hopstate.data.readers.times import parse_time_column
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     TGB_EVENTS,
-    at_most,
-    bounded,
+    byte_limit,
     exists,
-    expanded,
+    expand_home,
     first_bytes,
-    member_of,
-    names_in,
+    open_bounded,
     parse_json,
+    printable_name,
     reading,
-    shown,
+    table_member,
+    zip_members,
 )
 from hopstate.io.tensors import load_npy
 
@@ -64,7 +64,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.names)}")
     if not len(table.frame):
         raise DataError(f"{path} holds no events")
-    u, i, index = (_whole_column(table, name) for name in ("u", "i", "idx"))
+    u, i, index = (_integer_column(table, name) for name in ("u", "i", "idx"))
     table.check((u < 1) | (i < 1), "u" if u.min() < 1 else "i", "an id below 1", "DyGLib's ids start from 1.")
     largest = int(max(u.max(), i.max()))
     arrays = (path.with_name(f"{path.stem}{end}.npy") for end in ("", "_node"))
@@ -82,7 +82,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         u - 1,
         i - 1,
-        timed(table, "ts", "", "error")[1],
+        parse_time_column(table, "ts", "", "error")[1],
         labels=table.frame[label].to_numpy() if label else None,
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
@@ -92,7 +92,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     )
 
 
-def _whole_column(table: Table, name: str) -> np.ndarray:
+def _integer_column(table: Table, name: str) -> np.ndarray:
     """Return a column of whole numbers as int64."""
     ids = table.ids(name)
     if ids.dtype.kind != "i":
@@ -119,13 +119,13 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
         table.check(table.frame[name].isna(), name, "a cell is empty", "Fill it in.")
     if width < 4 or not all(is_numeric(table.frame[name]) for name in table.names):
         raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
-    users, src = np.unique(_whole_column(table, "user_id"), return_inverse=True)
-    items, dst = np.unique(_whole_column(table, "item_id"), return_inverse=True)
+    users, src = np.unique(_integer_column(table, "user_id"), return_inverse=True)
+    items, dst = np.unique(_integer_column(table, "item_id"), return_inverse=True)
     names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
     return EventStream.from_arrays(
         src,
         dst + len(users),
-        timed(table, "timestamp", "", "error")[1],
+        parse_time_column(table, "timestamp", "", "error")[1],
         labels=table.frame["state_label"].to_numpy(),
         edge_attr=table.frame.iloc[:, 4:].to_numpy(np.float32) if width > 4 else None,
         node_ids=Vocabulary(np.array(names)),
@@ -140,7 +140,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
 
 def _jodie_table(path: Path) -> Table:
     """Return the table of JODIE's CSV, whose line of names has fewer cells than its rows."""
-    with bounded(path, text=True) as file:
+    with open_bounded(path, text=True) as file:
         file.readline()
         width = file.readline().count(b",") + 1
     names = ["user_id", "item_id", "timestamp", "state_label", *(f"f{i}" for i in range(width - 4))]
@@ -151,7 +151,7 @@ def _jodie_table(path: Path) -> Table:
 
 def is_jodie(path: Path) -> bool:
     """Return whether the first line of a text file is JODIE's header."""
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         return file.readline(1000).replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
 
 
@@ -164,7 +164,7 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
-    member = TGB_EVENTS.fullmatch(member_of(path) or "")
+    member = TGB_EVENTS.fullmatch(table_member(path) or "")
     if member is None:
         raise FormatError(
             f"{path} is damaged, or holds no file or several called tgbl-NAME_edgelist.csv or "
@@ -220,9 +220,10 @@ def read_events(
         ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), header (whether a text's first line holds names of columns; by default it
-            goes by what stands there), columns (what columns of features hold, where it is not as it looks, as
-            "venue=category"; see `hopstate.data.readers.encode.declared`), num_nodes (ids are rows 0..num_nodes-1), x
-            (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
+            depends on the content), separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
+            are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it is not
+            as it looks, as "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are
+            rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
@@ -258,7 +259,7 @@ def read_events(
     if isinstance(source, EventStream):
         stream = _with_fields(source, source.name, options)
     elif isinstance(source, (str, os.PathLike)):
-        with at_most(max_bytes), reading(source, "events"):
+        with byte_limit(max_bytes), reading(source, "events"):
             stream = _from_path(os.fspath(source), format, options)
     else:
         with reading(f"the {type(source).__name__}", "events", others=("",)):  # named errors name it
@@ -267,7 +268,7 @@ def read_events(
         raise DataError(f"{stream.source or stream.name} holds no events")
     if from_start:
         check_deletes(stream)
-    return in_own_order(stream) if ties == "sorted" else stream
+    return canonical_tie_order(stream) if ties == "sorted" else stream
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
@@ -275,9 +276,9 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
 
     if text.startswith("tgb:"):
         return _from_tgb(text.removeprefix("tgb:"), options)
-    path = expanded(text)
+    path = expand_home(text)
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {shown(text)}")
+        raise MissingFileError(f"no file or folder called {printable_name(text)}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
         known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}
@@ -285,38 +286,38 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind == "tgb-zip":
         return read_tgb_zip(path, published=True, **options)
     if kind in ("dyglib", "jodie"):
-        options = _checked(options, f"{text} (read as {kind})", _FACTS)
+        options = _check_options(options, f"{text} (read as {kind})", _FACTS)
         return (read_dyglib if kind == "dyglib" else read_jodie)(path, published=True, **options)
     return _from_table(path, options, _parquet_facts(path, options.get("num_nodes")))
 
 
 def _from_table(source: Any, options: dict[str, Any], facts: dict[str, Any]) -> EventStream:
     where = str(source) if isinstance(source, Path) else "a table"
-    options = facts | _checked(options, where, (*_TABLE_OPTIONS, "x", "node_ids", *_FACTS))
+    options = facts | _check_options(options, where, (*_TABLE_OPTIONS, "x", "node_ids", *_FACTS))
     columns = {name: options.pop(name) for name in _TABLE_OPTIONS if name in options}
     return read_event_table(source, EventTableOptions(**columns), **options)
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
-    options = _checked(options, where, _FIELDS)
+    options = _check_options(options, where, _FIELDS)
     return stream.with_(**options) if options else stream
 
 
-def _checked(options: dict[str, Any], where: str, known: tuple[str, ...]) -> dict[str, Any]:
+def _check_options(options: dict[str, Any], where: str, allowed: tuple[str, ...]) -> dict[str, Any]:
     """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
-    asked = {key: value for key, value in options.items() if key in known or key not in _ANY_SOURCE}
-    if "missing" not in known and asked.get("missing") == "auto":
+    asked = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
+    if "missing" not in allowed and asked.get("missing") == "auto":
         asked.pop("missing")
     for name in asked:
-        if name not in known:
+        if name not in allowed:
             raise ConfigError(
-                f"{where} does not take the option {name!r}{nearest(name, known)}; it takes: {', '.join(known)}"
+                f"{where} does not take the option {name!r}{nearest(name, allowed)}; it takes: {', '.join(allowed)}"
             )
     return asked
 
 
 def _detect(path: Path) -> str:
-    from hopstate.data.readers.text import check_archive, looks_like_text
+    from hopstate.data.readers.text import check_archive, is_text_file
     from hopstate.data.store import check_finished, is_event_folder
 
     if path.is_dir():
@@ -327,13 +328,13 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
-    elif path.suffix == ".zip" and ((one := member_of(path)) is None or TGB_EVENTS.fullmatch(one)):
-        if one is None and not any(name.endswith(".pkl") for name in names_in(path)):  # TGB's negatives
+    elif path.suffix == ".zip" and ((one := table_member(path)) is None or TGB_EVENTS.fullmatch(one)):
+        if one is None and not any(name.endswith(".pkl") for name in zip_members(path)):  # TGB's negatives
             check_archive(path)
         return "tgb-zip"
-    elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or member_of(path) is not None:
+    elif first_bytes(path).startswith((b"PAR1", b"ARROW1")) or table_member(path) is not None:
         return "table"
-    elif looks_like_text(path):
+    elif is_text_file(path):
         return "jodie" if is_jodie(path) else "table"
     check_archive(path)
     known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
@@ -343,7 +344,7 @@ def _detect(path: Path) -> str:
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
         known = tuple(name for name in _FIELDS if name not in ("src", "dst", "t"))
-        return EventStream.from_pyg(source, **_checked(options, "a TemporalData", known))
+        return EventStream.from_pyg(source, **_check_options(options, "a TemporalData", known))
     if is_frame(source) or isinstance(source, Mapping):
         return _from_table(source, options, {"name": "table", "source": "memory"})
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
@@ -367,7 +368,7 @@ def write_events(stream: EventStream, path: str | Path) -> None:
 
     Raises:
         FormatError: another extension.
-        StorageError: it could not be written; what stood there is untouched.
+        StorageError: it could not be written; an existing file is untouched.
     """
     path = Path(path)
     if path.suffix == ".parquet":

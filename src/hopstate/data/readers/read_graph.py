@@ -1,4 +1,4 @@
-"""`read_graph`: any supported file, folder or object to a `Graph`, told apart by content and extension."""
+"""`read_graph`: read any supported file, folder or object as a `Graph`; content and extension select the reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
 from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
 from hopstate.data.readers.tables import BINARY_TABLES, is_frame
-from hopstate.data.readers.text import check_archive, is_matrix_market, looks_like_text
+from hopstate.data.readers.text import check_archive, is_matrix_market, is_text_file
 from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
 from hopstate.data.store import check_finished
 from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
@@ -24,15 +24,15 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest, warn
 from hopstate.io.opening import (
     ZIP,
-    at_most,
-    bounded,
+    byte_limit,
     check_size,
     exists,
-    expanded,
+    expand_home,
     first_bytes,
-    member_of,
+    open_bounded,
+    printable_name,
     reading,
-    shown,
+    table_member,
 )
 from hopstate.io.tensors import Archive
 
@@ -65,14 +65,14 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
     """Return the graph of a square matrix in the Matrix Market format; nodes keep their numbers from 1."""
     import scipy.io
 
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         rows, columns, entries, layout, kind, _ = scipy.io.mminfo(file)
     if layout != "coordinate" or kind == "complex":
         raise FormatError(f"{path} holds a matrix of kind {layout!r}, {kind!r}; give a sparse matrix of real numbers")
     _check_square(path, (rows, columns))
     check_size(path, 16 * int(entries), what=f"{entries:,} entries")
     check_num_nodes(int(rows), int(entries), str(path), None)
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         matrix = scipy.io.mmread(file)
     _check_weights(path, matrix, first=1)
     own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
@@ -85,7 +85,7 @@ def _check_square(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def _check_weights(path: Path, matrix: Any, first: int = 0) -> None:
-    """Raise DataError for a weight of an edge that is no number; nodes are counted from first."""
+    """Raise DataError for an edge weight that is not finite; nodes are counted from first."""
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):
         ends = f"{matrix.row[bad[0]] + first} -> {matrix.col[bad[0]] + first}"
@@ -235,11 +235,12 @@ def read_graph(
               of labels and splits are then no features. labels: table with an id and a label column, and optionally
               one named split: train, val, test or empty. Both may be .npy files or arrays for nodes 0..N-1.
             - num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
-            - header: whether the first line of edges holds names of columns; by default it goes by what stands there.
+            - header: whether the first line of edges holds names of columns; by default the content decides.
+            - separator: of the cells of a text of edges: a sign, "tab" or "space"; by default it is found.
             - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
             - edge_columns: edge features; by default every other numeric column. An empty list takes none.
             - columns: what columns of features hold, if it is not as it looks; see
-              `hopstate.data.readers.encode.declared`.
+              `hopstate.data.readers.encode.parse_column_specs`.
             - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
             - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
               stay in the graph's tables, to be filled by training nodes and their edges once these are known.
@@ -262,12 +263,12 @@ def read_graph(
         return source
     if not isinstance(source, (str, os.PathLike)):
         with (
-            at_most(max_bytes),
+            byte_limit(max_bytes),
             reading(f"the {type(source).__name__}", "a graph", others=("",)),
         ):  # named errors name it
             return _from_object(source, columns, {**build, **options}, nan)
     files = [table for name in ("features", "labels") if (table := columns.get(name)) is not None]
-    with at_most(max_bytes), reading(source, "a graph", others=files):
+    with byte_limit(max_bytes), reading(source, "a graph", others=files):
         return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
 
 
@@ -278,10 +279,10 @@ def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[st
     if text.startswith("ogb:"):
         _check_no_table(columns, "a data set of OGB")
         return read_ogb(text[4:], published=True, **options)  # type: ignore[return-value]
-    path = expanded(text)
+    path = expand_home(text)
     if not exists(path):
         raise MissingFileError(
-            f"no file, folder or data set called {shown(text)}; `hopstate datasets` lists those by name"
+            f"no file, folder or data set called {printable_name(text)}; `hopstate datasets` lists those by name"
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
@@ -303,7 +304,7 @@ def detect_format(path: Path) -> str:
         if (path / "graph.json").is_file():
             return "folder"
         check_finished(path)
-        raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {known_formats()}")
+        raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {describe_formats()}")
     magic = first_bytes(path)
     if not magic:
         raise FormatError(f"{path} is empty")
@@ -311,7 +312,7 @@ def detect_format(path: Path) -> str:
     if name.endswith((".pt", ".pth")):
         return "pyg"
     if magic.startswith(ZIP):
-        if member_of(path) is not None:
+        if table_member(path) is not None:
             return "edges"
         check_archive(path)
         return "auto"
@@ -321,14 +322,14 @@ def detect_format(path: Path) -> str:
         )
     if magic.startswith(BINARY_TABLES):
         return "edges"
-    if name.removesuffix(".gz").endswith(TABLES) or looks_like_text(path):
+    if name.removesuffix(".gz").endswith(TABLES) or is_text_file(path):
         if is_matrix_market(path):
             return "matrix-market"
         return "edges"
-    raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {known_formats()}")
+    raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {describe_formats()}")
 
 
-def known_formats() -> str:
+def describe_formats() -> str:
     """Return the known formats in one line for messages."""
     return "known: " + "; ".join(f"{name} ({what})" for name, what in FORMATS.items())
 
@@ -359,7 +360,7 @@ def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], 
 
 def _check_options(format: str, duplicates: str, self_loops: str, options: dict[str, Any]) -> None:
     if format not in ("auto", *FORMATS):
-        raise ConfigError(f"unknown format {format!r}{nearest(format, FORMATS)}; {known_formats()}")
+        raise ConfigError(f"unknown format {format!r}{nearest(format, FORMATS)}; {describe_formats()}")
     for name, value in (("duplicates", duplicates), ("self_loops", self_loops)):
         if value not in ("keep", "drop"):
             raise ConfigError(f"{name} is 'keep' or 'drop'; got {value!r}")
@@ -407,12 +408,12 @@ def read_graph_set(
     Raises:
         MissingFileError, FormatError, DataError, DownloadError: see the readers.
     """
-    with at_most(max_bytes), reading(source, "a set of graphs"):
+    with byte_limit(max_bytes), reading(source, "a set of graphs"):
         return _read(source, {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops})
 
 
 def is_set(source: str) -> bool:
-    """Return whether a path or address is that of a set of graphs, as far as that can be told without reading it all.
+    """Return whether a path or address names a set of graphs, without reading it all.
 
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
     ogbg data sets.

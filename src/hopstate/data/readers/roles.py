@@ -1,7 +1,7 @@
 """Roles of columns (source, target, time, ...) and whether sources and targets are one set of nodes.
 
-A column has the role that the user gives it, or that its name says. If two columns could have a role, or a table of
-more than three columns has no names, the user is asked.
+An option or the column's name sets its role. If two columns match a role, or a table of more than three columns has no
+names, an error lists the options.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ TARGETS: tuple[str, ...] = ("dst", "destination", "target", "i", "v", "to", "nod
 TARGETS += ("target_id", "dst_id")
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 
-MOMENT = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
+TIME_NAME = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
 
 READ_AS = "read as: "
 
-_SHOWN = 10  # columns that a sentence names
+_MAX_LISTED = 10  # columns that a sentence names
 
-_FEW = 20  # rows by which a column of two values is no accident
+_MIN_ROWS = 20  # rows by which a column of two values is no accident
 
 _PLACE = "column "
 
 
-def role(
-    table: Table, given: str | None, known: Collection[str], option: str, taken: Collection[str | None] = ()
+def find_role_column(
+    table: Table, given: str | None, names: Collection[str], option: str, excluded: Collection[str | None] = ()
 ) -> str | None:
-    """Return the column of a role: the one given, else the one whose name is known, or None."""
+    """Return the column of a role: by option, otherwise by name, or None."""
     if given is not None:
         return table.column(given, (), None, option)
-    could = [name for name in table.names if name.lower() in known and name not in taken]
+    could = [name for name in table.names if name.lower() in names and name not in excluded]
     if len(could) > 1:
-        raise ambiguous(table, could, option)
+        raise ambiguous_role_error(table, could, option)
     return could[0] if could else None
 
 
-def ambiguous(table: Table, could: Sequence[str], option: str) -> DataError:
-    """Return the error that asks which of several columns is meant."""
+def ambiguous_role_error(table: Table, could: Sequence[str], option: str) -> DataError:
+    """Return the error for a role that several columns match."""
     what = option.removesuffix("_column")
     return DataError(
         f"{table.path}: columns {', '.join(map(repr, could))} could each be the {what}, and nothing says which; name "
@@ -70,58 +70,60 @@ def is_unnamed(table: Table) -> bool:
     return all(name.startswith(_PLACE) for name in table.names)
 
 
-def check_unnamed(table: Table, given: Mapping[str, str | None], asked: Sequence[str]) -> None:
-    """Raise DataError if more than three columns have no names, and none of the options asked for is given."""
+def check_unnamed(table: Table, given: Mapping[str, str | None], required: Sequence[str]) -> None:
+    """Raise DataError if more than three columns have no names and no required option is set."""
     names = table.names
-    if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in asked):
+    if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in required):
         return
-    first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_SHOWN] if len(table.frame))
+    first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_MAX_LISTED] if len(table.frame))
     say = " ".join(f"--read.{option} NAME" for option in given)
     raise DataError(
         f"{table.path} has {len(names)} columns without names, and nothing says what each holds: {first}"
-        f"{', ...' * (len(names) > _SHOWN)}; say so, {say} with names such as 'column 0', or write a line of names"
+        f"{', ...' * (len(names) > _MAX_LISTED)}; say so, {say} with names such as 'column 0', or write a line of names"
     )
 
 
-def by_place(table: Table, given: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the columns of roles by option, in a table without names: those given, the others in their order."""
+def assign_by_position(table: Table, given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Assign columns without names to the options that are not set, in order."""
     rest = iter([name for name in table.names if name not in given.values()])
     return {option: name if name is not None else next(rest, None) for option, name in given.items()}
 
 
-def check_moment(table: Table, time: str, taken: Collection[str | None]) -> None:
-    """Raise DataError where another column than that of times has the name of a time, or of a part of one."""
-    could = [name for name in table.names if name == time or MOMENT.fullmatch(name)]
-    could = [name for name in could if name == time or name not in taken]
+def check_single_time_column(table: Table, time: str, excluded: Collection[str | None]) -> None:
+    """Raise DataError if another column is also named like a time."""
+    could = [name for name in table.names if name == time or TIME_NAME.fullmatch(name)]
+    could = [name for name in could if name == time or name not in excluded]
     if len(could) > 1:
-        raise ambiguous(table, could, "time_column")
+        raise ambiguous_role_error(table, could, "time_column")
 
 
 def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
     """Raise DataError if a column called target holds 0 and 1, so that one of the unused columns may be the target."""
     values = table.frame[target]
-    if target.lower() == "target" and unused and len(values) >= _FEW and set(values.unique()) <= {0, 1}:
+    if target.lower() == "target" and unused and len(values) >= _MIN_ROWS and set(values.unique()) <= {0, 1}:
         raise DataError(
             f"{table.path}: column {target!r} holds 0 and 1 alone, so that it may be a label, and "
-            f"{', '.join(map(repr, unused[:_SHOWN]))} the target; say which is: --read.target_column {unused[0]} "
+            f"{', '.join(map(repr, unused[:_MAX_LISTED]))} the target; say which is: --read.target_column {unused[0]} "
             f"--read.label_column {target}, or --read.target_column {target}"
         )
 
 
-def read_as(
-    table: Table, roles: Mapping[str, str | None], features: Sequence[str], said: str = "", sets: str = ""
+def roles_note(
+    table: Table, roles: Mapping[str, str | None], features: Sequence[str], times: str = "", sets: str = ""
 ) -> str:
-    """Return the note that says what each column is."""
+    """Return the note that lists the role of each column."""
     used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
     ignored = [name for name in table.names if name not in used]
-    parts = [f"{what}={name}{f' ({said})' if what == 'time' and said else ''}" for what, name in roles.items() if name]
+    parts = [
+        f"{what}={name}{f' ({times})' if what == 'time' and times else ''}" for what, name in roles.items() if name
+    ]
     told = f"{READ_AS}{', '.join(parts)}, features: {_listed(features) or 'none'}{f'; {sets}' if sets else ''}"
     return f"{told}; ignored: {_listed(ignored)}" if ignored else told
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f", ... ({len(names):,} in all)" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    more = f", ... ({len(names):,} in all)" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
 
 
 ONE, TWO = "one set of nodes", "two sets of nodes"
@@ -130,15 +132,15 @@ Bipartite = bool | Literal["auto"]
 
 
 def bipartite_of(value: Any) -> Bipartite:
-    """Return the option, of which texts are words of a command."""
+    """Parse the option `read.bipartite`."""
     found = {"auto": "auto", "true": True, "false": False}.get(str(value).lower())
     if found is None:
         raise ConfigError(f"read.bipartite is auto, true or false; got {value!r}")
     return found  # type: ignore[return-value]
 
 
-def sets_by_name(source: str, target: str, *, unnamed: bool) -> str:
-    """Return `ONE` or `TWO` as names of columns say, "" where they do not; columns without names are one set."""
+def bipartite_by_name(source: str, target: str, *, unnamed: bool) -> str:
+    """Return `ONE` or `TWO` by the column names, "" if they do not decide; unnamed columns are one set."""
     source, target = source.lower(), target.lower()
     if source in USERS and target in ITEMS:
         return TWO
@@ -146,14 +148,14 @@ def sets_by_name(source: str, target: str, *, unnamed: bool) -> str:
     return ONE if unnamed or plain else ""
 
 
-def in_sets(
+def bipartite_ids(
     ends: tuple[Any, Any], gone: np.ndarray | None, named: str, bipartite: Bipartite, where: str
 ) -> tuple[Any, Any, str]:
-    """Return ids of sources and targets (E,), with a letter in front where they are two sets, and what is said of it.
+    """Return source and target ids (E,), with prefixes if the graph is bipartite, and a note.
 
     Args:
         ends: both, as they are written.
-        gone: events that delete their source, which stands as the target too, or None.
+        gone: (E,) marks node deletions, which have the node as source and target, or None.
         named: see `sets_by_name`.
         bipartite: as the user says; True always puts letters in front.
         where: how messages call the columns.
@@ -161,25 +163,25 @@ def in_sets(
     src, dst = ends
     shared = count_shared(src, dst if gone is None else dst.take(np.flatnonzero(~gone)))
     if bipartite == "auto" and shared and not named and isinstance(src, np.ndarray):
-        raise shared_ids(where, f"{shared:,} numbers are in both")
+        raise shared_ids_error(where, f"{shared:,} numbers are in both")
     if bipartite is True or (bipartite == "auto" and shared and named == TWO):
-        users, items = (lettered(letter, ids) for letter, ids in (("u", src), ("i", dst)))
+        users, items = (add_prefix(letter, ids) for letter, ids in (("u", src), ("i", dst)))
         if gone is not None:
-            items = pc.if_else(pa.array(gone), lettered("u", dst), items)
+            items = pc.if_else(pa.array(gone), add_prefix("u", dst), items)
         names = f"sources are called u{src[0]} and so on, targets i{dst[0]}"
         return users, items, f"{TWO} ({shared:,} ids in both; {names})"
     return src, dst, ONE if shared or named == ONE else TWO
 
 
-def lettered(letter: str, ids: Any) -> Any:
-    """Return ids as texts with a letter in front."""
+def add_prefix(letter: str, ids: Any) -> Any:
+    """Return ids as texts with a letter prefix."""
     return pc.binary_join_element_wise(
         pa.scalar(letter, pa.large_string()), as_texts(ids), pa.scalar("", pa.large_string())
     )
 
 
-def shared_ids(where: str, why: str) -> DataError:
-    """Return the error that asks whether two columns hold ids of one set of nodes or of two."""
+def shared_ids_error(where: str, why: str) -> DataError:
+    """Return the error for ids that may belong to one or two sets of nodes."""
     return DataError(
         f"{where}: {why}, and nothing says whether they are the same nodes; say --read.bipartite false where they are, "
         "true where sources and targets are two sets, as users and items are (bipartite in Python)"

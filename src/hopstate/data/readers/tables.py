@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
-from hopstate.data.readers.ids import MISSING, ZEROS, ids_of
+from hopstate.data.readers.ids import LEADING_ZEROS, MISSING, ids_of
 from hopstate.data.readers.text import Text, check_names, read_layout
 from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
-from hopstate.io.opening import TABLE_FLOOR, check_size, first_bytes, open_regular, reading
+from hopstate.io.opening import MIN_TABLE_BYTES, check_size, first_bytes, open_regular, reading
 from hopstate.io.tensors import load_npy
 
 if TYPE_CHECKING:
@@ -63,20 +63,20 @@ class Table:
         row = int(self.origin(np.asarray(row)))
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
-    def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
-        """Return the name of a column: the one given, else one of the known names, else the one at a position."""
+    def column(self, name: str | None, aliases: Sequence[str], position: int | None, option: str) -> str | None:
+        """Return the column called name, else one of the aliases, else the one at a position."""
         names = self.names
-        if given is not None:
-            if given not in names:
-                hint = nearest(given, names)
-                raise DataError(f"{self.path} has no column {given!r} ({option}){hint}; it has: {', '.join(names)}")
-            return given
-        found = next((name for want in known for name in names if name.lower() == want), None)
-        if found is not None or otherwise is None:
+        if name is not None:
+            if name not in names:
+                hint = nearest(name, names)
+                raise DataError(f"{self.path} has no column {name!r} ({option}){hint}; it has: {', '.join(names)}")
+            return name
+        found = next((one for alias in aliases for one in names if one.lower() == alias), None)
+        if found is not None or position is None:
             return found
-        if otherwise >= len(names):
+        if position >= len(names):
             raise self.too_narrow(option)
-        return names[otherwise]
+        return names[position]
 
     def too_narrow(self, option: str) -> FormatError:
         hint = f"; {SEPARATORS}" if len(self.names) == 1 else ""
@@ -98,7 +98,7 @@ class Table:
         return None if cells is None else cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
-        """Return a column in which words for a missing value, such as NA, are texts; what is empty stays missing."""
+        """Return a column with markers such as NA as texts; empty cells stay missing."""
         values = self.frame[column]
         text = self.text(column) if values.isna().any() else None
         return values if text is None or (text[values.isna()] == "").all() else text.where(text != "")
@@ -107,12 +107,12 @@ class Table:
         """Return a column, as it is written if a number of it has leading zeros."""
         values = self.worded(column)
         text = self.text(column) if values.dtype.kind in "iuf" else None
-        if text is None or not text.str.match(ZEROS).any():
+        if text is None or not text.str.match(LEADING_ZEROS).any():
             return values
         return text.replace("", None)
 
     def check(self, bad: Any, column: str, wrong: str, remedy: str) -> None:
-        """Raise DataError that names the first of the bad rows (rows,) with what stands in a column there."""
+        """Raise DataError that names the first bad row of (rows,) and its cell in a column."""
         rows = np.flatnonzero(np.asarray(bad, bool))
         if self.bad is not None:
             for row in rows.tolist():
@@ -177,6 +177,7 @@ def read_table(
     id_columns: Sequence[str] = (),
     num_ids: int = 1,
     header: bool | None = None,
+    separator: str | None = None,
     what: str = "the table",
 ) -> Table:
     """Return a table of a file or in memory.
@@ -192,10 +193,11 @@ def read_table(
         id_columns: names that mark a header, and whose columns hold ids.
         num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
         header: whether the first line of a text holds names of columns; None finds it from the content.
+        separator: of the cells of a text: a sign, "tab" or "space"; None finds it from the content.
         what: how messages call a table in memory.
     """
     if is_frame(source) or isinstance(source, Mapping):
-        table = Table(_plain(source, what), what, None)
+        table = Table(_normalize_frame(source, what), what, None)
     else:
         path = Path(source)
         magic = first_bytes(path)
@@ -204,7 +206,7 @@ def read_table(
             if magic.startswith(BINARY_TABLES):
                 table = Table(_from_arrow(_read_arrow(path, magic), str(path)), path, None)
             else:
-                table = _read_text(path, id_columns, num_ids, header)
+                table = _read_text(path, id_columns, num_ids, header, separator)
     known = {name.lower() for name in id_columns}
     if num_ids > 1 and not any(name.lower() in known for name in table.names):
         _check_no_matrix(table)
@@ -221,8 +223,10 @@ def _check_name(path: Path, magic: bytes) -> None:
             )
 
 
-def _read_text(path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None) -> Table:
-    text, keys = read_layout(path, id_columns, num_ids, header)
+def _read_text(
+    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None, separator: str | None
+) -> Table:
+    text, keys = read_layout(path, id_columns, num_ids, header, separator)
     cells, notes = text.read()
     return table_of_text(text, cells, keys, text.notes + notes)
 
@@ -233,11 +237,11 @@ def table_of_text(
     """Return the table of cells of a text file; only an empty cell is missing in columns of keys."""
     written = {name: cells.column(name) for name in cells.column_names}
     names = [name for name in written if name]  # without a row number that pandas wrote
-    frame = _frame({name: inferred(written[name], [""] if name in keys else MISSING) for name in names})
+    frame = _frame({name: infer_types(written[name], [""] if name in keys else MISSING) for name in names})
     return Table(frame, text.path, text.first_line, rows, written, notes=notes, separator=text.separator)
 
 
-def inferred(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
+def infer_types(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
     """Return a column of texts for pandas: whole numbers, else numbers, else truth values, else texts.
 
     Args:
@@ -262,7 +266,7 @@ _DIGITS = b"0123456789+-.eE"
 
 
 def _numbers_of(texts: pa.ChunkedArray) -> Any:
-    """Return texts as numbers for pandas, None if one is no number."""
+    """Return texts as numbers for pandas, or None if one is not a number."""
     import pandas as pd
 
     if not consist_of(texts, _DIGITS):  # pyarrow reads 0x10 and nan as numbers too
@@ -286,7 +290,7 @@ def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> Iterat
         facts, schema = file.metadata, file.schema_arrow
         # facts of a single column are not read: damaged ones end the process inside of pyarrow
         unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
-        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked), floor=TABLE_FLOOR)
+        check_size(path, max(8 * max(1, facts.num_columns) * facts.num_rows, unpacked), min_bytes=MIN_TABLE_BYTES)
         check_names(schema.names, str(path))
     texts = [field.name for field in schema if types.is_string(field.type) or types.is_large_string(field.type)]
     with pq.ParquetFile(path, read_dictionary=texts, memory_map=False, pre_buffer=False) as file:
@@ -296,13 +300,13 @@ def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> Iterat
                 if types.is_dictionary(column.type) and not types.is_primitive(column.type.value_type):
                     lengths = pc.binary_length(column.dictionary).take(column.indices)
                     size += pc.sum(lengths).as_py() or 0
-            check_size(path, size, what="its texts", floor=TABLE_FLOOR)
+            check_size(path, size, what="its texts", min_bytes=MIN_TABLE_BYTES)
             yield pa.Table.from_batches([batch])
 
 
 def _read_arrow(path: Path, magic: bytes) -> pa.Table:
     if magic.startswith(_MAGIC["Parquet"]):
-        parts = [table_of_plain(part) for part in read_batches(path, None, _BATCH)]
+        parts = [decode_dictionaries(part) for part in read_batches(path, None, _BATCH)]
         return pa.concat_tables(parts) if parts else pq.read_table(path)
     with open_regular(path) as file, pa.ipc.open_file(file) as reader:
         table = reader.read_all()
@@ -311,14 +315,14 @@ def _read_arrow(path: Path, magic: bytes) -> pa.Table:
     return table
 
 
-def table_of_plain(table: pa.Table) -> pa.Table:
+def decode_dictionaries(table: pa.Table) -> pa.Table:
     """Return a table without dictionaries."""
     plain = [f.with_type(f.type.value_type) if types.is_dictionary(f.type) else f for f in table.schema]
     return table.cast(pa.schema(plain))
 
 
 def table_of_arrow(table: pa.Table, path: Path) -> Table:
-    return Table(_from_arrow(table_of_plain(table), str(path)), path, None)
+    return Table(_from_arrow(decode_dictionaries(table), str(path)), path, None)
 
 
 def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
@@ -329,7 +333,7 @@ def _from_arrow(table: pa.Table, where: str) -> pd.DataFrame:
 
 
 def _frame(columns: dict[str, Any]) -> pd.DataFrame:
-    """Return a frame whose names are objects: to look up texts, pandas changes the process's warning settings."""
+    """Return a frame with object names, because pandas changes warning filters to look up string names."""
     import pandas as pd
 
     names = pd.Index(list(columns), dtype=np.dtype(object))
@@ -438,13 +442,13 @@ def read_npy(path: Path) -> np.ndarray:
 
 def write_frame(value: Any, path: Path, what: str) -> None:
     """Write a table in memory as a Parquet file that `read_table` reads as it reads the table itself."""
-    frame = _plain(value, what)
+    frame = _normalize_frame(value, what)
     mixed = [name for name in frame.columns if frame[name].dtype == object]
     frame = frame.assign(**{name: frame[name].map(str, na_action="ignore") for name in mixed})
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
 
 
-def _plain(frame: Any, what: str) -> pd.DataFrame:
+def _normalize_frame(frame: Any, what: str) -> pd.DataFrame:
     """Return a table of pandas with plain columns, rows from 0, and a named index as a column."""
     import pandas as pd
 
@@ -471,10 +475,10 @@ def _plain(frame: Any, what: str) -> pd.DataFrame:
     names = [f"column {n}" if numbered or isinstance(n, (int, np.integer)) else str(n) for n in frame.columns]
     check_names(names, what)
     frame = frame.reset_index(drop=True)
-    return _frame({name: _plain_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
+    return _frame({name: _normalize_column(frame.iloc[:, at], name, what) for at, name in enumerate(names)})
 
 
-def _plain_column(column: pd.Series, name: str, what: str) -> Any:
+def _normalize_column(column: pd.Series, name: str, what: str) -> Any:
     """Return a column of a table in memory as a column of a Parquet file is read; an empty text is a missing value."""
     try:
         cells = pa.array(column, from_pandas=True)
@@ -506,7 +510,7 @@ def node_ids(table: Table, column: str, named: str | None) -> tuple[Any, tuple[s
 
 
 def rows_are_nodes(path: Path | str) -> str:
-    """Return what to do with a table without ids whose rows are the nodes, for messages."""
+    """Return the hint for tables without ids, in which rows are the nodes."""
     path = Path(path)
     return (
         f"if rows are the nodes 0..N-1, save it as .npy: numpy.save('{stem_of(path)}.npy', "
@@ -514,7 +518,7 @@ def rows_are_nodes(path: Path | str) -> str:
     )
 
 
-def given(*values: Any) -> list[Any]:
+def not_none(*values: Any) -> list[Any]:
     """Return those that are not None."""
     return [value for value in values if value is not None]
 

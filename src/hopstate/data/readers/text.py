@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
-from hopstate.errors import DataError, FormatError, HopstateError
-from hopstate.io.opening import ZIP, bounded, names_in, open_regular
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
+from hopstate.io.opening import ZIP, open_bounded, open_regular, zip_members
 
 SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines from which the layout is found
@@ -91,16 +91,19 @@ class Text:
         texts = dict.fromkeys(names, pa.string())
         convert = csv.ConvertOptions(column_types=texts, include_columns=names if columns is None else list(columns))
         count = 0
-        with bounded(self.path, text=True) as file:
+        with open_bounded(self.path, text=True) as file:
             try:
                 for batch in csv.open_csv(
-                    io.BufferedReader(_Spaced(file), 1 << 18) if spaces else file, read, parse, convert
+                    io.BufferedReader(_SingleSpacedFile(file), 1 << 18) if spaces else file, read, parse, convert
                 ):
-                    cells = [_trimmed(column) for column in batch.columns]
+                    cells = [_trim(column) for column in batch.columns]
                     rows = np.arange(count, count + len(batch))
                     left_out = np.array([row for row, _ in uneven], np.int64)
                     rows += np.searchsorted(left_out - np.arange(len(left_out)), rows, side="right")
-                    yield pa.table(cells, names=["" if name[0] == "\0" else name for name in batch.column_names]), rows
+                    yield (
+                        pa.table(cells, names=["" if name[0] == "\0" else name for name in batch.column_names]),
+                        rows,
+                    )
                     count += len(batch)
             except pa.ArrowInvalid as error:
                 if "Empty CSV" not in str(error):
@@ -115,13 +118,13 @@ class Text:
         if not uneven:
             return cells, ()
         width = len(self.names)
-        rows = [(row, _cells(text, self.separator)) for row, text in uneven]
+        rows = [(row, _split_line(text, self.separator)) for row, text in uneven]
         for row, own in rows:
             if any(cell.strip() for cell in own[width:]):
                 raise _unequal(self.path, row + self.first_line, len(own), width)
         short = [row for row, own in rows if len(own) < width]
         columns = zip(*((own + [""] * width)[:width] for _, own in rows), strict=True)
-        filled = pa.table([_trimmed(pa.array(column, pa.string())) for column in columns], schema=schema)
+        filled = pa.table([_trim(pa.array(column, pa.string())) for column in columns], schema=schema)
         numbers = np.concatenate([*(numbers for _, numbers in parts), [row for row, _ in rows]])
         note = (
             f"{len(short):,} of {len(numbers):,} rows have fewer cells than there are columns, the first is row "
@@ -130,8 +133,8 @@ class Text:
         return pa.concat_tables([cells, filled]).take(np.argsort(numbers)), (note,) if short else ()
 
 
-class _Spaced(io.RawIOBase):
-    """Text in which one space stands for any white space within a line."""
+class _SingleSpacedFile(io.RawIOBase):
+    """A text file with white space within lines reduced to one space."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._lines = file, io.BytesIO()
@@ -146,15 +149,15 @@ class _Spaced(io.RawIOBase):
             return count
         block = self._file.read(len(buffer)) + self._file.readline(LONGEST)
         uneven = block[:1] == b" " or any(space in block for space in _UNEVEN)
-        self._lines = io.BytesIO(b"".join(map(_respaced, block.splitlines(True))) if uneven else block)
+        self._lines = io.BytesIO(b"".join(map(_single_spaces, block.splitlines(True))) if uneven else block)
         return self._lines.readinto(buffer)
 
 
-def _respaced(line: bytes) -> bytes:
+def _single_spaces(line: bytes) -> bytes:
     return b" ".join(re.findall(rb'"[^"]*"?|[^\s"]+', line) if b'"' in line else line.split()) + b"\n"
 
 
-def _trimmed(column: pa.Array) -> pa.Array:
+def _trim(column: pa.Array) -> pa.Array:
     """Return texts without white space around them, and without quotation marks behind a space."""
     if consist_of(column, PRINTED):
         return column
@@ -173,12 +176,12 @@ def _unparsed(path: Path, error: str) -> FormatError:
     return FormatError(f"{path} could not be read as a table: {error[:200]}; repair it")
 
 
-def looks_like_text(path: Path) -> bool:
+def is_text_file(path: Path) -> bool:
     """Return whether the beginning of a file (unpacked, if .gz) is text."""
     import zlib
 
     try:
-        with bounded(path) as file:
+        with open_bounded(path) as file:
             head = file.read(4096)
     except HopstateError:
         raise
@@ -189,15 +192,16 @@ def looks_like_text(path: Path) -> bool:
 
 def is_matrix_market(path: Path) -> bool:
     """Return whether a file begins as the Matrix Market format does."""
-    with bounded(path) as file:
+    with open_bounded(path) as file:
         return file.read(len(MATRIX_MARKET)).decode("ascii", "replace").lower() == MATRIX_MARKET
 
 
 def read_layout(
-    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None
+    path: Path, id_columns: Sequence[str], num_ids: int, header: bool | None = None, separator: str | None = None
 ) -> tuple[Text, list[str]]:
     """Return the layout of a text file, and its columns of ids."""
-    with bounded(path, text=True) as file:
+    given = parse_separator(separator)
+    with open_bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
     remark = lines[0] if skip else ""
@@ -211,16 +215,26 @@ def read_layout(
         )
     for beginning in ([remark], lines):
         _check_other_formats(path, beginning)
-    separator = _separator(lines, path, remark)
-    rows = [_cells(line, separator) for line in lines]
+    separator = given or _separator(lines, path, remark)
+    rows = [_split_line(line, separator) for line in lines]
     _check_lengths(path, rows, skip)
     found, sure = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
     names = _names(path, rows, found, num_ids, id_columns)
     _check_end(path, separator, len(names))
     lower = {name.lower() for name in id_columns}
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
-    notes = () if sure else (_unsure(rows[0], found, num_ids),)
+    notes = () if sure else (_ambiguous_header_note(rows[0], found, num_ids),)
     return Text(path, tuple(names), separator, skip + found, notes), keys
+
+
+def parse_separator(separator: str | None) -> str | None:
+    """Return a separator that a user names, such as ";", "tab" or "space" (any white space); None stays None."""
+    if separator is None:
+        return None
+    sign = {"tab": "\t", "space": SPACES, "\\t": "\t"}.get(separator, separator)
+    if sign != SPACES and (len(sign) != 1 or sign.isalnum() or sign in "\"\r\n"):
+        raise ConfigError(f"read.separator must be one sign such as ';', or tab, or space; got {separator!r}")
+    return sign
 
 
 def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
@@ -243,13 +257,13 @@ def _separator(lines: list[str], path: Path, remark: str) -> str:
         return SPACES if more and (numbers or remark.startswith("%")) else "\t"
     head = lines[:20]
     for separator in (",", "\t", ";"):
-        counts = [len(_cells(line, separator)) for line in head]
+        counts = [len(_split_line(line, separator)) for line in head]
         if counts[0] > 1 and counts.count(counts[0]) >= 0.9 * len(counts):
             return separator
     return "," if min(commas) else SPACES if len(head[0].split()) > 1 else ","
 
 
-def _cells(line: str, separator: str) -> list[str]:
+def _split_line(line: str, separator: str) -> list[str]:
     """Return the cells of a line."""
     if separator == SPACES:
         return [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|([^\s"]+)', line)]
@@ -259,9 +273,9 @@ def _cells(line: str, separator: str) -> list[str]:
 
 # ---- line of names -------------------------------------------------------------------------------------------
 def _header(
-    path: Path, rows: list[list[str]], known: Sequence[str], num_ids: int, header: bool | None, plain: bool
+    path: Path, rows: list[list[str]], id_columns: Sequence[str], num_ids: int, header: bool | None, plain: bool
 ) -> tuple[bool, bool]:
-    """Return whether the first line holds names of columns, and whether that is sure."""
+    """Return whether the first line is a header, and whether that is certain."""
     if header is not None:
         return header, True
     first, body = rows[0], rows[1:]
@@ -272,7 +286,7 @@ def _header(
                 "row like the others; choose: --read.header true or --read.header false (header in Python)"
             )
         return not first[0], True
-    if {cell.strip().lower() for cell in first} & {name.lower() for name in known}:
+    if {cell.strip().lower() for cell in first} & {name.lower() for name in id_columns}:
         return True, True
     if any(_is_number(cell) for cell in first):
         return False, True
@@ -292,12 +306,12 @@ def _is_numbered(first: Sequence[str]) -> bool:
     return len(first) > 1 and cells == [str(place) for place in range(len(cells))]
 
 
-def _names(path: Path, rows: list[list[str]], header: bool, num_ids: int, known: Sequence[str]) -> list[str]:
+def _names(path: Path, rows: list[list[str]], header: bool, num_ids: int, id_columns: Sequence[str]) -> list[str]:
     width = len(rows[0]) if header else max(map(len, rows))
     names = [name.strip() for name in rows[0]] if header else [f"column {i}" for i in range(width)]
     if header and _is_numbered(rows[0]):
         names = [name and f"column {name}" for name in names]
-    lower = {name.lower() for name in known}
+    lower = {name.lower() for name in id_columns}
     if num_ids == 1 and not names[0] and not lower & {name.lower() for name in names}:
         names[0] = "id"  # the index of a table of nodes
     if len(names) > WIDEST:
@@ -321,7 +335,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _unsure(first: Sequence[str], header: bool, num_ids: int) -> str:
+def _ambiguous_header_note(first: Sequence[str], header: bool, num_ids: int) -> str:
     what, other = ("names of columns", "false") if header else ("a row", "true")
     how = f"--read.header {other} changes that" if num_ids == 2 else "a first line of names such as id leaves no doubt"
     return f"the first line was read as {what}: {', '.join(first[:10])}; it could be either ({how})"
@@ -337,7 +351,7 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
         _, newline, last = file.read().rpartition(b"\n")
     if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
         return
-    found = len(_cells(last.decode("utf-8", "replace"), separator))
+    found = len(_split_line(last.decode("utf-8", "replace"), separator))
     if found < cells:
         raise FormatError(
             f"{path} stops within its last line: {found} of {cells} cells, and no end of line; it was cut off, or is "
@@ -347,7 +361,7 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
 
 def check_archive(path: Path) -> None:
     """Raise FormatError for a zip archive that is a workbook, or that holds anything but one table."""
-    names = names_in(path)
+    names = zip_members(path)
     if "xl/workbook.xml" in names or "xl/workbook.bin" in names:
         raise FormatError(
             f"{path} is a workbook (Excel), not a table; save its sheet as CSV, or in Python: "

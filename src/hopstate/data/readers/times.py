@@ -1,4 +1,4 @@
-"""Times of a table's events: numbers or dates, each as it is written or rejected with its row."""
+"""Event times of tables: numbers or dates; an unreadable time is an error that names its row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from hopstate.data.dates import (
-    DATES_HELD,
+    AMBIGUOUS_DATE,
+    DATE_RANGE,
     DAY_OR_MONTH,
     NANOSECONDS,
-    UNGUESSED,
     UNITS,
-    beyond_clock,
     iso_dates,
+    out_of_range,
+    out_of_range_reason,
     plain_dates,
-    why_beyond,
     zone_of,
 )
 from hopstate.data.readers.ids import EXACT, MISSING
@@ -40,18 +40,18 @@ _SINCE_1970 = (631_152_000, 4_102_444_800)  # seconds from 1990 to 2100
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
-def timed(
+def parse_time_column(
     table: Table, column: str, unit: str, missing: str, form: str = ""
 ) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
-    """Return the rows of a table that have a time, these times, their unit ("" where unknown), and notes.
+    """Return the rows with a time, the times, their unit ("" if unknown), and notes.
 
-    Dates are counted in the unit that is asked for, else in the coarsest of s, ms, us, ns that loses nothing; without
-    a zone they are UTC.
+    Dates are counted in the given unit, otherwise in the coarsest exact one of s, ms, us and ns. Dates without a zone
+    are UTC.
 
     Args:
         table: one row for each event.
         column: of the times.
-        unit: asked for, or "".
+        unit: of dates; "" selects the coarsest exact one.
         missing: "error", or "drop" rows without a time and with dates that nanoseconds do not reach.
         form: of dates, as strptime has it; "" for ISO dates.
     """
@@ -92,13 +92,13 @@ def _calendar() -> dict[str, tuple[int, int]]:
     return {unit: (_SINCE_1970[0] * scale, _SINCE_1970[1] * scale) for unit, scale in scales.items()}
 
 
-def calendar_unit(least: float, most: float) -> str:
+def calendar_unit(first: float, last: float) -> str:
     """Return the unit since 1970 in which all times are between 1990 and 2100, "" if there is none."""
-    return next((unit for unit, (first, last) in _calendar().items() if first <= least and most <= last), "")
+    return next((unit for unit, (first, last) in _calendar().items() if first <= first and last <= last), "")
 
 
-def described(t: np.ndarray, unit: str, dates: str) -> str:
-    """Return what times (E,) are, for people: dates, seconds since 1970, or numbers of a unit that nobody named."""
+def describe_times(t: np.ndarray, unit: str, dates: str) -> str:
+    """Describe times (E,): dates, Unix times, or numbers of unknown unit."""
     if dates:
         return "dates"
     if unit:
@@ -112,9 +112,9 @@ def exact_unit(t: np.ndarray) -> str:
     return next(name for name, size in UNITS.items() if not (t % size).any())
 
 
-def unit_of_dates(exact: str, asked: str, path: Any) -> str:
-    """Return the unit in which dates are counted: the one asked for, if it loses nothing, else the exact one."""
-    unit = asked or exact
+def unit_of_dates(exact: str, requested: str, path: Any) -> str:
+    """Return the unit of dates: the requested one if it is exact, by default the exact one."""
+    unit = requested or exact
     if unit not in UNITS:
         raise ConfigError(f"{path} holds dates, which are counted in {', '.join(UNITS)}, not in {unit!r}")
     if UNITS[unit] > UNITS[exact]:
@@ -122,7 +122,7 @@ def unit_of_dates(exact: str, asked: str, path: Any) -> str:
     return unit
 
 
-def with_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
+def join_date_and_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
     """Return a table without names in which days followed by clocks (and zones) are one column, and a note on it."""
     names = table.names
     after = names[names.index(time) + 1 :]
@@ -156,7 +156,7 @@ def _all_match(table: Table, column: str, form: str) -> bool:
 # ---- parsing -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Times:
-    """What a column of times holds, row by row."""
+    """Parsed times of a column."""
 
     t: np.ndarray  # (E,) int64 or float64, nanoseconds since 1970 if they are dates; 0 where there is none
     dated: bool
@@ -166,8 +166,8 @@ class Times:
     def check(self, table: Table, column: str) -> None:
         """Raise DataError for the first row without a time."""
         table.check(self.absent, column, "a time is missing", _DROP)
-        beyond = f"a date beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
-        why = beyond if self.dated else f"a time that {why_beyond(self.t)}"
+        beyond = f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})"
+        why = beyond if self.dated else f"a time that {out_of_range_reason(self.t)}"
         table.check(self.unusable, column, why, _DROP)
 
 
@@ -183,7 +183,7 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
     import pandas as pd
 
     values = table.frame[column]
-    absent = absent_cells(values)
+    absent = missing_times(values)
     kind = values.dtype.kind
     if kind == "M" and not form:
         dates = pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy()
@@ -192,7 +192,7 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
     text = table.text(column)
     if kind in "iuf" and not form and (text is None or kind == "i" or not _may_lose_digits(values)):
         numbers = values.to_numpy(np.float64, na_value=0.0) if kind == "f" else values.fillna(0).to_numpy()
-        return _counted(np.where(absent, numbers.dtype.type(0), numbers), absent)
+        return _numeric_times(np.where(absent, numbers.dtype.type(0), numbers), absent)
     infinite = np.isinf(values.to_numpy(np.float64, na_value=0.0)) if kind == "f" else np.zeros(len(absent), bool)
     none = absent | infinite
     known = (values.astype(str).str.strip() if text is None else text)[~none]
@@ -201,26 +201,31 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
     if plain is not None:
         days, counts = pd.Series(plain, known.index).dt.tz_localize("UTC"), pd.Series(np.nan, known.index)
     else:
-        days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+        try:
+            days = pd.to_datetime(known, utc=True, format=form, errors="coerce") if form else iso_dates(known)
+        except ValueError as error:
+            raise ConfigError(f"read.time_format is not a format of dates: got {form!r} ({error})") from error
         counts = _exact_numbers(known)
     if dated is None:
         dated = bool(form) or not counts.notna().sum() > days.notna().sum()
         if not form and len(known) and counts.isna().all() and days.isna().all():
-            raise _neither(table, column, known)
+            raise _not_times_error(table, column, known)
     if not dated:
-        other = _spread(counts.isna(), none)
-        _check_alike(table, column, known, other)
+        other = _to_all_rows(counts.isna(), none)
+        _check_one_kind(table, column, known, other)
         found = counts.fillna(0).to_numpy()
         check_digits(table, column, known, found)
         t = np.zeros(len(values), found.dtype)  # integers stay exact
         t[~none] = found
-        counted = _counted(t, absent | other)
+        counted = _numeric_times(t, absent | other)
         return replace(counted, unusable=counted.unusable | infinite)
     if form:
-        table.check(_spread(days.isna(), none), column, f"no date of the form {form}", "Correct it.")
+        table.check(_to_all_rows(days.isna(), none), column, f"no date of the form {form}", "Correct it.")
     elif days.isna().any():  # alone they may be dates that nanoseconds do not reach
         alone = iso_dates(known[days.isna()])
-        _check_alike(table, column, known, _spread(days.isna() & ~days.index.isin(alone.index[alone.notna()]), none))
+        _check_one_kind(
+            table, column, known, _to_all_rows(days.isna() & ~days.index.isin(alone.index[alone.notna()]), none)
+        )
     raw = days.dt.tz_localize(None).to_numpy()
     whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
     whole[~none] = raw
@@ -228,20 +233,20 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
     return Times(_nanoseconds(whole, beyond), True, absent, beyond & ~absent)
 
 
-def _check_alike(table: Table, column: str, known: pd.Series, other: np.ndarray) -> None:
-    """Raise DataError for a cell that is no time like the others."""
+def _check_one_kind(table: Table, column: str, present: pd.Series, other: np.ndarray) -> None:
+    """Raise DataError for a cell that is not a time like the others."""
     remedy = (
-        f"Remove the row or give it a time; --read.columns '[{column}=date:%d/%m/%Y]' reads dates of a form of your own"
-        f", '[{column}=category]' or '[{column}=drop]' a column that holds something else."
+        "Remove the row or give it a time; --read.time_format '%d/%m/%Y' reads dates that are not ISO, and "
+        "--read.time_column NAME another column."
     )
     either = np.zeros(len(other), bool)
-    either[known.index] = known.str.match(DAY_OR_MONTH).eq(True)
-    table.check(other & either, column, f"a date whose {UNGUESSED}", remedy)
+    either[present.index] = present.str.match(DAY_OR_MONTH).eq(True)
+    table.check(other & either, column, f"a date whose {AMBIGUOUS_DATE}", remedy)
     table.check(other, column, "no time like the others", remedy)
 
 
-def _counted(t: np.ndarray, absent: np.ndarray) -> Times:
-    unusable = ~absent & (beyond_clock(t) | ~np.isfinite(t))
+def _numeric_times(t: np.ndarray, absent: np.ndarray) -> Times:
+    unusable = ~absent & (out_of_range(t) | ~np.isfinite(t))
     return Times(np.where(unusable, t.dtype.type(0), t), False, absent, unusable)
 
 
@@ -249,13 +254,13 @@ def _nanoseconds(dates: np.ndarray, beyond: np.ndarray) -> np.ndarray:
     return np.where(beyond, np.datetime64(0, "s"), dates).astype("datetime64[ns]").astype(np.int64)
 
 
-def is_dated(table: Table, column: str) -> bool:
+def holds_dates(table: Table, column: str) -> bool:
     """Return whether most times of a column are dates."""
     return times_of(replace(table, bad={}), column).dated
 
 
-def absent_cells(values: pd.Series) -> np.ndarray:
-    """Return (E,) which cells hold nothing, or a word for it."""
+def missing_times(values: pd.Series) -> np.ndarray:
+    """Return (E,) which cells are empty or a missing-value marker."""
     absent = values.isna().to_numpy(bool)
     if values.dtype.kind in "iufbM":
         return absent
@@ -274,29 +279,29 @@ def _exact_numbers(text: pd.Series) -> pd.Series:
 
 
 def _may_lose_digits(values: pd.Series) -> bool:
-    """Return whether floats may stand for other numbers in the file: beyond 2^53, or ending in a nought."""
+    """Return whether floats may differ from the file's numbers: beyond 2^53, or ending in 0."""
     numbers = values.to_numpy(np.float64, na_value=0.0)
     finite = np.where(np.isfinite(numbers), numbers, 0)
     return bool(((finite != 0) & (np.fmod(finite, 10) == 0)).any() or (np.abs(finite) >= EXACT).any())
 
 
-def _spread(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
+def _to_all_rows(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
     """Return a mask of the cells that are not absent as a mask of all rows."""
     whole = np.zeros(len(absent), bool)
     whole[~absent] = bad
     return whole
 
 
-def _neither(table: Table, column: str, known: pd.Series) -> DataError:
-    """Return the error of a column of texts of which none is a time."""
-    forms = date_forms(known)
-    local = known.str.match(DAY_OR_MONTH).to_numpy(bool) | bool(forms)
+def _not_times_error(table: Table, column: str, present: pd.Series) -> DataError:
+    """Return the error for a text column without any time."""
+    forms = date_forms(present)
+    local = present.str.match(DAY_OR_MONTH).to_numpy(bool) | bool(forms)
     if local.any():
-        row = int(known.index[int(np.argmax(local))])
-        ways = " or ".join(f"'[{column}=date:{form}]'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
+        row = int(present.index[int(np.argmax(local))])
+        ways = " or ".join(f"'{form}'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
         return DataError(
-            f"{table.path}: {known[row]!r} in column {column!r}, {table.place(row)}, is a date whose {UNGUESSED}, or "
-            f"say the form: --read.columns {ways}"
+            f"{table.path}: {present[row]!r} in column {column!r}, {table.place(row)}, is a date whose {AMBIGUOUS_DATE}, or "
+            f"give the form: --read.time_format {ways}"
         )
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "
@@ -305,7 +310,7 @@ def _neither(table: Table, column: str, known: pd.Series) -> DataError:
 
 
 def beyond_nanoseconds(dates: np.ndarray) -> np.ndarray:
-    """Return which dates nanoseconds since 1970 do not reach; NaT counts, as it stands for one that was not read."""
+    """Return which dates int64 nanoseconds cannot represent; NaT is one, because it was not parsed."""
     size = NANOSECONDS[np.datetime_data(dates.dtype)[0]]
     limit = (np.iinfo(np.int64).max - 1) // size  # nothing could come after the last
     count = dates.astype(np.int64)

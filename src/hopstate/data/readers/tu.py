@@ -67,7 +67,7 @@ def read_tu(
     """
     path = Path(path)
     lines = _Lines(path)
-    (count,) = lines.whole(width=1)
+    (count,) = lines.integers(width=1)
     if count < 1:
         raise lines.error("the number of graphs, at least 1")
     sizes: list[int] = []
@@ -76,7 +76,7 @@ def read_tu(
     attributes: list[list[float]] = []
     edges: list[tuple[int, int]] = []
     for _ in range(count):
-        size, label = lines.whole(width=2)
+        size, label = lines.integers(width=2)
         if size < 1:
             raise lines.error("'nodes label' of a graph with at least one node")
         first = len(tags)
@@ -116,24 +116,24 @@ class _Lines:
         except ValueError:
             raise self.error("numbers") from None
 
-    def whole(self, width: int) -> list[int]:
+    def integers(self, width: int) -> list[int]:
         """Return the numbers of the next line, which are whole."""
         numbers = self.numbers()
-        if len(numbers) != width or not all(map(_is_whole, numbers)):
+        if len(numbers) != width or not all(map(_is_integer, numbers)):
             raise self.error(f"{width} whole numbers")
         return [int(number) for number in numbers]
 
     def node(self, size: int) -> tuple[int, list[int], list[float]]:
         """Return tag, neighbors and attributes of the next line, of a node of a graph of some size."""
         numbers = self.numbers()
-        degree = int(numbers[1]) if len(numbers) > 1 and _is_whole(numbers[1]) else -1
-        whole = numbers[: 2 + degree]
-        if not 0 <= degree <= len(numbers) - 2 or not all(map(_is_whole, whole)):
+        degree = int(numbers[1]) if len(numbers) > 1 and _is_integer(numbers[1]) else -1
+        integers = numbers[: 2 + degree]
+        if not 0 <= degree <= len(numbers) - 2 or not all(map(_is_integer, integers)):
             raise self.error("'tag degree neighbors', whole numbers")
-        neighbors = [int(number) for number in whole[2:]]
+        neighbors = [int(number) for number in integers[2:]]
         if any(not 0 <= other < size for other in neighbors):
             raise self.error(f"neighbors within 0..{size - 1}")
-        return int(whole[0]), neighbors, numbers[2 + degree :]
+        return int(integers[0]), neighbors, numbers[2 + degree :]
 
     def check_end(self, count: int) -> None:
         left = next((at for at in range(self._next, len(self._lines)) if self._lines[at].strip()), None)
@@ -148,7 +148,7 @@ class _Lines:
         return FormatError(f"{self._path}, line {self._next}: expected {expected}, got {line[:60]!r}")
 
 
-def _is_whole(number: float) -> bool:
+def _is_integer(number: float) -> bool:
     return number == number // 1 and abs(number) < 2**53
 
 
@@ -176,7 +176,7 @@ def _texts(values: np.ndarray) -> tuple[str, ...]:
 
 # ---- folds ---------------------------------------------------------------------------------------------------------
 def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
-    """Return the masks of the folds of a set; none if there is no folder of them."""
+    """Return the masks of the folds of a set; empty if there is no such folder."""
     chosen = path.parent / "10fold" if folder is None else Path(folder)
     if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
         return {}
@@ -231,7 +231,7 @@ def is_tu_folder(path: str | Path) -> bool:
 def read_tu_folder(path: str | Path, **build: Any) -> GraphSet:
     """Return the graphs of a folder of a TU collection.
 
-    Without labels and attributes of nodes the profile of their degrees stands in. Where graphs have both labels and
+    Without node labels and attributes, degree profiles are the features. Where graphs have both labels and
     attributes, the labels are what is learned, and a note says so. Folds are read as `read_tu` reads them.
     """
     stem = _stem(Path(path))

@@ -18,7 +18,7 @@ from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Context, Floors, Method
 from hopstate.methods.shared.link import LinkRun, clock_of, evaluation_negatives, suit_judged
@@ -151,8 +151,10 @@ def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, tas
     }
     found: Floors = {}
     for name, scorer in scorers.items():
-        let_go(stream.src, stream.dst, stream.t)  # of a mapped stream: what the run, and the floor before, have read
-        store.let_go()
+        release_pages(
+            stream.src, stream.dst, stream.t
+        )  # of a mapped stream: what the run, and the floor before, have read
+        store.release_pages()
         found[name] = _judged(scorer, stream, split, config, negatives)
     metric = next((name for name in found["recency"] if name.startswith("val_")), "")
     if metric.endswith(("average_precision", "roc_auc")):  # a negative an event

@@ -80,8 +80,8 @@ def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = No
                 block = rows_adjacency(graph, every[start : start + ROWS], degree)
                 out[start : start + ROWS] = block.normalized_adjacency(top.normalization, sent.dtype) @ sent
                 if start % (HELD * ROWS) == 0:
-                    made.let_go(out)
-            made.let_go(sent, out)
+                    made.release_pages(out)
+            made.release_pages(sent, out)
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.opening import shown
+from hopstate.io.opening import printable_name
 from hopstate.layers.message import Adjacency, EdgeList
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
@@ -152,7 +152,9 @@ def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Ba
         known = context.begun()
         chosen = first_installed() if known is None else known.get("partitioner")
         if not isinstance(chosen, str) or chosen not in NAMES:
-            raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shown(chosen)!r}; train again")
+            raise CheckpointError(
+                f"{context.run}: data.json gives the partitioner as {printable_name(chosen)!r}; train again"
+            )
         if context.trained is None:
             better = " or ".join(f"hopstate[{how}]" for how in MODULES)
             more = f"; {better} cuts fewer edges" if chosen == "bisection" and known is None else ""

@@ -292,7 +292,7 @@ class Backbone(nn.Module):
         for number, chunk in enumerate(zip(*(z.split(STEP) for z in layers))):
             out.append(self.logits([z.to(device) for z in chunk]).cpu())
             if number % HELD == HELD - 1:
-                store.let_go(*layers)
+                store.release_pages(*layers)
         return torch.cat(out)
 
     def stages(
@@ -316,9 +316,9 @@ class Backbone(nn.Module):
                 self._one_block(block, sent, kept, (nodes, adjacency.to(device)), out)
                 done += adjacency.num_receivers
                 if done >= HELD * STEP:  # what is sent is read all over, the others from their starts to their ends
-                    store.let_go(out, *kept)
+                    store.release_pages(out, *kept)
                     done = 0
-            store.let_go(sent, out, *kept)
+            store.release_pages(sent, out, *kept)
             del sent
             if self.config.jump == "none":
                 kept = kept[:1] if isinstance(block, InitialResidualBlock) else []
@@ -375,7 +375,7 @@ def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.dev
         out = store(len(x), made.shape[1], made.dtype) if out is None else out
         out[start : start + STEP] = made
         if start % (HELD * STEP) == 0:
-            store.let_go(x, out)
+            store.release_pages(x, out)
     assert out is not None
-    store.let_go(x, out)
+    store.release_pages(x, out)
     return out

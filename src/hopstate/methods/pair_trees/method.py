@@ -25,7 +25,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.methods.heuristics.method import heuristic_floors
 from hopstate.methods.method import Context, Floors, Method, Range
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
@@ -137,9 +137,9 @@ def training_table(
                 pairs.append((found.src, found.dst))
     # all are drawn before any is looked up: of a large stream, either takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
-    let_go(stream.src, stream.dst, stream.t)
+    release_pages(stream.src, stream.dst, stream.t)
     if isinstance(features.store, NeighborStore):
-        features.store.let_go()
+        features.store.release_pages()
     return x, np.repeat([1, 0], [len(rows), len(x) - len(rows)])
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from hopstate.data.dates import Clock, GapUnit
-from hopstate.data.events import EventStream, Ties, begins, stretch
+from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import release_pages
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
@@ -50,6 +50,8 @@ class EventReadOptions:
     Args:
         format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
         header: whether the first line of a text holds names of columns; null goes by what stands in it.
+        separator: of the cells of a text: a sign such as ";", or tab, or space; null finds it.
+        time_format: of dates that are not ISO, as strptime has it, such as "%d.%m.%Y %H:%M".
         source_column, target_column, time_column: columns of a table; null takes the usual names.
         kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
             null takes the usual names.
@@ -82,6 +84,8 @@ class EventReadOptions:
 
     format: str = "auto"
     header: bool | None = None
+    separator: str | None = None
+    time_format: str | None = None
     source_column: str | None = None
     target_column: str | None = None
     time_column: str | None = None
@@ -325,13 +329,13 @@ class HistoryIndex:
 
 
 def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
-    return None if rows is not None and begins(rows) and folder_of(events) is not None else rows
+    return None if rows is not None and is_prefix(rows) and folder_of(events) is not None else rows
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
     """Return the clock that a model was trained with, else that of the training events."""
     kept = (context.trained or {}).get("clock")
-    return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
+    return Clock(**kept) if kept else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
@@ -449,7 +453,7 @@ def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, sp
     if not len(rows):
         return
     at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64))
-    src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
+    src, dst, t = (column[as_slice(rows)] for column in (stream.src, stream.dst, stream.t))
     rng = named_rng(seed, "pair-history")
     before = np.searchsorted(t, t[at])
     past = (rng.random(len(at)) * before).astype(np.int64)
@@ -457,9 +461,9 @@ def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, sp
     u = np.concatenate([src[at], src[at], src[had[1]]])
     v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
     head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
-    let_go(src, dst, t)
+    release_pages(src, dst, t)
     if isinstance(features.store, NeighborStore):
-        features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
+        features.store.release_pages()  # of a mapped index: queries from all over the stream have touched most of it
 
 
 def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
@@ -528,7 +532,7 @@ def suit_pairs(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, 
 
 def repeated(stream: EventStream, rows: np.ndarray) -> float:
     """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
-    part = stretch(stream.additions(rows))
+    part = as_slice(stream.additions(rows))
     pairs = stream.src[part] * stream.num_nodes
     pairs += stream.dst[part]
     pairs.sort()  # in place: of very many events there is room for no second copy

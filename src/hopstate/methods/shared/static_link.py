@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.graph import Graph
-from hopstate.data.splits import EdgeSplit, given_split, kept_pairs, message_edges, split_edges
+from hopstate.data.splits import EdgeSplit, given_split, load_split_pairs, message_edges, split_edges
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
@@ -109,7 +109,7 @@ def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Cont
     """Return how a run shares out the links of a graph; a finished run has its own in split.npz."""
     path = None if context is None or context.trained is None else context.run / "split.npz"
     if path is not None and path.is_file():
-        kept = kept_pairs(path, graph.num_nodes)
+        kept = load_split_pairs(path, graph.num_nodes)
         return given_split(graph, {name: kept[name] for name in ("val", "test")})
     if link.file is not None:
         return given_split(graph, read_split(graph, link.file))

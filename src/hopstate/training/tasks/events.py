@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventStream, stretch
+from hopstate.data.events import EventStream, as_slice
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
@@ -46,7 +46,7 @@ def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, s
         number: of the epoch, and of the candidate if it is not the first.
     """
     draw = int(named_rng(seed, "negatives", *number).integers(2**32))
-    part = stretch(rows)
+    part = as_slice(rows)
     return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_own=True)
 
 

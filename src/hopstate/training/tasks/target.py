@@ -22,7 +22,7 @@ from torch import Tensor
 from hopstate.data.validate import default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.metrics import METRICS, check_metric, evaluate_metrics, metrics_of_kind
-from hopstate.io.opening import shown
+from hopstate.io.opening import printable_name
 from hopstate.streaming.history_scorer import ACTIVATIONS
 
 Goal = Literal["classes", "labels", "values"]
@@ -244,7 +244,7 @@ def target_of(
         names = tuple(map(str, range(count))) if goal == "classes" else default_names(count)
     metrics = metric_names(metric, own, goal, count)
     if goal != "classes" and weights != "none":
-        raise ConfigError(f"class_weights={shown(weights)} weighs classes; these targets are {goal}")
+        raise ConfigError(f"class_weights={printable_name(weights)} weighs classes; these targets are {goal}")
     if goal == "classes":
         found = class_weights(y[train], names, weights)
         return Target(goal=goal, names=names, metrics=metrics, class_weights=found)
