@@ -210,7 +210,7 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
 
     asyncio.run(whole())
     with LiveRun(run.path, folder=tmp_path) as live:
-        assert live.kept == live.position == 20
+        assert live.snapshot_position == live.position == 20
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])

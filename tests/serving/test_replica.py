@@ -58,13 +58,13 @@ def test_replicas_have_their_writers_bits(
                 replica.take(events[40:])
         writer.take(events[40:])
         with Replica(run.path, folder=tmp_path / "b", log=log) as again:
-            assert again.kept == 40  # of its own snapshot
+            assert again.snapshot_position == 40  # of its own snapshot
             assert same(again, writer)
 
 
 def test_a_log_of_another_model_is_not_followed(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path / "a") as writer:
-        writer.log.tell({"model": "another"})
+        writer.log.set_facts({"model": "another"})
         with pytest.raises(ConfigError, match=str(tmp_path)):
             Replica(run.path, folder=tmp_path / "b", log=str(tmp_path / "a"))
 

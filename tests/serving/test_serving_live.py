@@ -248,7 +248,7 @@ def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch
         monkeypatch.setattr(live.log, "append", append)
         assert all(receipt.again for receipt in live.take(events[:4]))
         assert live.position == 4
-        monkeypatch.setattr("hopstate.serving.live.keep", lambda *_: fails([]))
+        monkeypatch.setattr("hopstate.serving.live.save_snapshot", lambda *_: fails([]))
         with pytest.warns(HopstateWarning):
             receipts = live.take(events[4:])
         assert [receipt.position for receipt in receipts] == list(range(4, 30))
@@ -280,7 +280,7 @@ def test_what_a_start_refuses(runs: Runs, tmp_path: Path) -> None:
         LiveRun(run.path, folder=tmp_path) as live,
     ):
         assert live.position == 20
-    SqliteLog(tmp_path)._file.execute("delete from commits where first = 0; delete from events")
+    SqliteLog(tmp_path)._file.execute("delete from events")
     with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
         LiveRun(run.path, folder=tmp_path)
 

@@ -349,10 +349,10 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         if len(given.events) > engine.limits.events:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
         receipts = await engine.take(given.events, score=given.score)
-        told = {"receipts": [receipt.shown() for receipt in receipts], "position": engine.live.position}
-        if engine.live.other_fields == "ignore" and (ignored := engine.live.others(given.events)):
-            told["ignored"] = [_text(name) for name in ignored]
-        return JSONResponse(told)
+        reply = {"receipts": [receipt.to_json() for receipt in receipts], "position": engine.live.position}
+        if engine.live.other_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
+            reply["ignored"] = [_text(name) for name in ignored]
+        return JSONResponse(reply)
 
     @app.post("/rank")
     async def rank(request: Request, given: RankIn) -> dict[str, Any]:
