@@ -57,7 +57,7 @@ def measured(name: str, stream: EventStream, steps: int | None, folder: Path) ->
         config = config_from(method, {**method.auto_config(stream, config, ()), **given})
     task = method.build(stream, config, Context(run=folder, cache=folder))
     begin = time.process_time()
-    if task.fit_whole() is not None:
+    if task.fit_without_gradients() is not None:
         epoch, batches, count = time.process_time() - begin, 1, 1
     else:
         epoch_seconds(task, 2)  # kernels are compiled

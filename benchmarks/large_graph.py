@@ -157,7 +157,9 @@ def measure(stage: str, folder: Path, budget: str, most: int) -> None:
 def by_clusters(source: Any, cluster: np.ndarray) -> NodeSetSource:
     """Return a source of clusters, ten to a batch, that stands for missing neighbours as another source does."""
     train, ahead = np.flatnonzero(source.is_train), source.ahead
-    return NodeSetSource(source.graph, ClusterSampler(cluster, 10, seed=0), train, source.missing, ahead=ahead)
+    return NodeSetSource(
+        source.graph, ClusterSampler(cluster, 10, seed=0), train, source.compensation, prefetch_bytes=ahead
+    )
 
 
 def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:

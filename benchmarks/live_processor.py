@@ -22,7 +22,7 @@ import hopstate
 from common import machine, require_green
 from hopstate.runs.queries import pair_probabilities
 from hopstate.serving.live import LiveRun
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 
 QUIET = {
     "loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"},
@@ -42,7 +42,9 @@ def measured(method: str, data: str, commits: int) -> dict[str, list[float]]:
         rows = table[OWN:].to_dict("records")
         with LiveRun(run.path) as live:
             live.take(rows[:BEFORE])
-            finished(pair_probabilities(live.session(), [(rows[0]["src"], rows[0]["dst"])]))  # the first starts things
+            run_to_completion(
+                pair_probabilities(live.session(), [(rows[0]["src"], rows[0]["dst"])])
+            )  # the first starts things
             for at in range(BEFORE, BEFORE + GROUP * commits, GROUP):
                 new, mark = rows[at : at + GROUP], [time.thread_time()]
                 live.take(new)
@@ -50,7 +52,7 @@ def measured(method: str, data: str, commits: int) -> dict[str, list[float]]:
                 live.prepare()
                 mark.append(time.thread_time())
                 for event in new[:2]:
-                    finished(pair_probabilities(live.session(), [(event["src"], new[-1]["dst"])]))
+                    run_to_completion(pair_probabilities(live.session(), [(event["src"], new[-1]["dst"])]))
                     mark.append(time.thread_time())
                 for kind, took in zip(KINDS, np.diff(mark), strict=True):
                     found[kind].append(1e3 * took)

@@ -31,7 +31,7 @@ from hopstate.sampling.negatives import Mixture, TrainingNegatives
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.tokens.pair_features import PairFeatures
-from hopstate.training.tasks.events import EpochNegatives, beside, split_by_tokens
+from hopstate.training.tasks.events import EpochNegatives, split_by_tokens, with_negatives
 
 MIXED = TrainingNegatives(mixture=Mixture(random=0.75, historical=0.25))
 
@@ -83,7 +83,7 @@ def stepper(stream: EventStream, args: argparse.Namespace, *, told: bool) -> Cal
         first = len(stream) // 2 + turn * args.batch
         own = slice(first, first + args.batch)
         columns = (stream.src[own], stream.dst[own], stream.t[own])
-        u, v, t, labels = beside(*columns, others[0][own], others[1][own], 1)
+        u, v, t, labels = with_negatives(*columns, others[0][own], others[1][own], 1)
         optimizer.zero_grad()
         for tokens, pairs in split_by_tokens(tokenizer, u, v, t, MAX_TOKENS):
             logits = model(tokens)

@@ -46,7 +46,7 @@ def measure(stream: EventStream, **settings: object) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task = method.build(stream, config, Context(run=Path(folder), cache=Path(folder)))
         begin = work()
-        _, kept = task.fit_whole()
+        _, kept = task.fit_without_gradients()
         spent = work() - begin
         rows = stream.additions(task.split.test)[:100_000]
         rng, scorer = np.random.default_rng(0), task.scorer("test")

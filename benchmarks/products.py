@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from common import machine, median_time, require_green
-from hopstate.layers.modes import linear, pays, training_products
+from hopstate.layers.modes import linear, onednn_is_faster, training_products
 from hopstate.methods.nagphormer.model import NAGphormer
 
 Step = Callable[[], None]
@@ -36,7 +36,7 @@ def main() -> None:
     require_green("tests/ops/test_products.py", "tests/layers/test_products_in_training.py")
     torch.set_num_threads(args.threads)
     print(machine())
-    if not pays():
+    if not onednn_is_faster():
         print("ops.products leaves every product to torch on this processor: the two below are the same")
     for rows, terms, width in SHAPES:
         layer = nn.Linear(terms, width)

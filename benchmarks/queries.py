@@ -26,9 +26,9 @@ import pandas as pd
 
 import hopstate
 from common import machine, require_green
-from hopstate.runs.queries import Candidates, Session, ranking, session
-from hopstate.runs.query_inputs import nodes_of, times_of
-from hopstate.streaming.slices import finished
+from hopstate.runs.queries import Candidates, QuerySession, open_session, rank_session
+from hopstate.runs.query_inputs import query_times, resolve_nodes
+from hopstate.streaming.slices import run_to_completion
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
 OWN = 2_000  # events of the run itself
@@ -55,15 +55,15 @@ def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | st
         settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
         start = time.process_time()
-        with session(run.path, events=[events[OWN:]]) as asked:
+        with open_session(run.path, events=[events[OWN:]]) as asked:
             opened = time.process_time() - start
-            source = nodes_of(asked.past, events.src.value_counts().index[:1].to_numpy(), "sources")
-            t = times_of(asked.past, None, 1, "sources")[0]
+            source = resolve_nodes(asked.past, events.src.value_counts().index[:1].to_numpy(), "sources")
+            t = query_times(asked.past, None, 1, "sources")[0]
             pool = Candidates(asked, None).of(source, 0, t)
 
             def score(found: Nodes) -> np.ndarray:
                 many = source.at(np.zeros(len(found), np.int64))
-                return finished(asked.scores(many, found, np.full(len(found), t)))
+                return run_to_completion(asked.scores(many, found, np.full(len(found), t)))
 
             score(pool)  # compiles
             first = Candidates(asked, None, prefilter=count)
@@ -83,11 +83,11 @@ def many(path: str, sources: int, count: int) -> dict[str, float | str]:
     """Return processor seconds of a trained run: opening, its sources one by one and in one call."""
 
     def opening() -> None:
-        with session(path):
+        with open_session(path):
             pass
 
     opened = [spent(opening, 1) for _ in range(2)]
-    with session(path) as asked:
+    with open_session(path) as asked:
         rows = np.unique(asked.past.src)[:sources]
         ids = rows if asked.past.node_ids is None else asked.past.node_ids.names(rows)
         some = np.random.default_rng(0).choice(ids, min(SOME, len(ids)), replace=False)
@@ -103,8 +103,8 @@ def many(path: str, sources: int, count: int) -> dict[str, float | str]:
     return found | {f"prefilter, {len(ids)} in one call, each s": f"{whole / len(ids):.3f}"}
 
 
-def rank_all(opened: Session, prefilter: int | None, sources: np.ndarray) -> pd.DataFrame:
-    return finished(ranking(opened, sources, prefilter=prefilter))
+def rank_all(opened: QuerySession, prefilter: int | None, sources: np.ndarray) -> pd.DataFrame:
+    return run_to_completion(rank_session(opened, sources, prefilter=prefilter))
 
 
 def main() -> None:

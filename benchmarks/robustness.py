@@ -161,7 +161,7 @@ def measure(task: LinkTask, kind: str, sigma: float, seed: int) -> list[dict[str
         protocol=task.evaluation.protocol,
         batch_size=task.evaluation.batch_size,
         negatives={k: v for k, v in task.negatives.items() if k[0].endswith("test") and k[1] == "random"},
-        max_events=task.evaluation.most,
+        max_events=task.evaluation.event_limit,
     )
     if trained_with is not None:
         model.laplacian_noise = trained_with

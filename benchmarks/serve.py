@@ -30,7 +30,7 @@ import torch
 
 import hopstate
 from common import machine, require_green
-from hopstate.runs.queries import scored
+from hopstate.runs.queries import score_session
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import Entry, SqliteLog
 from hopstate.streaming.live import continue_stream
@@ -150,10 +150,10 @@ def few_by_few(run: Path, folder: Path, few: Sequence[dict[str, Any]]) -> dict[s
     begin = time.perf_counter()
     with LiveRun(run, folder=folder) as live:
         restart = time.perf_counter() - begin
-        scored(live.session(), [(few[0]["src"], few[0]["dst"])])
+        score_session(live.session(), [(few[0]["src"], few[0]["dst"])])
         for row in few:
             start = time.perf_counter()
-            scored(live.session(), [(row["src"], row["dst"])])
+            score_session(live.session(), [(row["src"], row["dst"])])
             spent["pair"].append(time.perf_counter() - start)
             start = time.perf_counter()
             live.take([row])

@@ -81,7 +81,8 @@ def latency(service: Service, name: str, events: list[dict[str, Any]], seconds: 
     told, out = multiprocessing.Pipe(duplex=False)
     sender = multiprocessing.get_context("spawn").Process(target=feed, args=(service.port, rest, out))
     cpu, begin = service.cpu(), time.perf_counter()
-    sender.start()
+    sender.start()  # returns when the new process has imported all: longer than an idle connection may last
+    client.connection.close()
     while sender.is_alive():
         event = first[rng.integers(len(first))]
         assert client.post(path, pair(event["src"], event["dst"])) == 200

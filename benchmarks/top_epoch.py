@@ -32,8 +32,8 @@ from hopstate.methods.message_passing.batching import embedder, exact_inference,
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
 from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler
-from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, whole_graph
-from hopstate.training.tasks.node import NodeLabels, NodeTask, Subgraphs, WholeGraph
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, full_graph
+from hopstate.training.tasks.node import FullGraph, NodeLabels, NodeTask, Subgraphs
 from hopstate.training.tasks.target import Target
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes
@@ -48,7 +48,7 @@ class WholeSource(BatchSource):
     """
 
     def __init__(self, graph: Graph, sampler: NodeSampler) -> None:
-        self.x, self.adjacency = whole_graph(graph)
+        self.x, self.adjacency = full_graph(graph)
         self.sampler, self.nodes = sampler, np.arange(graph.num_nodes)
 
     def num_batches(self, epoch: int) -> int:
@@ -173,10 +173,12 @@ def make_task(
 ) -> NodeTask:
     """Return the task of a kind; write what its preparation took into row."""
     if o.kind == "full":
-        return NodeTask(model, WholeGraph(whole_graph(graph), labels))
+        return NodeTask(model, FullGraph(full_graph(graph), labels))
     sampler = make_sampler(o, graph, None if o.all_nodes or o.kind == "gas" else train, row)
     if o.kind == "exact":
-        return NodeTask(model, Subgraphs(WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), ahead=0))
+        return NodeTask(
+            model, Subgraphs(WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), prefetch=0)
+        )
     missing, rows, refresher = None, None if o.all_nodes else train, None
     if o.kind == "top":
         begin = time.perf_counter()
@@ -188,7 +190,7 @@ def make_task(
     elif o.kind == "gas":
         missing = GasCache(graph.num_nodes, [o.dim] * o.layers)
     source = NodeSetSource(graph, sampler, train, missing)
-    return NodeTask(model, Subgraphs(source, labels, exact_inference(graph, BLOCK), ahead=0, refresh=refresher))
+    return NodeTask(model, Subgraphs(source, labels, exact_inference(graph, BLOCK), prefetch=0, refresh=refresher))
 
 
 def make_sampler(

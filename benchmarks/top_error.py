@@ -31,7 +31,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import ReadOptions
 from hopstate.runs.data import load_data
 from hopstate.sampling.samplers import NodeSet, SaintSampler
-from hopstate.sampling.subgraph import NodeSetSource, around_adjacency, features, inside_adjacency, whole_graph
+from hopstate.sampling.subgraph import NodeSetSource, features, full_graph, induced_adjacency, sampled_adjacency
 
 KINDS = ("top", "random", "cluster", "cut", "gas")
 BATCHES = (("clusters", 0.5), ("clusters", 0.1), ("random", 0.5), ("saint-walk", 0.5))
@@ -41,7 +41,7 @@ def train(graph: Graph, model: Backbone, epochs: int, stale: int = 0) -> tuple[f
     """Train with Adam; return the test accuracy, and the model as it was `stale` epochs before the end, or at first."""
     assert graph.y is not None
     rows = graph.split(0) if graph.num_splits else random_split(graph.y, (0.6, 0.2, 0.2), seed=0)
-    inputs, y = whole_graph(graph), torch.tensor(graph.y)
+    inputs, y = full_graph(graph), torch.tensor(graph.y)
     chosen, test = torch.tensor(rows["train"]), torch.tensor(rows["test"])
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     model.train()
@@ -87,7 +87,7 @@ def relative_errors(
     """
     model.eval()
     source_model = model if earlier is None else earlier.eval()
-    exact = model.embeddings(*whole_graph(graph))[-1]
+    exact = model.embeddings(*full_graph(graph))[-1]
     settings = replace(batching, kind="cluster", inference="exact")
     sampler = node_sampler(graph, settings, None, model.config.num_layers, seed=seed)
     sets = [sampler.node_set(1, i) for i in range(min(most, sampler.num_batches(1)))]
@@ -122,10 +122,10 @@ def _propagator(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str)
         return source.propagator(chosen)
     local = source.cutter.induced(chosen.nodes)
     if kind == "cut":
-        return around_adjacency(graph, local)
+        return sampled_adjacency(graph, local)
     if isinstance(source.sampler, SaintSampler):
         return source.propagator(chosen)
-    return inside_adjacency(graph, local)
+    return induced_adjacency(graph, local)
 
 
 def _filled_cache(graph: Graph, model: Backbone, sampler: object, passes: int) -> GasCache:

@@ -12,11 +12,11 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 
 RANGES = [
-    ({"least": 1}, [1, 2.5, math.inf, None], [0, 0.999, -math.inf]),
+    ({"minimum": 1}, [1, 2.5, math.inf, None], [0, 0.999, -math.inf]),
     ({"above": 0}, [1e-300, 3, None], [0, -1]),
-    ({"least": 0, "below": 1}, [0, 0.5], [1, -1e-9]),
-    ({"above": 0, "most": 1}, [1, 0.5], [0, 1.001]),
-    ({"least": 0, "most": 1}, [0, 1], [-1, 2]),
+    ({"minimum": 0, "below": 1}, [0, 0.5], [1, -1e-9]),
+    ({"above": 0, "maximum": 1}, [1, 0.5], [0, 1.001]),
+    ({"minimum": 0, "maximum": 1}, [0, 1], [-1, 2]),
 ]
 
 

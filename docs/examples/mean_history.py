@@ -61,7 +61,7 @@ class MeanHistoryRun(HistoryLinkRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(least=1, dim=self.dim)
+        check_range(minimum=1, dim=self.dim)
 
 
 def build(stream: EventStream, config: MeanHistoryRun, context: Context) -> LinkTask:

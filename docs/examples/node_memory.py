@@ -81,7 +81,7 @@ class NodeMemoryRun(MemoryLinkRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(least=1, dim=self.dim)
+        check_range(minimum=1, dim=self.dim)
 
 
 def build(stream: EventStream, config: NodeMemoryRun, context: Context) -> LinkTask:

@@ -1,11 +1,11 @@
-"""Draw the rooms of the library, and a prediction's way through them, from the imports of the code.
+"""Draw the packages of the library and the path of a prediction, from the imports of the code.
 
-    python docs/made/drawings.py            writes docs/images/rooms.svg and docs/images/prediction.svg
-    python docs/made/drawings.py --check    fails where they are others
+    python docs/made/drawings.py            writes docs/images/packages.svg and docs/images/prediction.svg
+    python docs/made/drawings.py --check    fails if they are not current
 
-Rooms stand in the order of the import contract in pyproject.toml. A line leads down from a room to one that it imports,
-where it does not come there by way of another. Two steps of a prediction's way are joined by a full line where the room
-of the first imports the second.
+Packages are in the order of the import contract in pyproject.toml. A line leads from a package to each one that it
+imports and does not reach through another package. In the path of a prediction, a full line connects two steps if the
+package of the first imports the second.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ STYLE = (
     "line,path{stroke:#90a4ae;fill:none}@media(prefers-color-scheme:dark){text{fill:#eee}.s{fill:#aaa}"
     "rect{fill:#263238}}</style>"
 )
-HOLDS = {
-    "cli": "the command line", "serving": "a trained run, asked", "runs": "from settings to answers",
-    "methods": "one package each", "training": "the loop and its tasks", "evaluation": "protocols, metrics",
-    "streaming": "what moves through time", "compensation": "GAS, TOP", "sampling": "batches, negatives",
-    "layers": "modules on tensors", "tokens": "records to tokens", "datasets": "names, generators",
-    "data": "records, readers", "io": "bytes and disk", "ops": "pure functions", "random": "seeds",
-    "types": "shapes", "errors": "all of them",
+CAPTIONS = {
+    "cli": "the command line", "serving": "online serving", "runs": "fit, predict, query",
+    "methods": "one package each", "training": "training loop, tasks", "evaluation": "protocols, metrics",
+    "streaming": "node memories, replay", "compensation": "GAS, TOP", "sampling": "batches, negatives",
+    "layers": "modules on tensors", "tokens": "token sequences", "datasets": "names, generators",
+    "data": "graphs, streams, readers", "io": "files", "ops": "operators", "random": "seeds",
+    "types": "shapes", "errors": "exceptions",
 }  # fmt: skip
-# what `hopstate predict` goes through for nodes of a graph, and for the pairs of a stream
-WAY = (
+# modules that `hopstate predict` uses, for nodes of a graph and for pairs of a stream
+PATH = (
     ("cli.query", "hopstate predict RUN"),
-    ("runs.inference", "finds the run, and which rows are asked for"),
-    ("runs.load", "settings, weights and data as the run had them"),
+    ("runs.inference", "opens the run, selects rows"),
+    ("runs.load", "settings, weights and data of the run"),
     ("runs.data", "features scaled as in training"),
     ("methods.{}.method", "model and task from the settings"),
-    ("training.tasks.{}", "batches, outputs, columns of a table"),
+    ("training.tasks.{}", "batches, outputs, table columns"),
 )
 NODES = ("nagphormer", "node", (("methods.nagphormer.hops", "hop averages"), ("ops.propagate", "compiled loop")))
 LINKS = (
     "dyg_mamba",
     "link",
-    (("streaming.history_scorer", "histories before each query"), ("data.neighbor_store", "look-ups")),
+    (("streaming.history_scorer", "histories before each query"), ("data.neighbor_store", "neighbor queries")),
 )
 
 
 def layers() -> list[list[str]]:
-    """Return the rooms by layer, the highest first."""
+    """Return the packages by layer, the highest first."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    rooms = next(c for c in config["contracts"] if c.get("containers") == ["hopstate"])
-    return [[room.strip() for room in layer.split("|")] for layer in rooms["layers"]]
+    packages = next(c for c in config["contracts"] if c.get("containers") == ["hopstate"])
+    return [[package.strip() for package in layer.split("|")] for layer in packages["layers"]]
 
 
 def imports() -> dict[str, set[str]]:
-    """Return module → modules of the library that it imports, within functions too, both without "hopstate."."""
+    """Return the imports of each module, also inside functions, as names without "hopstate."."""
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
@@ -69,54 +69,57 @@ def imports() -> dict[str, set[str]]:
     return {name: {t for t in targets if t in found and t != name} for name, targets in found.items()}
 
 
-def rooms() -> str:
-    """Return the drawing of the rooms."""
-    place = {room: (i, j, len(level)) for i, level in enumerate(layers()) for j, room in enumerate(layers()[i])}
-    reached: dict[str, set[str]] = {room: set() for room in place}
+def packages() -> str:
+    """Return the drawing of the packages."""
+    place = {package: (i, j, len(level)) for i, level in enumerate(layers()) for j, package in enumerate(layers()[i])}
+    reached: dict[str, set[str]] = {package: set() for package in place}
     for name, targets in imports().items():
-        room = name.split(".")[0]
-        reached.get(room, set()).update({target.split(".")[0] for target in targets} & place.keys() - {room})
+        package = name.split(".")[0]
+        reached.get(package, set()).update({target.split(".")[0] for target in targets} & place.keys() - {package})
     parts = []
-    for room, targets in reached.items():
-        for target in sorted(targets - set().union(*(_below(reached, other) for other in targets))):
-            (x0, y0), (x1, y1) = _center(*place[room]), _center(*place[target])
+    for package, targets in reached.items():
+        for target in sorted(targets - set().union(*(_reachable(reached, other) for other in targets))):
+            (x0, y0), (x1, y1) = _center(*place[package]), _center(*place[target])
             parts.append(f'<line x1="{x0}" y1="{y0 + HEIGHT // 2}" x2="{x1}" y2="{y1 - HEIGHT // 2}"/>')
-    return _svg(ROW * len(layers()), [*parts, *(_box(*_center(*place[room]), room, HOLDS[room]) for room in place)])
+    return _svg(
+        ROW * len(layers()),
+        [*parts, *(_box(*_center(*place[package]), package, CAPTIONS[package]) for package in place)],
+    )
 
 
-def _below(reached: dict[str, set[str]], room: str) -> set[str]:
-    """Return all rooms that a room comes to by way of imports."""
-    return set().union(reached[room], *(_below(reached, other) for other in reached[room]))
+def _reachable(reached: dict[str, set[str]], package: str) -> set[str]:
+    """Return all packages that a package imports, directly or not."""
+    return set().union(reached[package], *(_reachable(reached, other) for other in reached[package]))
 
 
 def prediction() -> str:
-    """Return the drawing of a prediction's way: of nodes on the left, of links on the right.
+    """Return the drawing of the path of a prediction: nodes on the left, links on the right.
 
     Raises:
-        LookupError: no module of a step's package imports the next's.
+        LookupError: a module of the path does not exist.
     """
-    known, parts = imports(), []
+    modules, parts = imports(), []
     for column, (method, task, own) in enumerate((NODES, LINKS)):
-        way = [(name.format(task if "tasks" in name else method), said) for name, said in WAY] + list(own)
+        path = [(name.format(task if "tasks" in name else method), caption) for name, caption in PATH] + list(own)
         x = WIDTH // 4 + column * WIDTH // 2
-        for i, (name, said) in enumerate(way):
-            if not any(module == name or module.startswith(f"{name}.") for module in known):
-                raise LookupError(f"there is no module {name} on a prediction's way")
+        for i, (name, caption) in enumerate(path):
+            if not any(module == name or module.startswith(f"{name}.") for module in modules):
+                raise LookupError(f"the module {name} of the path does not exist")
             y = HEIGHT + ROW * i
             if i:
                 ends = f'x1="{x}" y1="{y - ROW + HEIGHT // 2}" x2="{x}" y2="{y - HEIGHT // 2}"'
-                parts.append(f"<line {ends} {_solid(known, way, i)}/>")
-            parts.append(_box(x, y, name, said, wide=300))
-    return _svg(ROW * (len(WAY) + 2), parts)
+                parts.append(f"<line {ends} {_solid(modules, path, i)}/>")
+            parts.append(_box(x, y, name, caption, wide=300))
+    return _svg(ROW * (len(PATH) + 2), parts)
 
 
-def _solid(known: dict[str, set[str]], way: list[tuple[str, str]], i: int) -> str:
-    """Return a full line where the step's room imports the next's, a dashed one where it is handed over."""
-    upper, lower = way[i - 1][0], way[i][0]
-    room = upper.split(".")[0]
+def _solid(modules: dict[str, set[str]], path: list[tuple[str, str]], i: int) -> str:
+    """Return the attributes of the line to step i: full if its package is imported, otherwise dashed."""
+    upper, lower = path[i - 1][0], path[i][0]
+    package = upper.split(".")[0]
     reaches = any(
         target == lower or target.startswith(f"{lower}.")
-        for module, targets in known.items() if module.split(".")[0] == room for target in targets
+        for module, targets in modules.items() if module.split(".")[0] == package for target in targets
     )  # fmt: skip
     return 'stroke-width="2"' if reaches else 'stroke-width="2" stroke-dasharray="4 4"'
 
@@ -125,11 +128,11 @@ def _center(level: int, number: int, count: int) -> tuple[int, int]:
     return WIDTH * (2 * number + 1) // (2 * count), HEIGHT + ROW * level
 
 
-def _box(x: int, y: int, name: str, said: str, wide: int = 150) -> str:
+def _box(x: int, y: int, name: str, caption: str, wide: int = 150) -> str:
     return (
         f'<rect x="{x - wide // 2}" y="{y - HEIGHT // 2}" width="{wide}" height="{HEIGHT}" rx="4"/>'
         f'<text x="{x}" y="{y - 2}" text-anchor="middle">{name}</text>'
-        f'<text class="s" x="{x}" y="{y + 12}" text-anchor="middle">{said}</text>'
+        f'<text class="s" x="{x}" y="{y + 12}" text-anchor="middle">{caption}</text>'
     )
 
 
@@ -138,7 +141,7 @@ def _svg(height: int, parts: list[str]) -> str:
     return "\n".join([head, STYLE, *parts, "</svg>", ""])
 
 
-DRAWINGS = {"rooms.svg": rooms, "prediction.svg": prediction}
+DRAWINGS = {"packages.svg": packages, "prediction.svg": prediction}
 
 if __name__ == "__main__":
     for file, draw in DRAWINGS.items():

@@ -1,8 +1,8 @@
-"""Make docs/notebooks/NAME.md, a page with its outputs, of each notebook beside it.
+"""Make docs/notebooks/NAME.md, a page with outputs, from each notebook.
 
-    python docs/made/notebooks.py [NAME ...]    runs the notebooks in a folder of their own and writes the pages
+    python docs/made/notebooks.py [NAME ...]    runs the notebooks in a temporary folder and writes the pages
 
-Outputs are those of the machine that made them. Notebooks themselves are kept without outputs.
+Notebooks are kept without outputs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def page_of(path: Path) -> str:
     book = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": folder}}).execute()
-        here = (f"{Path(folder).resolve()}/", f"{folder}/")  # paths of this machine are nobody else's
+        here = (f"{Path(folder).resolve()}/", f"{folder}/")  # paths of this machine
     first, *rest = book.cells
-    told = f"Made from [{path.name}]({path.name}), which runs in the tests."
-    parts = [first.source, told, *(part for at, cell in enumerate(rest) for part in parts_of(cell, path.stem, at))]
+    link = f"From the notebook [{path.name}]({path.name})."
+    parts = [first.source, link, *(part for at, cell in enumerate(rest) for part in parts_of(cell, path.stem, at))]
     text = "\n\n".join(parts) + "\n"
     return text.replace(here[0], "").replace(here[1], "")
 
 
 def parts_of(cell: Any, name: str, at: int) -> list[str]:
-    """Return a cell as Markdown: its text, or its code and what that printed and drew."""
+    """Return a cell as Markdown: its text, or its code with output and pictures."""
     if cell.cell_type == "markdown":
         return [cell.source]
     printed = "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout")
@@ -45,14 +45,14 @@ def parts_of(cell: Any, name: str, at: int) -> list[str]:
         if "image/png" in data:
             file = IMAGES / f"notebook-{name}-{at}.png"
             file.write_bytes(base64.b64decode(data["image/png"]))
-            parts.append(f"![What the cell above draws](../images/{file.name})")
+            parts.append(f"![Figure of the cell above](../images/{file.name})")
         elif "text/plain" in data and one.output_type == "execute_result":
             printed += f"{data['text/plain']}\n"
     return [parts[0], *([f"```text\n{printed.rstrip()}\n```"] if printed.strip() else []), *parts[1:]]
 
 
 def main(names: list[str]) -> None:
-    """Write the pages of the notebooks of those names, of all without one."""
+    """Write the pages of these notebooks, or of all."""
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
         if not names or path.stem in names:

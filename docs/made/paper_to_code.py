@@ -20,9 +20,8 @@ PAGE = ROOT / "docs" / "paper-to-code.md"
 FIRST = ("methods.gmn", "methods.nagphormer", "compensation.top", "methods.dyg_mamba", "methods.ctdg_ssm")
 HEAD = """# Paper to code
 
-Equation or algorithm, the file under `src/hopstate`, and the function or class in it; made from the tables in the
-packages' docstrings by `docs/made/paper_to_code.py`. Where we depart from a paper, the head of the file says how and
-why.
+Equations and algorithms, the file under `src/hopstate`, and the function or class. The docstring of the file names
+every deviation from the paper. `docs/made/paper_to_code.py` makes this page from docstrings.
 """
 
 
@@ -88,7 +87,7 @@ def page() -> str:
                 lines.append(f"| {place} | {files} | {', '.join(f'`{name}`' for _, name in pairs)} |")
     shared = sections.pop("what all share", [])
     text = HEAD
-    for paper, lines in [*sections.items(), ("What all share", shared)]:
+    for paper, lines in [*sections.items(), ("Shared by all", shared)]:
         text += f"\n## {paper.replace(', arXiv', ' — arXiv')}\n\n| paper | file | name |\n|---|---|---|\n"
         text += "".join(f"{line}\n" for line in lines)
     return text

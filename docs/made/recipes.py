@@ -1,10 +1,10 @@
-"""Make docs/recipes.md: what works on which data, at what measured cost.
+"""Make docs/recipes.md: measured results and their cost.
 
     python docs/made/recipes.py            writes the page
-    python docs/made/recipes.py --check    fails where the page is another
+    python docs/made/recipes.py --check    fails if the page is not current
 
-The first table is of docs/results.jsonl; every figure of the second stands, word for word, in the page of results that
-it names, which is checked here.
+The first table is from docs/results.jsonl. Results of the second table must occur in the page under benchmarks/results
+that it names.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PAGE, LINES = ROOT / "docs" / "recipes.md", ROOT / "docs" / "results.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
 ADDRESS = "https://github.com/hopstate/hopstate/blob/main/benchmarks/results/"
 
-# what it is for, command, figure, cost, page of results, what must stand there
+# task, command, result, cost, page of results, text that the page must contain
 MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
     (
-        "labels of 10,000 nodes whose clues lie a few steps away",
+        "labels of 10,000 nodes that depend on nodes a few hops away",
         "hopstate reproduce gmn/minesweeper-tokens",
         "ROC AUC 92.05 ± 0.52, ten splits",
         "about 130 s a run",
@@ -33,9 +33,9 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
         ("**92.05** | 0.52", "about 130\nseconds of one core"),
     ),
     (
-        "labels far away, up to 80 steps along paths and rings",
+        "labels up to 80 hops away along paths and rings",
         "python benchmarks/gmn_range.py --seconds 5",
-        "accuracy 100 where message passing has 45 to 55",
+        "accuracy 100; message passing 45 to 55",
         "5 s of training, 41 MiB at 80 steps",
         "2026-11-24-graph-mamba.md",
         (
@@ -44,7 +44,7 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "one of 8 to 128 leaves of a tree, which its root names",
+        "one of 8 to 128 leaves of a tree, from its root",
         "python benchmarks/gmn_range.py --kinds tree --depths 3,5,7 --seconds 8",
         "accuracy 98 to 100",
         "8 s of training, 61 MiB at depth 7",
@@ -52,15 +52,15 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
         ("| **GMN** | 98 (99) | 99 (99) | 100 (99) | 98 | 24.2 | 61 |",),
     ),
     (
-        "classes of 12,000 nodes with 520,000 edges, a plain fit",
+        "classes of 12,000 nodes with 520,000 edges",
         "hopstate fit sage --data ...",
         "",
-        "0.72 s an epoch",
+        "0.72 s per epoch",
         "2026-11-23-speed.md",
         ("| sage | 128 | 0.72 |",),
     ),
     (
-        "100,000,000 events with string ids as a store",
+        "prepare 100,000,000 events with string ids",
         "hopstate prepare events.parquet --out STORE --memory 2GiB",
         "",
         "33 s, 1.70 GiB",
@@ -68,7 +68,7 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
         ("| **33 s** | **46 s** | **3.04 M** | **1.70 GiB** |",),
     ),
     (
-        "answers while 500 events a second come in",
+        "queries at 500 events per second",
         "hopstate serve runs/recency",
         "a pair in 1.4 ms (p50), 4.8 ms (p99)",
         "24% of a core",
@@ -78,32 +78,30 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
 )
 HEAD = """# Recipes that work
 
-What reached which figure on which data, and what it cost. Nothing here is an estimate: the first table is made of the
-runs in [results.jsonl](https://github.com/hopstate/hopstate/blob/main/docs/results.jsonl), the second of pages of
-results that say machine and command (`docs/made/recipes.py`). For data of your own, [choose a method](choose.md) first;
-`hopstate fit` then takes settings that suit the data where you give none, and `--dry-run` measures what a run costs
-before you start it.
+Measured results with their cost. The first table is from the runs in
+[results.jsonl](https://github.com/hopstate/hopstate/blob/main/docs/results.jsonl), and the second from pages in
+`benchmarks/results`. For your own data, [choose a model](choose.md) first. `hopstate fit` then chooses settings, and
+`--dry-run` measures the cost.
 
 ## Runs of recipes
 
-`hopstate reproduce NAME` runs one; a name in [the command's list](reproduce.md) that is not here was not run. Test
-figures in percent, mean ± standard deviation over runs where there are several; processor seconds, and the most
-resident memory of the process, of one run (median). Machines differ (each line of the file names its own), so compare
-seconds within a factor of two.
+`hopstate reproduce NAME` runs a recipe. Recipes that are not in the table have not been run. Test metrics are in
+percent, as mean ± standard deviation over runs. CPU time and peak memory are medians per run. Machines differ by up to
+a factor of two.
 
-| recipe | metric | measured | runs | published | processor, s | memory, MB |
+| recipe | metric | measured | runs | published | CPU time, s | memory, MB |
 |---|---|---|---|---|---|---|
 """
 BETWEEN = """
-## Settings that were measured since
+## Other settings
 
-| for | command | figure | cost (one core of an AMD EPYC, unless said) |
+| task | command | result | cost (one core of an AMD EPYC, unless said) |
 |---|---|---|---|
 """
 
 
 def row(name: str, lines: Sequence[Line]) -> str:
-    """Return a row of the first table: all runs of a recipe as it stands."""
+    """Return the row of a recipe in the first table."""
     metric = lines[0]["metric"]
     values = [100 * line["metrics"]["test"][metric] for line in lines]
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
@@ -121,7 +119,7 @@ def page() -> str:
     """Return the page.
 
     Raises:
-        LookupError: a figure that does not stand in the page that it is said to be of.
+        LookupError: a result is not in its page under benchmarks/results.
     """
     measured = {
         one.recipe: [line for line in one.lines if line["metric"] in line["metrics"].get("test", {})]
@@ -131,19 +129,18 @@ def page() -> str:
     made = "\n".join(row(name, lines) for name, lines in sorted(measured.items()) if lines)
     text = HEAD + made + "\n" + BETWEEN
     for what, command, figure, cost, source, words in MEASURED:
-        held = (RESULTS / source).read_text("utf-8")
+        text_of_source = (RESULTS / source).read_text("utf-8")
         for word in words:
-            if word not in held:
-                raise LookupError(f"{word!r} does not stand in {source}")
-        told = figure or "no figure: cost alone"
-        text += f"| {what} | `{command}` | {told} | [{cost}]({ADDRESS}{source}) |\n"
+            if word not in text_of_source:
+                raise LookupError(f"{word!r} is not in {source}")
+        text += f"| {what} | `{command}` | {figure or 'cost only'} | [{cost}]({ADDRESS}{source}) |\n"
     return text
 
 
 def main() -> int:
     if "--check" in sys.argv[1:]:
         same = PAGE.read_text("utf-8") == page()
-        print("the page is as it is made" if same else f"{PAGE} is another: python docs/made/recipes.py")
+        print("the page is current" if same else f"{PAGE} is not current: python docs/made/recipes.py")
         return 0 if same else 1
     PAGE.write_text(page(), "utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""What docs/transcripts.md types, row by row; `docs/made/transcripts.py` runs it."""
+"""The commands of tests/docs/transcripts.md, which `docs/made/transcripts.py` runs."""
 # ruff: noqa: E501 (what is typed stands as it is typed)
 
 from __future__ import annotations

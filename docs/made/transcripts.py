@@ -1,12 +1,11 @@
-"""Make docs/transcripts.md: what a new user types and what comes back, from an environment with nothing else in it.
+"""Make tests/docs/transcripts.md: commands and their output in a fresh environment.
 
     python docs/made/transcripts.py --bin VENV/bin --work FOLDER [--only TITLE]
 
-runs every step of `ROWS` with the programs of VENV/bin first on the path, an empty home and empty caches, and writes
-the page; --only runs the rows whose title holds a text, in the folder that was left, and keeps the others as they
-stand. VENV is a fresh environment with the built wheel and the extras export, hub, tensorboard, mlflow and wandb.
-What is printed is cut to the lines that a step keeps; a step that fails and was not meant to is told. Steps marked
-`same` print the same on any machine: tests/docs/test_transcripts.py runs them.
+runs every step of `ROWS` with VENV/bin first on the path, an empty home and empty caches, and writes the page. --only
+runs the rows whose title contains TITLE and keeps the others. VENV is a fresh environment with the built wheel and the
+extras export, hub, tensorboard, mlflow and wandb. Output is cut to the lines that a step keeps. Unexpected failures are
+printed. Steps marked `same` print the same on any machine, and tests/docs/test_transcripts.py runs them.
 """
 
 from __future__ import annotations
@@ -21,29 +20,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "transcripts.md"
-HEAD = """# Tried as a new user would
+PAGE = ROOT / "tests" / "docs" / "transcripts.md"
+HEAD = """# Transcripts
 
-Every part of hopstate that one meets at the door, typed from a fresh environment with an empty home and empty caches,
-and what came back, stdout and stderr together, cut to what matters (`[...]`). The line under each answer says the exit
-status and the seconds of the processor, imports and first compilations included, one thread on an AMD EPYC that others
-used too: the processor's seconds can be compared, the clock's could not. The page is made by
-`docs/made/transcripts.py`; a test types the commands that print the same everywhere, and compares.
+Commands in a fresh environment with an empty home and empty caches, and their output (stdout and stderr, cut at
+`[...]`). Below each output are the exit status and the CPU time, with imports and first compilations, on one thread of
+an AMD EPYC. `docs/made/transcripts.py` makes this page. A test runs the commands that print the same everywhere.
 
 """
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command or script, and what of its answer is kept.
+    """A command or script, and which lines of its output are kept.
 
     Args:
-        typed: as it stands on the page.
-        keep: lines that hold this pattern; all where empty.
-        first: at most so many lines.
-        mark: of tests/docs/test_doc_commands.py; "" for a block that it runs.
-        same: whether the answer is the same on every machine.
-        python: a script in place of a command.
+        typed: the command or script.
+        keep: pattern of the lines to keep; all lines if empty.
+        first: keep at most this many lines.
+        mark: mark of the block, see tests/docs/test_doc_commands.py.
+        same: whether the output is the same on every machine.
+        python: whether `typed` is a Python script.
     """
 
     typed: str
@@ -56,23 +53,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Row:
-    """A part of the page: what it is about, and the steps in order."""
+    """A section of the page and its steps in order."""
 
     title: str
     text: str
     steps: tuple[Step, ...]
-    cloned: bool = False  # typed in a clone of this repository, which the first such row makes
+    cloned: bool = False  # runs in a clone of this repository
 
 
 def environment(programs: Path, home: Path) -> dict[str, str]:
-    """Return a new user's environment: nothing of this one but where its programs and settings of pip are."""
+    """Return an environment without the variables of this one, except those of pip and TLS."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "LANG"))}
     path = f"{programs}{os.pathsep}/usr/local/bin{os.pathsep}/usr/bin{os.pathsep}/bin"
     return kept | {"PATH": path, "HOME": str(home), "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "110"}
 
 
 def typed(step: Step, folder: Path, env: dict[str, str]) -> tuple[str, int, float]:
-    """Run a step; return what it printed, its status and the seconds of the processor that it took."""
+    """Run a step; return its output, exit status and CPU seconds."""
     words = [f"{env['PATH'].partition(os.pathsep)[0]}/python", "-c", step.typed]
     words = words if step.python else ["bash", "-c", step.typed]
     before = os.times()
@@ -85,7 +82,7 @@ def typed(step: Step, folder: Path, env: dict[str, str]) -> tuple[str, int, floa
 
 
 def cut(step: Step, text: str, neutral: dict[str, str]) -> list[str]:
-    """Return the lines that a step keeps, without this machine's paths, "[...]" where some are left out."""
+    """Return the lines that a step keeps, with neutral paths; "[...]" marks omitted lines."""
     for there, here in neutral.items():
         text = text.replace(there, here)
     found: list[str] = []
@@ -100,16 +97,16 @@ def cut(step: Step, text: str, neutral: dict[str, str]) -> list[str]:
 
 
 def shown(step: Step, lines: list[str], status: int, took: float) -> str:
-    """Return a step as the page has it."""
+    """Return the Markdown of a step."""
     mark = f"<!-- run: {step.mark} -->\n" if step.mark else ""
     kind = "python" if step.python else "sh"
     answer = "\n".join(["```text", *lines, "```"]) + "\n\n" if lines else ""
-    end = f"exit status {status}, {took:.1f} s of the processor" if not step.same else f"exit status {status}"
+    end = f"exit status {status}, {took:.1f} s of CPU time" if not step.same else f"exit status {status}"
     return f"{mark}```{kind}\n{step.typed.strip()}\n```\n\n{answer}*{end}*\n"
 
 
 def parts(text: str, titles: list[str]) -> dict[str, str]:
-    """Return the rows of a page by title; cards that are printed have titles of their own."""
+    """Return the sections of a page by title. Printed cards have other titles."""
     found = re.split(rf"^## (?=(?:{'|'.join(map(re.escape, titles))})$)", text, flags=re.M)
     return {part.partition("\n")[0]: part.rstrip() + "\n\n" for part in found[1:]}
 
@@ -121,16 +118,16 @@ def main() -> None:
     parser.add_argument("--bin", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", default="")
-    asked = parser.parse_args()
-    work, home = asked.work / "work", asked.work / "home"
+    args = parser.parse_args()
+    work, home = args.work / "work", args.work / "home"
     for folder in (work, home):
         folder.mkdir(parents=True, exist_ok=True)
-    env = environment(asked.bin.absolute(), home)
-    neutral = {str(work): ".", str(home): "~", str(asked.bin.parent.absolute()): "VENV", str(ROOT): "hopstate"}
+    env = environment(args.bin.absolute(), home)
+    neutral = {str(work): ".", str(home): "~", str(args.bin.parent.absolute()): "VENV", str(ROOT): "hopstate"}
     titles = [row.title for row in ROWS]
     known = parts(PAGE.read_text("utf-8"), titles) if PAGE.exists() else {}
     for row in ROWS:
-        if asked.only.lower() in row.title.lower():
+        if args.only.lower() in row.title.lower():
             print(time.strftime("%H:%M:%S"), row.title, flush=True)
             steps = [shown(step, cut(step, out, neutral), *rest) for step, out, *rest in _each(row, work, env)]
             known[row.title] = f"{row.title}\n\n{row.text.strip()}\n\n" + "\n".join(steps) + "\n"
@@ -144,7 +141,7 @@ def _each(row: Row, work: Path, env: dict[str, str]) -> list[tuple[Step, str, in
             subprocess.run(["git", "clone", "-q", str(ROOT), str(work / "clone")], check=True)
         work = work / "clone"
     for step in row.steps:
-        if "--resume" not in step.typed:  # what an earlier making of the page left
+        if "--resume" not in step.typed:  # of an earlier run of this script
             for name in re.findall(r"(?:--out |out=\")(\w+[/\w-]*)", step.typed):
                 shutil.rmtree(work / name, ignore_errors=True)
         found.append((step, *typed(step, work, env)))

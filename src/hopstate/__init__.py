@@ -11,12 +11,12 @@ from importlib import import_module
 
 from hopstate.io.kernel_cache import ensure_kernel_cache
 
-TYPE_CHECKING = False  # type checkers take it as true; importing typing costs more than all the rest here
+TYPE_CHECKING = False  # true for type checkers; importing typing costs more than the rest of this module
 
 __version__ = "0.1.0"
 
-# module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
-# imports below, which a test holds to this table.
+# Module → public names. They are imported on first use, so that `import hopstate` stays fast. Type checkers read the
+# imports below.
 _PUBLIC = {
     "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict", "score_stream"),
     "hopstate.runs.inference": ("node_outputs",),
@@ -25,7 +25,10 @@ _PUBLIC = {
     "hopstate.runs.explain": ("explain",),
     "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
     "hopstate.runs.export": ("check_program", "export_inputs"),
+    "hopstate.runs.leak": ("check_leak",),
+    "hopstate.runs.reproduce": ("reproduce",),
     "hopstate.runs.tune": ("tune",),
+    "hopstate.data.prepare": ("prepare",),
     "hopstate.data.graph": ("Graph",),
     "hopstate.data.events": ("EventStream",),
     "hopstate.data.neighbor_store": ("NeighborStore",),
@@ -48,17 +51,33 @@ _PUBLIC = {
     "hopstate.sampling.event_batches": ("event_batches",),
     "hopstate.ops.selective_scan": ("selective_scan",),
 }
-_MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
+# public name → module and the name there
+_SOURCES: dict[str, tuple[str, str | None]] = {
+    name: (module, name) for module, names in _PUBLIC.items() for name in names
+}
+_SOURCES |= {
+    "export": ("hopstate.runs.export", "export_run"),
+    "inspect": ("hopstate.data.summary", "summarize"),
+    "report": ("hopstate.runs.report", "write_report"),
+    "errors": ("hopstate.errors", None),
+    "metrics": ("hopstate.evaluation.metrics", None),
+    "splits": ("hopstate.data.splits", None),
+}
 
 if TYPE_CHECKING:
+    from hopstate import errors as errors
     from hopstate.compensation.top.top import TopConfig as TopConfig
     from hopstate.compensation.top.wrapper import top as top
+    from hopstate.data import splits as splits
     from hopstate.data.events import EventStream as EventStream
     from hopstate.data.graph import Graph as Graph
     from hopstate.data.neighbor_store import NeighborStore as NeighborStore
+    from hopstate.data.prepare import prepare as prepare
     from hopstate.data.readers.read_events import read_events as read_events
     from hopstate.data.readers.read_graph import read_graph as read_graph
+    from hopstate.data.summary import summarize as inspect  # noqa: F401
     from hopstate.datasets.registry import load_dataset as load_dataset
+    from hopstate.evaluation import metrics as metrics
     from hopstate.methods.ctdg_ssm.model import CTDGSSM as CTDGSSM
     from hopstate.methods.dyg_mamba.model import DyGMamba as DyGMamba
     from hopstate.methods.gmn.batches import gmn_inputs as gmn_inputs
@@ -70,11 +89,15 @@ if TYPE_CHECKING:
     from hopstate.runs.explain import explain as explain
     from hopstate.runs.export import check_program as check_program
     from hopstate.runs.export import export_inputs as export_inputs
+    from hopstate.runs.export import export_run as export  # noqa: F401
     from hopstate.runs.hub import from_pretrained as from_pretrained
     from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.inference import node_outputs as node_outputs
+    from hopstate.runs.leak import check_leak as check_leak
     from hopstate.runs.queries import rank as rank
     from hopstate.runs.queries import score as score
+    from hopstate.runs.report import write_report as report  # noqa: F401
+    from hopstate.runs.reproduce import reproduce as reproduce
     from hopstate.runs.run import Run as Run
     from hopstate.runs.run import evaluate as evaluate
     from hopstate.runs.run import fit as fit
@@ -94,17 +117,19 @@ if TYPE_CHECKING:
     from hopstate.tokens.history import HistoryConfig as HistoryConfig
     from hopstate.tokens.history import HistoryTokenizer as HistoryTokenizer
 
-__all__ = sorted(_MODULES)  # noqa: PLE0605
+__all__ = sorted(_SOURCES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    if name in _SOURCES:
+        path, attribute = _SOURCES[name]
+        module = import_module(path)
+        return module if attribute is None else getattr(module, attribute)
     raise AttributeError(f"module 'hopstate' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+    return sorted({*globals(), *_SOURCES})
 
 
 ensure_kernel_cache()

@@ -1,7 +1,7 @@
-"""Every error and warning that hopstate raises on purpose, on one page.
+"""All errors and warnings that hopstate raises on purpose.
 
-A message says what was wrong, where, and what to do next. Each class also derives from the built-in that
-a caller would expect, so that `except ValueError` keeps working.
+A message says what is wrong, where, and what to do next. Each class also derives from the matching built-in exception,
+so that `except ValueError` keeps working.
 """
 
 from __future__ import annotations
@@ -18,79 +18,79 @@ from typing import Any, Literal
 
 
 class HopstateError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors raised on purpose."""
 
 
 class ConfigError(HopstateError, ValueError):
-    """A setting that cannot work: raised when the configuration is built, before any work starts."""
+    """An invalid setting, raised when the configuration is built and before any work starts."""
 
 
 class ShapeError(HopstateError, ValueError):
-    """Tensors or arrays whose shapes, dtypes or devices disagree at a public door."""
+    """Arguments of a public function whose shapes, dtypes or devices disagree."""
 
 
 class DataError(HopstateError, ValueError):
-    """Input data that break a record's promise: ids out of range, NaN, missing labels, empty splits."""
+    """Invalid input data: ids out of range, NaN, missing labels or empty splits."""
 
 
 class DivergenceError(DataError):
-    """Scores or predictions that are NaN or infinite, for example because training diverged."""
+    """NaN or infinite scores, for example because training diverged."""
 
 
 class FormatError(DataError):
-    """A file whose content is not what its name or its format says: truncated, unknown, missing a part."""
+    """A file whose content does not match its name or format."""
 
 
 class MissingFileError(HopstateError, FileNotFoundError):
-    """A file or folder that is not there."""
+    """A file or folder that does not exist."""
 
 
 class UnreadableFileError(HopstateError, OSError):
-    """A file that is there and cannot be read: no permission, or a folder, a pipe or a device instead of a file."""
+    """A file that exists but cannot be read, for example for lack of permission."""
 
 
 class MissingExtraError(HopstateError, ImportError):
-    """An optional library that is needed for what was asked; the message names the extra to install."""
+    """A missing optional dependency; the message names the extra to install."""
 
 
 class DownloadError(HopstateError, OSError):
-    """A download that failed; the message says what to fetch by hand and where to put it."""
+    """A failed download; the message says what to fetch by hand and where to put it."""
 
 
 class CheckpointError(HopstateError, RuntimeError):
-    """A run or checkpoint that cannot be used: another model, another version, damaged, or incomplete."""
+    """A run or checkpoint that cannot be used: another model or version, damaged, or incomplete."""
 
 
 class StorageError(HopstateError, OSError):
-    """A file that could not be written; whatever stood there before is untouched."""
+    """A file that could not be written; the previous content is unchanged."""
 
 
 class BusyError(StorageError):
-    """A folder or file that another process is at work on; the message names the process."""
+    """A folder or file that another process is using; the message names the process."""
 
 
 class RanksError(HopstateError, RuntimeError):
-    """A process that trained one model together with this one has ended; the message says how to go on."""
+    """Another rank of a distributed run has ended; the message says how to resume."""
 
 
 class TimeOrderError(DataError):
-    """Events offered out of time order where order is a promise."""
+    """Events that violate a required time order."""
 
 
 class FutureTimeError(TimeOrderError):
-    """An event of a live run whose time is further ahead than may be: all before it would be late from then on."""
+    """A served event too far in the future; accepting it would make all earlier events late."""
 
 
 class LeakError(HopstateError, AssertionError):
     """A prediction that changed although only events at or after its time were changed."""
 
 
-# of files, disks, libraries and other processes: if one of several runs meets them, all would
+# caused by files, disks, libraries or other processes, so all of several runs would fail
 SHARED_ERRORS = (OSError, ImportError, CheckpointError, RanksError)
 
 
 def described(error: Exception) -> str:
-    """Return the message of an error that ends one of several runs, with the name of one that nobody raised on purpose.
+    """Return an error's message, with the type name if hopstate did not raise it on purpose.
 
     >>> described(ConfigError("loop.seed is negative")), described(MemoryError())
     ('loop.seed is negative', 'MemoryError')
@@ -100,11 +100,11 @@ def described(error: Exception) -> str:
 
 
 class HopstateWarning(UserWarning):
-    """Something a user should know that does not stop the work."""
+    """Base class of warnings that do not stop the work."""
 
 
 class SlowPathWarning(HopstateWarning):
-    """A fast path could not be used; the message names the reason. Given once per reason."""
+    """A fast path is unavailable; given once per reason."""
 
 
 _muted: ContextVar[bool] = ContextVar("muted_warnings", default=False)
@@ -112,7 +112,7 @@ _muted: ContextVar[bool] = ContextVar("muted_warnings", default=False)
 
 @contextmanager
 def muted_warnings() -> Iterator[None]:
-    """Within it, `warn` prints nothing in this thread or task; the warning settings of the process stay as they are."""
+    """Silence `warn` in this thread or task; the process's warning filters stay unchanged."""
     token = _muted.set(True)
     try:
         yield
@@ -121,48 +121,48 @@ def muted_warnings() -> Iterator[None]:
 
 
 def warn(message: str, stacklevel: int = 1) -> None:
-    """Give a HopstateWarning, except within `muted_warnings`.
+    """Issue a HopstateWarning, except inside `muted_warnings`.
 
     Args:
-        message: what the user should know.
-        stacklevel: as `warnings.warn` has it for the caller.
+        message: text of the warning.
+        stacklevel: level relative to the caller, as in `warnings.warn`.
     """
     if not _muted.get():
         warnings.warn(message, HopstateWarning, stacklevel=stacklevel + 1)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'num_hops'?`` for the closest of choices to name, or nothing.
+    """Return a hint such as ``; did you mean 'num_hops'?`` for the choice closest to a name, or "".
 
-    What counts as close: `closest`.
+    See `closest` for the matching rule.
 
     >>> nearest("num_hop", ["num_hops", "dim"])
     "; did you mean 'num_hops'?"
     """
-    if len(name) > 100:  # comparing takes the product of the lengths
+    if len(name) > 100:  # comparison is quadratic in the length
         return ""
-    known = [choice for choice in choices if len(choice) <= 100]
+    candidates = [choice for choice in choices if len(choice) <= 100]
     if not name.isascii():
         plain = unicodedata.normalize("NFC", name)
-        for choice in known:
+        for choice in candidates:
             if choice != name and unicodedata.normalize("NFC", choice) == plain:
                 return f"; did you mean {choice!r} (the same text, but its accents in another Unicode form)?"
-    found = closest(name, known)
+    found = closest(name, candidates)
     return "" if found is None else f"; did you mean {found!r}?"
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that a mistyped name stands for, None where there is none.
+    """Return the choice that a mistyped name most likely means, or None.
 
-    Words that both begin or end with say nothing: `time_column` is no slip of `id_column`. What is left may differ by
-    two letters too many, missing, wrong or swapped (by one in short words), or be short for the other; underscores,
-    dots and the like may be missing, and so may whole words of the choice, such as its group.
+    Shared leading and trailing words are ignored, so `time_column` does not match `id_column`. The remaining part may
+    differ by two inserted, missing, wrong or swapped letters (one in short words), or abbreviate the choice. Separators
+    and whole words of the choice, such as its group, may be missing.
 
     >>> closest("loop.epcohs", ["loop.epochs", "loop.seed"]), closest("dim", ["model.dim"]), closest("x_id", ["u_id"])
     ('loop.epochs', 'model.dim', None)
     """
-    own = _words(name)
-    ranked = [(rank, choice) for choice in choices if (rank := _likeness(own, _words(choice)))]
+    words = _words(name)
+    ranked = [(rank, choice) for choice in choices if (rank := _match_key(words, _words(choice)))]
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
@@ -170,31 +170,31 @@ def _words(text: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", text.lower()) if word] or [text]
 
 
-def _likeness(own: list[str], other: list[str]) -> tuple[int, int, int] | None:
-    """Return how unlike the words of a name and of a choice are, in an order; None where neither stands for the other.
+def _match_key(name: list[str], choice: list[str]) -> tuple[int, int, int] | None:
+    """Return a sort key for the distance between the words of a name and a choice, or None if they do not match.
 
-    Slips come before what is left out, fewer before more, late before early ones: few words begin with one.
+    Typos sort before abbreviations, fewer edits before more, and late edits before early ones.
     """
-    rest, left = own[(same := _alike(own, other)) :], other[same:]
-    same = _alike(rest[::-1], left[::-1])
+    rest, left = name[(same := _common_prefix(name, choice)) :], choice[same:]
+    same = _common_prefix(rest[::-1], left[::-1])
     a, b = "".join(rest[: len(rest) - same]), "".join(left[: len(left) - same])
     short, long = (a, b) if len(a) < len(b) else (b, a)
-    most = min(2, (len(long) + 1) // 3)
-    edits = _edits(a, b, most) if len(set(a) ^ set(b)) <= 2 * most else most + 1
-    if edits <= most:
-        return 0, edits, -_alike(a, b)
+    limit = min(2, (len(long) + 1) // 3)
+    edits = _edits(a, b, limit) if len(set(a) ^ set(b)) <= 2 * limit else limit + 1
+    if edits <= limit:
+        return 0, edits, -_common_prefix(a, b)
     longer = iter(long)
     if len(short) > 2 and (
-        _alike(short, long) >= len(short) - (len(short) > 5)  # history, historical
+        _common_prefix(short, long) >= len(short) - (len(short) > 5)  # history, historical
         or (2 * len(short) >= len(long) and short[0] == long[0] and all(letter in longer for letter in short))
     ):
         return 1, len(long) - len(short), 0
-    if _within(own, other) or (own[-1] == other[-1] and _within(other, own)):
+    if _is_subsequence(name, choice) or (name[-1] == choice[-1] and _is_subsequence(choice, name)):
         return 1, len(a) + len(b), 0
     return None
 
 
-def _alike(a: Sequence[str], b: Sequence[str]) -> int:
+def _common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
     count = 0
     for x, y in zip(a, b):
         if x != y:
@@ -203,22 +203,22 @@ def _alike(a: Sequence[str], b: Sequence[str]) -> int:
     return count
 
 
-def _within(some: Sequence[str], words: Sequence[str]) -> bool:
+def _is_subsequence(part: Sequence[str], words: Sequence[str]) -> bool:
     following = iter(words)
-    return all(word in following for word in some)
+    return all(word in following for word in part)
 
 
-def _edits(a: str, b: str, most: int) -> int:
-    """Return how many letters too many, missing, wrong or swapped make a of b; beyond most, any number above it."""
-    a, b = a[(same := _alike(a, b)) :], b[same:]
+def _edits(a: str, b: str, limit: int) -> int:
+    """Return the edit distance with swaps between a and b; any number above `limit` if it is larger."""
+    a, b = a[(same := _common_prefix(a, b)) :], b[same:]
     if not a or not b:
         return len(a) + len(b)
-    if not most or abs(len(a) - len(b)) > most:
-        return most + 1
+    if not limit or abs(len(a) - len(b)) > limit:
+        return limit + 1
     tries = [(a[1:], b), (a, b[1:]), (a[1:], b[1:])]
     if a[:2] == b[1::-1]:
         tries.append((a[2:], b[2:]))
-    return 1 + min(_edits(x, y, most - 1) for x, y in tries)
+    return 1 + min(_edits(x, y, limit - 1) for x, y in tries)
 
 
 _idle_reset: ContextVar[bool] = ContextVar("idle_reset", default=False)
@@ -226,7 +226,7 @@ _idle_reset: ContextVar[bool] = ContextVar("idle_reset", default=False)
 
 @contextmanager
 def idle_reset() -> Iterator[None]:
-    """Within it settings that do nothing are set to their defaults in silence: those of runs made before."""
+    """Reset unused settings to their defaults inside the block instead of rejecting them, for existing runs."""
     token = _idle_reset.set(True)
     try:
         yield
@@ -237,55 +237,56 @@ def idle_reset() -> Iterator[None]:
 def check_range(
     group: str = "",
     *,
-    least: float | None = None,
+    minimum: float | None = None,
     above: float | None = None,
-    most: float | None = None,
+    maximum: float | None = None,
     below: float | None = None,
     **values: float | None,
 ) -> None:
-    """Raise ConfigError for a value outside a range, and for one that is no number (NaN).
+    """Raise ConfigError for a value that is NaN or outside a range.
 
     Args:
-        group: what messages put before the names, "loop." say.
-        least, above, most, below: ends of the range; least and most belong to it.
-        values: by name; None stands for no value, and passes.
+        group: prefix of the names in messages, such as "loop.".
+        minimum, maximum: inclusive bounds.
+        above, below: exclusive bounds.
+        values: values by name. None passes.
 
-    >>> check_range("model.", least=0, below=1, dropout=0.5)
+    >>> check_range("model.", minimum=0, below=1, dropout=0.5)
     """
-    ends = ((least, operator.ge), (above, operator.gt), (most, operator.le), (below, operator.lt))
+    ends = ((minimum, operator.ge), (above, operator.gt), (maximum, operator.le), (below, operator.lt))
     for name, value in values.items():
         if value is None or all(end is None or holds(value, end) for end, holds in ends):
             continue
-        low = f"at least {least}" if above is None else f"above {above}"
-        inside = f"{'[' if above is None else '('}{least if above is None else above}, "
-        inside += f"{below})" if most is None else f"{most}]"
-        told = f"must be {low}" if most is None and below is None else f"lies in {inside}"
-        raise ConfigError(f"{group}{name} {told}; got {value}")
+        low = f"at least {minimum}" if above is None else f"above {above}"
+        inside = f"{'[' if above is None else '('}{minimum if above is None else above}, "
+        inside += f"{below})" if maximum is None else f"{maximum}]"
+        rule = f"must be {low}" if maximum is None and below is None else f"lies in {inside}"
+        raise ConfigError(f"{group}{name} {rule}; got {value}")
 
 
 def refuse_idle(config: Any, **idle: str | Literal[False]) -> None:
-    """Refuse settings that do nothing beside the others: those of a dataclass that are not at their defaults.
+    """Reject non-default settings that have no effect given the other settings.
 
-    Within `idle_reset` they are put there instead.
+    Inside `idle_reset`, set them to their defaults instead.
 
     Args:
         config: a dataclass whose named fields have defaults.
-        idle: why a field has no effect, by its name; False where it has one.
+        idle: for each field, the reason it has no effect, or False if it has one.
 
     Raises:
-        ConfigError: naming the field and the reason.
+        ConfigError: a field has no effect; the message gives the reason.
 
     >>> @dataclasses.dataclass
     ... class Config:
     ...     width: int = 3
     >>> refuse_idle(Config(), width="nothing is wide here")
     """
-    usual = {field.name: field.default for field in dataclasses.fields(config)}
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for name, why in idle.items():
-        if why and getattr(config, name) != usual[name]:
+        if why and getattr(config, name) != defaults[name]:
             if _idle_reset.get():
-                object.__setattr__(config, name, usual[name])  # frozen, and still being made
+                object.__setattr__(config, name, defaults[name])  # frozen, and still being made
                 continue
             raise ConfigError(
-                f"{name}={getattr(config, name)} does nothing here: {why}; leave it out (its default is {usual[name]})"
+                f"{name}={getattr(config, name)} has no effect: {why}; leave it out (its default is {defaults[name]})"
             )

@@ -1,4 +1,4 @@
-"""One seed for everything: global seeding, named generators, and the state that a checkpoint keeps."""
+"""Seeding: global seeds, named NumPy generators, and the generator states that a checkpoint stores."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from torch import Tensor
 
 
 def seed_everything(seed: int) -> None:
-    """Seed python, numpy's legacy state (other libraries draw from it) and torch on all devices."""
+    """Seed Python's `random`, NumPy's legacy global state, and torch on all devices."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     torch.manual_seed(seed)
 
 
 def named_rng(seed: int, *names: int | str) -> np.random.Generator:
-    """Return the generator of a seed and names: equal names, equal draws.
+    """Return a NumPy generator that depends only on a seed and names.
 
-    An example is `named_rng(0, "batches", epoch)`. Without names it is numpy's own of that seed. A 0 at the end is to
-    numpy as no name at all: what draws with and without a number needs another name beside it.
+    Equal arguments give equal draws, for example `named_rng(0, "batches", epoch)`. NumPy ignores a trailing 0.
+    Therefore use different names for a generator with a number and one without.
     """
     keys = [zlib.crc32(n.encode()) if isinstance(n, str) else int(n) for n in names]
     return np.random.default_rng([seed, *keys])
 
 
 def torch_rng(seed: int) -> torch.Generator:
-    """Return torch's generator of a seed on the CPU; torch's own state is left as it is."""
+    """Return a seeded CPU generator; torch's global state does not change."""
     return torch.Generator().manual_seed(seed)
 
 
 @contextmanager
 def random_state_kept(seed: int | None = None) -> Iterator[None]:
-    """Restore the global states of python, numpy and torch on exit, so that no call changes what its caller draws.
+    """Restore the global random states of Python, NumPy and torch on exit.
 
-    Python's matters too: `torch_geometric.nn.Sequential` names its generated code by a number drawn from it, so a seed
-    that stays behind gives a second one the layers' wiring of the first.
+    Python's state matters because `torch_geometric.nn.Sequential` draws the name of its generated code from it. After
+    a fixed seed, a second `Sequential` would get the same name and run the first one's code.
 
     Args:
-        seed: of all states on entry; None leaves them as they are.
+        seed: seed for all states on entry. None leaves them unchanged.
     """
     python, numpy, tensors = random.getstate(), np.random.get_state(), rng_state()  # noqa: NPY002
     try:
@@ -57,11 +57,11 @@ def random_state_kept(seed: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def torch_seeded(seed: int, devices: Sequence[int] | None = None) -> Iterator[None]:
-    """Within it torch draws from a seed; afterwards its state is what it was.
+    """Seed torch inside the block and restore its state afterwards.
 
     Args:
-        seed: of the draws.
-        devices: CUDA devices whose states are put back beside the CPU's; None for all.
+        seed: seed of torch's generators.
+        devices: CUDA devices whose states are restored in addition to the CPU's. None restores all.
     """
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def rng_state() -> dict[str, Tensor]:
 
 
 def set_rng_state(states: dict[str, Tensor]) -> None:
-    """Take back what `rng_state` returned; devices that are not here are passed over."""
+    """Restore states returned by `rng_state`; states of missing devices are ignored."""
     torch.set_rng_state(states["cpu"])
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         if f"cuda{i}" in states:

@@ -1,8 +1,7 @@
-"""Shape annotations, aliases and the axis legend.
+"""Shape annotations and the names of tensor axes.
 
-Annotations such as ``Float[Tensor, "node feature"]`` are jaxtyping's. jaxtyping is only imported when the
-environment variable ``HOPSTATE_TYPECHECK`` is ``1`` (the tests set it), so that a plain ``import hopstate`` stays
-quick and depends on nothing; then `shapecheck` also verifies the shapes of every decorated call.
+Annotations such as ``Float[Tensor, "node feature"]`` come from jaxtyping, which is imported only if the environment
+variable ``HOPSTATE_TYPECHECK`` is ``1``, as in the tests. `shapecheck` then also verifies the shapes of each call.
 
 Axes: node, edge, hop, token, feature, class, batch, length, channel, state.
 """
@@ -22,7 +21,7 @@ if TYPE_CHECKING or CHECKING:
 else:
 
     class _Shape:
-        """Stands for jaxtyping's classes where shapes are not checked: X[kind, "axes"] is just kind."""
+        """Placeholder for jaxtyping's types when shapes are not checked: X[kind, "axes"] is kind."""
 
         def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
             return item[0]
@@ -31,7 +30,7 @@ else:
 
 
 def shapecheck(function: F) -> F:
-    """Verify the annotated shapes of each call where HOPSTATE_TYPECHECK=1; otherwise return function itself."""
+    """Verify the annotated shapes of each call if HOPSTATE_TYPECHECK=1; otherwise return the function unchanged."""
     if not CHECKING:
         return function
     import torch

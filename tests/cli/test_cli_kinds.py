@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hopstate.cli.compare import show_kinds, with_floors
-from hopstate.runs.summary import not_above
+from hopstate.runs.summary import baselines_not_exceeded
 
 KINDS = {"average_precision": 0.8, "historical_average_precision": 0.8, "new_average_precision": 0.7}
 
@@ -45,6 +45,6 @@ def test_the_table_has_a_row_per_method_then_the_floors_then_the_counts(capsys: 
 
 def test_an_equal_figure_is_not_better_and_nan_says_nothing() -> None:
     for value, floor in ((nan, 0.5), (0.5, nan), (nan, nan), (0.51, 0.5)):
-        assert not_above({"mrr": value}, {"recency": {"mrr": floor}}) == ""
-    assert "recency" in not_above({"mrr": 0.5}, {"recency": {"mrr": 0.5}})
-    assert "common neighbors" in not_above({"mrr": 0.5}, {"common_neighbors": {"mrr": 0.6}})
+        assert baselines_not_exceeded({"mrr": value}, {"recency": {"mrr": floor}}) == ""
+    assert "recency" in baselines_not_exceeded({"mrr": 0.5}, {"recency": {"mrr": 0.5}})
+    assert "common neighbors" in baselines_not_exceeded({"mrr": 0.5}, {"common_neighbors": {"mrr": 0.6}})

@@ -23,8 +23,8 @@ from hopstate.sampling.subgraph import (
     NodeSetSource,
     ShadowSource,
     all_features,
-    blocks,
-    whole_graph,
+    full_graph,
+    row_blocks,
 )
 from hopstate.testing.conformance import relative_rmse
 
@@ -87,10 +87,10 @@ def test_equals_torch_geometrics_own_layers(kind: str, carry: str) -> None:
     graph = directed(carry)
     model = backbone(graph, kind)
     expected = reference(graph, model, kind)
-    assert relative_rmse(model(*whole_graph(graph)), expected) < 1e-6
-    assert relative_rmse(model(*whole_graph(directed(carry, order=np.random.default_rng(5)))), expected) < 1e-6
-    assert relative_rmse(model(*whole_graph(graph.reversed())), expected) > 1e-2
-    assert relative_rmse(model(*whole_graph(graph.reversed().reversed())), expected) < 1e-6
+    assert relative_rmse(model(*full_graph(graph)), expected) < 1e-6
+    assert relative_rmse(model(*full_graph(directed(carry, order=np.random.default_rng(5)))), expected) < 1e-6
+    assert relative_rmse(model(*full_graph(graph.reversed())), expected) > 1e-2
+    assert relative_rmse(model(*full_graph(graph.reversed().reversed())), expected) < 1e-6
 
 
 @pytest.mark.parametrize(("kind", "carry"), [pair for pair in CARRIED if pair[1] != "nothing"])
@@ -99,7 +99,7 @@ def test_what_edges_carry_matters(kind: str, carry: str) -> None:
     model = backbone(graph, kind)
     flat = {"edge_weight": np.ones_like} if carry == "weights" else {"edge_attr": np.zeros_like}
     other = graph.with_(**{name: make(getattr(graph, name)) for name, make in flat.items()})
-    assert relative_rmse(model(*whole_graph(other)), model(*whole_graph(graph))) > 1e-2
+    assert relative_rmse(model(*full_graph(other)), model(*full_graph(graph))) > 1e-2
 
 
 def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
@@ -111,8 +111,8 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
     def compensated(**settings: object) -> NodeSetSource:
         config = TopConfig(refresh=0, ridge=0.0, rank=200, **settings)  # type: ignore[arg-type]
         made = Top(graph, config, model.normalization, seed=0)
-        x, adjacency = whole_graph(graph)
-        made.prepare(model, made.whole_pass(lambda other: other(x, adjacency), adjacency))
+        x, adjacency = full_graph(graph)
+        made.prepare(model, made.full_graph_pass(lambda other: other(x, adjacency), adjacency))
         return NodeSetSource(graph, uniform, train, made)
 
     def histories() -> NodeSetSource:
@@ -138,7 +138,7 @@ def test_batches_that_leave_nothing_out_are_the_whole_graph(edges: tuple[str, st
     kind, carry = edges
     graph = directed(carry)
     model = backbone(graph, kind)
-    full, source = model(*whole_graph(graph)), sources(graph, model)[name]()
+    full, source = model(*full_graph(graph)), sources(graph, model)[name]()
     for number in range(source.num_batches(0)):
         batch = source.batch(0, number)
         out = model(batch.x, batch.graph)
@@ -149,7 +149,7 @@ def test_shadow_reaches_what_seeds_receive_from() -> None:
     """One node: its own degree is that of the subgraph, which holds all that it hears of."""
     graph = directed("features")
     model = backbone(graph, "gat")
-    full, source = model(*whole_graph(graph)), sources(graph, model)["shadow"]()
+    full, source = model(*full_graph(graph)), sources(graph, model)["shadow"]()
     for number in range(source.num_batches(0)):
         batch = source.batch(0, number)
         out = model(batch.x, batch.graph)[batch.rows]
@@ -161,8 +161,8 @@ def test_inference_in_blocks_is_exact(edges: tuple[str, str], halo: bool) -> Non
     kind, carry = edges
     graph = directed(carry)
     model = backbone(graph, kind)
-    out = model.layerwise(all_features(graph), lambda: blocks(graph, 7, halo=halo))
-    assert relative_rmse(out, model(*whole_graph(graph))) < 1e-6
+    out = model.layerwise(all_features(graph), lambda: row_blocks(graph, 7, halo=halo))
+    assert relative_rmse(out, model(*full_graph(graph))) < 1e-6
 
 
 def test_a_chain_sends_forward_only() -> None:
@@ -170,9 +170,9 @@ def test_a_chain_sends_forward_only() -> None:
     x = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
     graph = Graph.from_edges(np.array([[0, 1], [1, 2], [2, 3]]), 4, undirected=False, x=x)
     model = backbone(graph, "sage")
-    before = model(*whole_graph(graph))
+    before = model(*full_graph(graph))
     x[0] += 1
-    after = model(*whole_graph(graph.with_(x=x)))
+    after = model(*full_graph(graph.with_(x=x)))
     assert ((before - after).abs().sum(1) > 1e-4).tolist() == [True, True, True, False]
 
 
@@ -256,7 +256,7 @@ def test_a_backbone_without_a_place_for_what_edges_carry_says_so(kind: str) -> N
         if carry == "weights" and BACKBONES[kind].edges == "weights":
             continue
         with pytest.raises(ConfigError, match=carry):
-            plain(*whole_graph(directed(carry)))
+            plain(*full_graph(directed(carry)))
     if BACKBONES[kind].edges != "features":
         with pytest.raises(ConfigError, match=kind):
             Backbone(replace(plain.config), kind=kind, in_dim=5, num_classes=3, edge_dim=2)

@@ -13,9 +13,9 @@ from hopstate.sampling.subgraph import (
     LayerSource,
     NodeSetSource,
     ShadowSource,
-    blocks,
     features,
-    whole_graph,
+    full_graph,
+    row_blocks,
 )
 from hopstate.testing.conformance import relative_rmse
 
@@ -40,7 +40,7 @@ def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str, on_disk: boo
     history = GasCache(60, [8, 8, 8], folder=tmp_path if on_disk else None)
     sampler = UniformSampler(np.arange(60), 20, seed=0, shuffle=False)
     source = NodeSetSource(graph, sampler, np.arange(60), history)
-    full, errors = model(*whole_graph(graph)), []
+    full, errors = model(*full_graph(graph)), []
     for _ in range(4):
         out = torch.empty_like(full)
         for i in range(3):
@@ -70,7 +70,7 @@ def test_gas_batch_without_missing_neighbours() -> None:
     batch = NodeSetSource(graph, sampler, np.arange(4), GasCache(4, [8] * 3)).batch(0, 0)
     assert isinstance(batch.graph, GasBatch)
     model = backbone("gcn")
-    assert relative_rmse(model(batch.x, batch.graph), model(*whole_graph(graph))[batch.nodes]) < 1e-6
+    assert relative_rmse(model(batch.x, batch.graph), model(*full_graph(graph))[batch.nodes]) < 1e-6
 
 
 @pytest.mark.parametrize(  # a sample in which every pair of options occurs nearly once
@@ -80,8 +80,8 @@ def test_gas_batch_without_missing_neighbours() -> None:
 def test_layerwise_inference_is_full_batch(kind: str, jump: str, size: int, halo: bool) -> None:
     graph, model = random_graph(), backbone(kind, jump=jump)
     with torch.no_grad():
-        out = model.layerwise(features(graph, np.arange(60)), lambda: blocks(graph, size, halo=halo))
-        assert relative_rmse(out, model(*whole_graph(graph))) < 1e-6
+        out = model.layerwise(features(graph, np.arange(60)), lambda: row_blocks(graph, size, halo=halo))
+        assert relative_rmse(out, model(*full_graph(graph))) < 1e-6
 
 
 @pytest.mark.parametrize("labor", [False, True])
@@ -90,7 +90,7 @@ def test_sampling_all_neighbours_is_full_batch(labor: bool) -> None:
     source = LayerSource(graph, LayerSampler(graph, rows, 8, (60, 60, 60), seed=0, labor=labor))
     for kind in ("gcn", "sage", "gat"):
         model = backbone(kind)
-        full = model(*whole_graph(graph))
+        full = model(*full_graph(graph))
         batch = source.batch(0, 1)
         out = model(batch.x, batch.graph)
         assert relative_rmse(out[: len(batch.nodes)], full[batch.nodes]) < 1e-6, kind
@@ -102,7 +102,7 @@ def test_shadow_of_everything_near_is_full_batch() -> None:
     model = backbone("gcn")
     batch = source.batch(0, 0)
     out = model(batch.x, batch.graph)[batch.rows]
-    assert relative_rmse(out, model(*whole_graph(graph))[batch.nodes[batch.rows]]) < 1e-5
+    assert relative_rmse(out, model(*full_graph(graph))[batch.nodes[batch.rows]]) < 1e-5
 
 
 def test_training_rows_and_weights_of_a_batch() -> None:

@@ -136,16 +136,18 @@ def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_pat
 
 def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
     pytest.importorskip("apsw")
-    from hopstate.runs.queries import ranking
+    from hopstate.runs.queries import rank_session
     from hopstate.serving.live import LiveRun
     from hopstate.serving.replay import replayed
-    from hopstate.streaming.slices import finished
+    from hopstate.streaming.slices import run_to_completion
 
     run = hopstate.fit("recency", table("+01:00"), out=tmp_path / "run", loop={"progress": False})
     later = table("+01:00", 120, 8)
     with LiveRun(run.path) as live:
         scores = [receipt.score for receipt in live.take(later.to_dict("records"))]
-        assert finished(ranking(live.session(), sources=1, top=1))["t"].tolist() == ["2023-11-20T06:13:21+01:00"]
+        assert run_to_completion(rank_session(live.session(), sources=1, top=1))["t"].tolist() == [
+            "2023-11-20T06:13:21+01:00"
+        ]
         with pytest.raises(hopstate.errors.TimeOrderError, match=r"2023-11-20T06:13:20\+01:00"):
             live.take(later[:1].to_dict("records"))
     assert pd.concat(list(replayed(run.path)))["score"].tolist() == scores

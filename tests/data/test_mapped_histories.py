@@ -150,7 +150,7 @@ def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
     found = []
     for name, most in (("memory", 1 << 40), ("mapped", 1)):
         monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
-        monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 64)
+        monkeypatch.setattr("hopstate.tokens.pair_features._BATCH", 64)
         monkeypatch.setattr("hopstate.evaluation.link._PAGES", 1)
         run = fit("pair-trees", str(tmp_path / "store"), out=tmp_path / name, model__num_trees=5, loop__progress=False)
         found.append((run.metrics, run.floors, load_checkpoint(run.path / "model.safetensors").tensors["model"]))

@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.cli.commands import Options
+from hopstate.cli.commands import CommandParser
 from hopstate.cli.compare import _settings
 from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import Flags, main
@@ -185,11 +185,11 @@ class Parsed(BaseException):
 def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands with a parser of their own raise `Parsed` where they would begin to work."""
 
-    def parsed(self: Options, words: list[str]) -> NoReturn:
+    def parsed(self: CommandParser, words: list[str]) -> NoReturn:
         argparse.ArgumentParser.parse_args(self, words)
         raise Parsed
 
-    monkeypatch.setattr(Options, "parse_args", parsed)
+    monkeypatch.setattr(CommandParser, "parse_args", parsed)
     monkeypatch.setattr("hopstate.cli.compare.own_options", parsed)
     monkeypatch.setattr("hopstate.cli.reproduce.own_options", parsed)
 

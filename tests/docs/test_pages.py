@@ -1,4 +1,4 @@
-"""What `make docs` does not see: links of pages outside the site, and pages that are made from the code."""
+"""Links of pages outside the site, and pages that are made from the code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_links_of_pages_outside_the_site_exist(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper_to_code", "recipes"])
 def test_pages_made_from_the_code_are_current(name: str) -> None:
-    """`make made` writes them anew."""
+    """`make made` writes them."""
     made = runpy.run_path(str(DOCS / "made" / f"{name}.py"))
     assert (DOCS / f"{name.replace('_', '-')}.md").read_text(encoding="utf-8") == made["page"]()
 

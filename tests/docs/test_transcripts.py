@@ -1,4 +1,4 @@
-"""The page of transcripts: commands that print the same everywhere print what the page shows."""
+"""Commands of tests/docs/transcripts.md that print the same everywhere print what the page shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hopstate.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "transcripts.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "docs" / "transcripts.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ def test_what_prints_the_same_everywhere_is_on_the_page(
     monkeypatch.syspath_prepend(ROOT / "docs" / "made")
     made, rows = importlib.import_module("transcripts"), importlib.import_module("transcript_rows").ROWS
     titles = [row.title for row in rows]
-    assert made._page(made.parts(PAGE, titles), titles) == PAGE, "docs/made/transcripts.py writes the page anew"
+    assert made._page(made.parts(PAGE, titles), titles) == PAGE, "run docs/made/transcripts.py"
     monkeypatch.chdir(tmp_path)
     steps = [step for row in rows for step in row.steps if step.same]
     assert len(steps) > 5

@@ -23,7 +23,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.io.files import append_file, cached_array, sync_file, write_text
 from hopstate.io.output import write_table
 from hopstate.io.tensors import write_tensors
-from hopstate.serving.snapshots import keep
+from hopstate.serving.snapshots import save_snapshot
 from hopstate.training.checkpoint import Checkpoint, write_result
 from hopstate.training.run_folder import RunFolder
 
@@ -69,7 +69,7 @@ def graph(folder: Path, seed: int) -> None:
 def past(folder: Path, seed: int) -> None:
     held = load_stream_state(folder) if seed else StreamState()
     event = EventStream(src=np.array([0]), dst=np.array([4]), t=np.array([9 + seed]), num_nodes=6)
-    keep(held.joined(event, again=True)[1], folder)
+    save_snapshot(held.joined(event, again=True)[1], folder)
 
 
 SMALL: dict[str, Callable[[Path, int], Any]] = {

@@ -14,7 +14,7 @@ from hopstate.evaluation.metrics import mae
 from hopstate.runs.card import run_card
 from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F32_SUM, F64
-from hopstate.training.tasks.event_node import EventTargets, last_known
+from hopstate.training.tasks.event_node import EventTargets, last_label_per_source
 from hopstate.training.tasks.target import Target
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -72,10 +72,10 @@ def test_the_last_known_amount_is_of_strictly_earlier_events():
     for row in range(200):
         before = [k for k in range(200) if stream.src[k] == stream.src[row] and t[k] < t[row] and not np.isnan(y[k])]
         want.append(y[before[-1]] if before else np.nan)
-    np.testing.assert_array_equal(last_known(stream, y, np.arange(200)), want)
+    np.testing.assert_array_equal(last_label_per_source(stream, y, np.arange(200)), want)
     rows = rng.permutation(200)[:50]
-    np.testing.assert_array_equal(last_known(stream, y, rows), np.array(want)[rows])
-    assert np.isnan(last_known(stream, np.full(200, np.nan), rows)).all()
+    np.testing.assert_array_equal(last_label_per_source(stream, y, rows), np.array(want)[rows])
+    assert np.isnan(last_label_per_source(stream, np.full(200, np.nan), rows)).all()
 
 
 def test_gaps_count_in_no_metric():

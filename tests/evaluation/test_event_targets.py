@@ -17,7 +17,7 @@ from hopstate.runs.card import run_card
 from hopstate.runs.run import Run, evaluate, fit, score_stream
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.event_node import EventTargets, event_classes
-from hopstate.training.tasks.target import Target, target_of
+from hopstate.training.tasks.target import Target, make_target
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -130,8 +130,8 @@ def test_one_label_is_two_classes() -> None:
     y[::7] = -1
     wide = np.where(y < 0, np.nan, y)[:, None]
     rows = np.arange(50)
-    several = target_of(wide, rows, ("label",), "auto")
-    classes = target_of(y, rows, None, "roc_auc")
+    several = make_target(wide, rows, ("label",), "auto")
+    classes = make_target(y, rows, None, "roc_auc")
     one, two = (target.class_loss(logits, torch.from_numpy(y)) for target, y in ((several, wide), (classes, y)))
     assert one.item() == pytest.approx(two.item(), abs=F64)
     chances = logits.sigmoid().flatten().numpy()
@@ -146,7 +146,7 @@ def test_gaps_count_in_neither_loss_nor_metrics_and_the_order_of_columns_nowhere
     y = stream().labels
     rows = np.arange(len(y))
     logits = torch.randn(len(y), 3, dtype=torch.float64, requires_grad=True)
-    target = target_of(y, rows, ("a", "b", "c"), "auto")
+    target = make_target(y, rows, ("a", "b", "c"), "auto")
     loss = target.class_loss(logits, torch.from_numpy(y))
     loss.backward()
     assert (logits.grad.numpy()[np.isnan(y)] == 0).all()

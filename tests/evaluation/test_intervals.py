@@ -6,7 +6,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.calibration import calibration
-from hopstate.evaluation.intervals import apart, bootstrap_areas, bootstrap_mean, label_intervals, limits_of
+from hopstate.evaluation.intervals import (
+    bootstrap_areas,
+    bootstrap_mean,
+    interval_columns,
+    label_intervals,
+    split_intervals,
+)
 from hopstate.testing.conformance import F64
 
 
@@ -101,6 +107,6 @@ def test_intervals_of_amounts_and_of_no_rows():
 
 def test_limits_come_apart_as_they_were_put_in():
     limits = label_intervals(("accuracy",), np.array([0, 1, 1]), np.eye(2)[[0, 1, 0]])
-    judged, ends = apart({"accuracy": 2 / 3, "loss": 1.0} | limits_of(limits))
+    judged, ends = split_intervals({"accuracy": 2 / 3, "loss": 1.0} | interval_columns(limits))
     assert judged == {"accuracy": 2 / 3, "loss": 1.0}
     assert ends == {"accuracy": [limits["accuracy"].low, limits["accuracy"].high]}

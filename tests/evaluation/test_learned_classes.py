@@ -11,7 +11,7 @@ import torch
 import hopstate
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.evaluation.metrics import evaluate_metrics
-from hopstate.training.tasks.target import of_training
+from hopstate.training.tasks.target import training_classes_first
 from made_tables import tables
 
 LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
@@ -83,12 +83,12 @@ def test_what_is_learned_of_events_is_the_same_whatever_classes_test_events_have
 
 def test_classes_of_training_come_first() -> None:
     y = np.array([2, 0, 2, 1, -1, 4])
-    found, names, others = of_training(y, np.array([0, 3]), None)
+    found, names, others = training_classes_first(y, np.array([0, 3]), None)
     assert found.tolist() == [1, 2, 1, 0, -1, 3]
     assert (names, others) == (("1", "2"), ("0", "4"))
-    assert of_training(y, np.arange(6), ("a", "b", "c", "d", "e"))[1:] == (("a", "b", "c", "e"), ())
+    assert training_classes_first(y, np.arange(6), ("a", "b", "c", "d", "e"))[1:] == (("a", "b", "c", "e"), ())
     two = np.array([0, 0, 1])
-    assert of_training(two, np.array([0, 1]), ("a", "b")) == (two, ("a", "b"), ())
+    assert training_classes_first(two, np.array([0, 1]), ("a", "b")) == (two, ("a", "b"), ())
 
 
 def test_a_class_that_is_not_known_is_an_error_where_answers_are_counted() -> None:

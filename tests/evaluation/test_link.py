@@ -17,7 +17,13 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.method import Recency
 from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.negatives import USUAL, Negatives, NoOtherPairError, draw_negatives, one_against_many
+from hopstate.sampling.negatives import (
+    DEFAULT_STRATEGIES,
+    Negatives,
+    NoOtherPairError,
+    draw_negatives,
+    one_against_many,
+)
 from hopstate.streaming.replay import replay, replay_anywhere
 from hopstate.testing.conformance import F32_SUM, HALF
 
@@ -52,8 +58,8 @@ def test_a_batch_never_ends_amid_a_time():
     t = np.array([0, 0, 1, 1, 1, 2, 5])
     assert batch_boundaries(t, 1).tolist() == [0, 2, 5, 6, 7]
     assert batch_boundaries(t, 3).tolist() == [0, 5, 7]
-    assert batch_boundaries(t, 3, whole_ties=False).tolist() == [0, 3, 6, 7]
-    assert batch_boundaries(t[:0], 3).tolist() == batch_boundaries(t[:0], 3, whole_ties=False).tolist() == [0]
+    assert batch_boundaries(t, 3, keep_ties=False).tolist() == [0, 3, 6, 7]
+    assert batch_boundaries(t[:0], 3).tolist() == batch_boundaries(t[:0], 3, keep_ties=False).tolist() == [0]
     with pytest.raises(ConfigError):
         batch_boundaries(t, 0)
     stream = made_stream(50)
@@ -132,7 +138,7 @@ def test_probabilities_get_a_calibration_and_other_scores_do_not():
     split = chronological_split(stream)
     bank = evaluate_link(EdgeBank(stream.num_nodes), stream, split)
     assert 0 <= bank.rows[0]["ece"] <= 1
-    others = (~bank.scores["test", "random"].own_event).sum()
+    others = (~bank.scores["test", "random"].collisions).sum()
     assert bank.reliability["test", "random"].count.sum() == len(split.test) + others
     assert not evaluate_link(Recency(NeighborStore.from_stream(stream)), stream, split).reliability
 
@@ -283,7 +289,7 @@ def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
     for model in (naive, sliced):
         model.seen_t = stream.t[:1] - 1
         model.score = lambda u, v, t, m=model: (m.asked.append((u, v, t)), (u * 31 + v * 17 + len(m.seen)) % 97 / 97)[1]
-    edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
+    edges = batch_boundaries(stream.t[rows], batch_size, keep_ties=whole_ties)
     before = event_batches(stream, np.arange(rows[0]), batch_size=batch_size)
     expected = replay(
         naive,
@@ -294,7 +300,7 @@ def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
         boundaries=edges,
         history=before,
     )
-    found = score_split(sliced, stream, rows, sets, batch_size=batch_size, whole_ties=whole_ties)
+    found = score_split(sliced, stream, rows, sets, batch_size=batch_size, keep_ties=whole_ties)
     assert len(naive.asked) == len(sliced.asked)
     for a, b in zip(naive.asked, sliced.asked, strict=True):
         for one, other in zip(a, b, strict=True):
@@ -322,9 +328,9 @@ def test_events_that_are_all_pairs_of_new_nodes_have_no_table_beside_pairs_of_th
     stream = EventStream(src=src, dst=dst, t=np.arange(300), num_nodes=13)
     split = chronological_split(stream)
     assert len(split.new_test) == 1
-    found = link_negatives(stream, split, "test", USUAL, 5, 0, None, None)
+    found = link_negatives(stream, split, "test", DEFAULT_STRATEGIES, 5, 0, None, None)
     assert {name for name, _ in found} == {"test", "new_test"}
-    assert {strategy for name, strategy in found if name == "test"} == set(USUAL)
+    assert {strategy for name, strategy in found if name == "test"} == set(DEFAULT_STRATEGIES)
     assert {strategy for name, strategy in found if name == "new_test"} == {"random"}
     run = fit("recency", stream, out=tmp_path / "run", config={"loop.progress": False})
     assert {"historical_average_precision", "new_average_precision"} <= run.metrics["test"].keys()

@@ -6,7 +6,7 @@ import torch
 from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredNDCG, LinkPredRecall
 
 from hopstate.evaluation.link import LinkScores
-from hopstate.evaluation.ranking import gains, hits, mrr, ranks
+from hopstate.evaluation.ranking import hits, mrr, ndcg, ranks
 from hopstate.runs.load import load_run
 from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
@@ -61,7 +61,7 @@ def test_torch_geometric_ranks_as_we_do_where_nothing_is_tied(judged):
         LinkPredMRR(wide): mrr(own),
         LinkPredHitRatio(3): hits(own, 3),
         LinkPredRecall(3): hits(own, 3),  # each has one relevant candidate
-        LinkPredNDCG(10): gains(own, 10).mean(),
+        LinkPredNDCG(10): ndcg(own, 10).mean(),
     }
     for metric, value in wanted.items():
         metric.update(order[:, : metric.k], truth)

@@ -79,7 +79,7 @@ def test_reliability_is_of_the_other_negatives() -> None:
     splits = chronological_split(stream)
     found = evaluate_link(Oracle(45), stream, splits, strategies=("random", "historical"))
     row, own = found.rows[0], found.scores["test", "random"]
-    assert row["own_event_share"] == own.own_event.mean() == (own.negative == 1).mean()
+    assert row["own_event_share"] == own.collisions.mean() == (own.negative == 1).mean()
     assert (row["ece"], row["brier"]) == (0, 0)
     assert "own_event_share" not in found.rows[1]
 
@@ -91,8 +91,8 @@ def test_scores_without_negatives_that_are_their_event() -> None:
         positive=np.ones(3),
         negative=np.arange(4.0),
         offsets=np.array([0, 1, 3, 4]),
-        own_event=own,
+        collisions=own,
     )
-    found = scores.without_own_event()
+    found = scores.without_collisions()
     assert (found.negative.tolist(), found.offsets.tolist()) == ([1, 2], [0, 0, 2, 2])
-    assert found.without_own_event() is found
+    assert found.without_collisions() is found

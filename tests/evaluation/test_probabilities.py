@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import expit
 
-from hopstate.evaluation.calibration import MOST, Curve, evenly, fitted
+from hopstate.evaluation.calibration import MAX_CALIBRATION_EVENTS, IsotonicCurve, evenly_spaced, fit_isotonic
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -16,7 +16,7 @@ def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_a_curve_rises_and_finds_the_chances() -> None:
     scores, chance, y = drawn(20_000, 0)
-    curve = fitted(scores, y, "random")
+    curve = fit_isotonic(scores, y, "random")
     found = curve(scores)
     assert (np.diff(found[np.argsort(scores)]) >= 0).all()
     assert np.abs(found - chance).mean() < 0.02
@@ -25,26 +25,26 @@ def test_a_curve_rises_and_finds_the_chances() -> None:
 
 def test_a_curve_does_not_depend_on_the_order_of_rows_and_ends_at_its_last_values() -> None:
     scores, _, y = drawn(500, 1)
-    curve, back = fitted(scores, y, "random"), fitted(scores[::-1], y[::-1], "random")
+    curve, back = fit_isotonic(scores, y, "random"), fit_isotonic(scores[::-1], y[::-1], "random")
     np.testing.assert_allclose(back(scores), curve(scores), rtol=1e-12)
     assert curve(np.array([-99.0, 99.0])).tolist() == [curve.values[0], curve.values[-1]]
 
 
 def test_few_outcomes_give_no_certainty() -> None:
     for count in (1, 3, 10):
-        values = fitted(np.repeat([0.9, 0.1], count), np.repeat([1.0, 0.0], count), "random").values
+        values = fit_isotonic(np.repeat([0.9, 0.1], count), np.repeat([1.0, 0.0], count), "random").values
         assert values.tolist() == [1 / (count + 2), (count + 1) / (count + 2)]
 
 
 def test_a_curve_says_what_its_probabilities_are_among() -> None:
-    text = Curve(np.zeros(1), np.zeros(1), 1_200, 3.0, "random").text()
+    text = IsotonicCurve(np.zeros(1), np.zeros(1), 1_200, 3.0, "random").text()
     for part in ("1,200", "3", "random"):
         assert part in text
 
 
 def test_events_for_a_curve_are_spread_evenly() -> None:
-    assert evenly(3).tolist() == [0, 1, 2]
-    rows = evenly(10 * MOST)
-    assert len(rows) == MOST
-    assert (rows[0], rows[-1]) == (0, 10 * MOST - 1)
+    assert evenly_spaced(3).tolist() == [0, 1, 2]
+    rows = evenly_spaced(10 * MAX_CALIBRATION_EVENTS)
+    assert len(rows) == MAX_CALIBRATION_EVENTS
+    assert (rows[0], rows[-1]) == (0, 10 * MAX_CALIBRATION_EVENTS - 1)
     assert np.ptp(np.diff(rows)) <= 1

@@ -8,7 +8,7 @@ import pytest
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import chronological_split
-from hopstate.evaluation.link import KINDS, evaluate_link, kinds_of, ranking_metrics
+from hopstate.evaluation.link import KINDS, evaluate_link, pair_kinds, ranking_metrics
 from hopstate.methods.heuristics.method import Recency
 from hopstate.sampling.negatives import one_against_many
 
@@ -27,7 +27,7 @@ def kind(stream: EventStream, u: int, v: int, t: int) -> str:
 
 def test_kinds_are_what_counting_says() -> None:
     stream = events()
-    found = kinds_of(NeighborStore.from_stream(stream), stream.src, stream.dst, stream.t)
+    found = pair_kinds(NeighborStore.from_stream(stream), stream.src, stream.dst, stream.t)
     expected = [kind(stream, *row) for row in zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist())]
     assert [KINDS[i] for i in found] == expected
     assert set(expected) == set(KINDS)

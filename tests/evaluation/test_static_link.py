@@ -5,7 +5,7 @@ import pytest
 
 from hopstate.errors import DataError
 from hopstate.evaluation import static_link
-from hopstate.evaluation.static_link import HITS, Question, link_metrics, link_ranks
+from hopstate.evaluation.static_link import HITS, LinkQueries, link_metrics, link_ranks
 from hopstate.sampling.pair_negatives import NonNeighbors
 from hopstate.testing.conformance import F64
 
@@ -15,7 +15,7 @@ def asked(directed=False, candidates=None, nodes=30, seed=0):
     pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
     pairs = np.random.default_rng(seed).permutation(pairs)
     free = NonNeighbors(pairs, nodes, directed=directed)
-    return Question(pairs=pairs[:20], free=free, directed=directed, candidates=candidates), pairs
+    return LinkQueries(pairs=pairs[:20], free=free, directed=directed, candidates=candidates), pairs
 
 
 def tied(u, v):
@@ -70,9 +70,9 @@ def test_candidates_come_from_the_seed_alone():
     one, again = (asked(candidates=5)[0] for _ in range(2))
     assert np.array_equal(link_ranks(one, tied), link_ranks(again, tied))
     assert link_metrics(one, tied) == link_metrics(again, tied)
-    other = Question(pairs=one.pairs, free=one.free, directed=False, candidates=5, seed=1)
+    other = LinkQueries(pairs=one.pairs, free=one.free, directed=False, candidates=5, seed=1)
     assert not np.array_equal(link_ranks(one, tied), link_ranks(other, tied))
-    every = Question(pairs=one.pairs, free=one.free, directed=False, candidates=10_000)
+    every = LinkQueries(pairs=one.pairs, free=one.free, directed=False, candidates=10_000)
     assert np.array_equal(link_ranks(every, tied), link_ranks(asked()[0], tied))
 
 
@@ -93,6 +93,6 @@ def test_limits_hold_the_figure_and_bad_scores_are_named():
         assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
     with pytest.raises(DataError, match=r"(?i)nan"):
         link_ranks(question, lambda u, v: np.full(len(u), np.nan))
-    none = Question(pairs=np.empty((0, 2), int), free=question.free, directed=False, candidates=None)
+    none = LinkQueries(pairs=np.empty((0, 2), int), free=question.free, directed=False, candidates=None)
     with pytest.raises(DataError):
         link_metrics(none, tied)

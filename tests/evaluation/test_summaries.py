@@ -10,7 +10,7 @@ import torch
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import link_negatives, ranking_metrics, score_links
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import curve_of, session
+from hopstate.runs.queries import calibration_of, open_session
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.link import LinkTask
@@ -62,8 +62,8 @@ def test_candidates_are_ranked_by_score(name: str, runs: dict[str, Run]) -> None
 @pytest.mark.parametrize("names", [["graphmixer"], pytest.param(["pair-trees", "ctdg-ssm"], marks=pytest.mark.slow)])
 def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], names: list[str]) -> None:
     for name in names:
-        with session(runs[name].path) as asked:
-            kept = curve_of(asked)
+        with open_session(runs[name].path) as asked:
+            kept = calibration_of(asked)
         with load_run(runs[name].path) as (_, task), torch.no_grad():
             assert isinstance(task, LinkTask)
             made = task.report("val").curve
@@ -78,7 +78,7 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], n
 def test_a_curve_costs_validation_some_random_pairs_at_most(
     strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summaries, "evenly", lambda count: np.arange(0, count, 3))
+    monkeypatch.setattr(summaries, "evenly_spaced", lambda count: np.arange(0, count, 3))
     own = {**MANY, "evaluation.strategies": strategies, "evaluation.choose": choose}
     run = small_run("graphmixer", tmp_path, named(repeating(400)), **own)
     assert choose == "mean" or not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])

@@ -68,7 +68,7 @@ def readers() -> list[Reader]:
     from hopstate.io.tensors import Archive, load_npy
     from hopstate.methods import get_method
     from hopstate.methods.config import config_from, load_yaml
-    from hopstate.runs.data import config_of_run, known_data, settings_of_run
+    from hopstate.runs.data import config_of_run, load_data_facts, settings_of_run
     from hopstate.runs.load import load_run
     from hopstate.runs.report import read_run
     from hopstate.runs.reproduce import read_lines
@@ -143,7 +143,7 @@ def readers() -> list[Reader]:
         lambda: load_checkpoint(Path("run-mlp/checkpoint.safetensors")),
     )
     add("run-config", "run-mlp/config.json", settings)
-    add("run-data", "run-mlp/data.json", lambda: known_data(RunFolder.open("run-mlp")))
+    add("run-data", "run-mlp/data.json", lambda: load_data_facts(RunFolder.open("run-mlp")))
     for name in ("config.json", "result.json", "environment.json", "metrics.jsonl"):
         add(f"page-{name}", f"run-mlp/{name}", lambda: read_run(Path("run-mlp")))
     add("results", "results.jsonl", lambda: read_lines("results.jsonl"))

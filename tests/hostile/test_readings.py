@@ -205,7 +205,7 @@ def test_an_array_without_elements_claims_no_size(tmp_path: Path) -> None:
 
 
 def test_a_key_that_stands_twice_is_refused() -> None:
-    with pytest.raises(FormatError, match="'method' stands twice"):
+    with pytest.raises(FormatError, match="'method'"):
         parse_json('{"method": "mlp", "method": "gcn"}', "config.json")
     assert parse_json('{"a": {"b": 1}, "b": 2}', "x") == {"a": {"b": 1}, "b": 2}
 

@@ -107,7 +107,7 @@ def live(folder: Path) -> None:
 def test_any_byte_of_the_events_of_a_live_state_is_guarded(tmp_path: Path) -> None:
     live(tmp_path / "state")
     path = next((tmp_path / "state").glob("events-*.safetensors"))
-    whole = partial(load_stream_state, whole=True)
+    whole = partial(load_stream_state, verify=True)
     for at in every_byte_changed(path, step=37):
         with pytest.raises(CheckpointError, match=r"state"):
             read_at(whole, tmp_path / "state", at)

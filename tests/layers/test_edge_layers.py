@@ -30,7 +30,7 @@ def layers(dim: int) -> dict[str, torch.nn.Module]:
 def test_receiving_is_the_layer_on_a_list_of_edges(kind, some):
     layer, graph = layers(8)[kind], graph_of(20, some)
     h = torch.randn(20, 8, dtype=torch.float64, requires_grad=True)
-    got, want = graph.propagate(layer, "edges", 0, h), graph.own(layer(h, graph.edge_index()))
+    got, want = graph.propagate(layer, "edges", 0, h), graph.receiver_rows(layer(h, graph.edge_index()))
     assert_close_rmse(got, want)
     weight, inputs = torch.randn_like(want), [h, *layer.parameters()]
     mine = torch.autograd.grad((got * weight).sum(), inputs)

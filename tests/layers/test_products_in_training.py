@@ -15,7 +15,7 @@ from hopstate.layers.modes import training_products
 def rows(monkeypatch):
     """Linear maps that note how many rows they were given."""
     asked = []
-    monkeypatch.setattr(modes, "pays", lambda: True)
+    monkeypatch.setattr(modes, "onednn_is_faster", lambda: True)
     plain = modes.linear
     monkeypatch.setattr(modes, "linear", lambda x, w, b: (asked.append(len(x)), plain(x, w, b))[1])
     return asked

@@ -21,7 +21,7 @@ from hopstate.runs.inference import evaluate
 from hopstate.runs.run import fit
 from hopstate.sampling.event_batches import event_batches
 from hopstate.sampling.samplers import cutter_of
-from hopstate.sampling.subgraph import whole_adjacency
+from hopstate.sampling.subgraph import full_adjacency
 from hopstate.testing.conformance import F32_LAST, F64, F64_SOLVED
 from hopstate.training.checkpoint import load_checkpoint
 
@@ -129,7 +129,7 @@ def test_histories_lose_no_digit(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
         history = GasCache(90, [6, 6], folder=folder, dtype=torch.float64)
         with torch.no_grad():
-            whole = model(x, whole_adjacency(graph))
+            whole = model(x, full_adjacency(graph))
             for _ in range(3):
                 for rows in np.array_split(np.arange(90), 4):
                     out = model(x[rows], history.propagator(graph, cutter_of(graph), rows))

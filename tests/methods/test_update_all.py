@@ -19,7 +19,7 @@ from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context
 from hopstate.runs.run import fit
-from hopstate.streaming.live import continue_stream, past_of
+from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.testing.conformance import F32, F64
 from hopstate.training.trainer import Trainer, seed_everything
@@ -99,7 +99,7 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
 
     task = task_of(part(0, 120), tmp_path)
     with torch.no_grad():
-        start = past_of(task, task.stream)
+        start = state_after_stream(task, task.stream)
         whole, after = continue_stream(task, start, part(120, None))
         for size in (1, 11):
             past, found = start, []

@@ -14,9 +14,9 @@ SIZES = [(512, 1, 1), (513, 7, 5), (2047, 33, 16), (2560, 20, 9), (5000, 16, 40)
 
 @pytest.fixture
 def wide(monkeypatch):
-    """As on a processor where it pays; what oneDNN is asked for is noted."""
+    """As on a processor where it onednn_is_faster; what oneDNN is asked for is noted."""
     asked = []
-    monkeypatch.setattr(modes, "pays", lambda: True)
+    monkeypatch.setattr(modes, "onednn_is_faster", lambda: True)
     plain = modes._by_onednn
     monkeypatch.setattr(modes, "_by_onednn", lambda *a: (asked.append((a[0].shape, a[1].shape)), plain(*a))[1])
     return asked
@@ -94,8 +94,8 @@ def test_it_pays_on_wide_processors_that_are_not_intels(monkeypatch) -> None:
     def told(capability: str, processor: str) -> bool:
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
         monkeypatch.setattr(modes, "_processor", lambda: processor)
-        modes.pays.cache_clear()
-        return modes.pays()
+        modes.onednn_is_faster.cache_clear()
+        return modes.onednn_is_faster()
 
     try:
         assert told("AVX512", "vendor_id : AuthenticAMD") == hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -103,4 +103,4 @@ def test_it_pays_on_wide_processors_that_are_not_intels(monkeypatch) -> None:
         assert not told("AVX2", "vendor_id : AuthenticAMD")
     finally:
         monkeypatch.undo()
-        modes.pays.cache_clear()
+        modes.onednn_is_faster.cache_clear()

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 import hopstate
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.method import FullBatchRun
-from hopstate.runs.data import fitted
+from hopstate.runs.data import fit_scalers
 
 N = 120
 draw = np.random.default_rng(3)
@@ -67,9 +67,9 @@ def test_gaps_in_arrays_are_filled_as_in_tables(tmp_path: Path) -> None:
 def test_published_features_stay_as_they_are(tmp_path: Path) -> None:
     own = Graph.from_edges(LINKS.to_numpy(), N, x=X, y=KIND)
     config = FullBatchRun(data="x")
-    assert set(fitted(own, config, edges=False)) == {"x"}
+    assert set(fit_scalers(own, config, edges=False)) == {"x"}
     published = own.with_(published=True)
-    assert fitted(published, config, edges=False) == {}
+    assert fit_scalers(published, config, edges=False) == {}
     published.save(str(tmp_path / "graph"))
     assert Graph.load(str(tmp_path / "graph")).published
     assert not Graph.from_pyg(published.to_pyg()).published

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from hopstate.errors import HopstateWarning, MissingFileError
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.runs import queries as module
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import curve_of, pair_probabilities, ranking, scored, session
+from hopstate.runs.queries import calibration_of, open_session, pair_probabilities, rank_session, score_session
 from hopstate.runs.run import Run
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run
@@ -64,21 +64,21 @@ def test_the_order_among_some_is_that_among_all(run: Run) -> None:
         near(few[few.src == source]["probability"], expected["probability"])
 
 
-def curve_of_run(run: Run) -> Curve:
-    with session(run.path) as asked:
-        return curve_of(asked)
+def curve_of_run(run: Run) -> IsotonicCurve:
+    with open_session(run.path) as asked:
+        return calibration_of(asked)
 
 
 @each
 def test_one_answer_from_every_function(run: Run) -> None:
     pairs = [("u3", "v12"), ("u5", "v11"), ("u3", "nobody"), ("who", "whom"), ("v12", "u3")]
-    with session(run.path) as asked, warnings.catch_warnings():
+    with open_session(run.path) as asked, warnings.catch_warnings():
         warnings.simplefilter("ignore", HopstateWarning)  # some were never met
-        table = scored(asked, pairs)
-        scores, values = finished(pair_probabilities(asked, pairs))
+        table = score_session(asked, pairs)
+        scores, values = run_to_completion(pair_probabilities(asked, pairs))
         near(scores, table["score"])
         near(values, table["probability"])
-        alone = [scored(asked, [pair])["probability"][0] for pair in pairs]
+        alone = [score_session(asked, [pair])["probability"][0] for pair in pairs]
     near(alone, values)
     near(run.score(pairs[:2])["probability"], alone[:2])
 
@@ -90,7 +90,7 @@ def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, run
         assert isinstance(task, LinkTask)
         task.evaluation = replace(task.evaluation, strategies=(strategy,))
         task.negatives = {}
-        found = task.judged_curve()
+        found = task.calibration_curve()
     assert found is not None
     assert found.strategy == expected.strategy == "random"
     for one, other in ((found.scores, expected.scores), (found.values, expected.values)):
@@ -101,12 +101,12 @@ def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, run
 def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     before = json.loads((run.path / "calibration.json").read_text())
-    with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+    with open_session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)  # its data are not read again
-        assert curve_of(asked).values.tolist() == before["values"]
+        assert calibration_of(asked).values.tolist() == before["values"]
     (tmp_path / "run" / "calibration.json").unlink()
-    with session(tmp_path / "run") as asked:
-        after = vars(curve_of(asked))
+    with open_session(tmp_path / "run") as asked:
+        after = vars(calibration_of(asked))
     assert not (tmp_path / "run" / "calibration.json").exists()  # a query writes nothing
     assert after["strategy"] == before["strategy"]
     for key in ("scores", "values", "events", "ratio"):
@@ -126,10 +126,10 @@ def test_training_leaves_a_curve_whatever_is_evaluated(settings: dict, tmp_path:
 def test_without_a_curve_the_order_is_the_scores(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / "calibration.json").unlink(missing_ok=True)
-    with session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
+    with open_session(tmp_path / "run") as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load_run", broken)
         with pytest.warns(HopstateWarning, match="the file is gone"):
-            whole = finished(ranking(asked, "u3", top=None))
+            whole = run_to_completion(rank_session(asked, "u3", top=None))
         assert whole["probability"].isna().all()
         assert (np.diff(whole["score"]) <= 0).all()
         assert "the file is gone" in whole.attrs["probability"]

@@ -5,7 +5,7 @@ import pytest
 
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.stream_state import StreamState
-from hopstate.runs.queries import Prefilter, recall_on, usual_candidates
+from hopstate.runs.queries import Prefilter, default_candidates, prefilter_recall_on
 from hopstate.runs.query_inputs import only_destinations
 
 
@@ -41,7 +41,7 @@ def test_candidates_are_the_nodes_of_earlier_added_edges(bipartite: bool, delete
             assert not bipartite
             expected = np.union1d(src, expected)
         for places in ([], [1, 7], [1_000, 2_999], list(range(100, 3_000, 100))):
-            np.testing.assert_array_equal(usual_candidates(_past(stream, places), t), expected)
+            np.testing.assert_array_equal(default_candidates(_past(stream, places), t), expected)
 
 
 def test_a_prefilter_is_the_same_however_the_past_is_cut() -> None:
@@ -85,10 +85,10 @@ def test_only_latest_events_count_for_popularity() -> None:
 
 def test_recall_is_the_share_of_events_whose_destination_is_kept() -> None:
     stream = EventStream(src=np.array([0, 1, 0, 1, 0]), dst=np.array([5, 6, 5, 5, 7]), t=np.arange(5), num_nodes=8)
-    assert recall_on(stream, np.array([2, 3]), 1) == 0.5  # 0 meets 5 again, 1 meets 5 for the first time
-    assert recall_on(stream, np.array([2, 3]), 2) == 1
-    assert recall_on(stream, np.array([4]), 9) == 0  # nobody has met 7
-    assert np.isnan(recall_on(stream, np.empty(0, np.int64), 1))
+    assert prefilter_recall_on(stream, np.array([2, 3]), 1) == 0.5  # 0 meets 5 again, 1 meets 5 for the first time
+    assert prefilter_recall_on(stream, np.array([2, 3]), 2) == 1
+    assert prefilter_recall_on(stream, np.array([4]), 9) == 0  # nobody has met 7
+    assert np.isnan(prefilter_recall_on(stream, np.empty(0, np.int64), 1))
 
 
 def test_only_destinations_if_the_two_sides_are_apart() -> None:

@@ -17,9 +17,9 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.runs.explain import leave_one_out, unit_words
-from hopstate.runs.queries import session
+from hopstate.runs.queries import open_session
 from hopstate.runs.run import Run
-from hopstate.streaming.slices import finished
+from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F32_TIGHT, F64
 from hopstate.tokens.pair_features import PairFeatures
 from made_events import named, repeating, small_run, table
@@ -67,14 +67,14 @@ def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str],
 
 def _weights(run: Run, pair: tuple[str, str], when: int) -> list[tuple[Event, float]]:
     """Return what events add to a pair's log-odds."""
-    with session(run.path) as asked:
+    with open_session(run.path) as asked:
         assert asked.past.node_ids is not None
         u, v = asked.past.node_ids.rows(np.array(pair)).tolist()
-        return finished(leave_one_out(asked.queries, u, v, when))
+        return run_to_completion(leave_one_out(asked.queries, u, v, when))
 
 
 def _now(run: Run) -> int:
-    with session(run.path) as asked:
+    with open_session(run.path) as asked:
         return int(asked.now())
 
 
@@ -124,11 +124,11 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
 
 def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -> None:
     """A query of another time in between moves the memory on, and back."""
-    with session(run_of("ctdg-ssm").path) as asked:
+    with open_session(run_of("ctdg-ssm").path) as asked:
         assert asked.past.node_ids is not None
         u, v = asked.past.node_ids.rows(np.array(PAIRS[0])).tolist()
         now = asked.past.last_time
-        expected = finished(leave_one_out(asked.queries, u, v, now))
+        expected = run_to_completion(leave_one_out(asked.queries, u, v, now))
         steps, found = leave_one_out(asked.queries, u, v, now), None
         while found is None:
             try:

@@ -22,10 +22,10 @@ from hopstate.layers.mpnn import pool
 from hopstate.methods import MODULES, get_method
 from hopstate.ops.rows import segment_sum
 from hopstate.runs import export
-from hopstate.runs.export import export_inputs, export_run, one_by_one, refuse, refuse_races
+from hopstate.runs.export import export_inputs, export_run, reject_racing_sums, reject_without_export, sequential_sums
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run, fit
-from hopstate.sampling.subgraph import whole_adjacency
+from hopstate.sampling.subgraph import full_adjacency
 from hopstate.testing.conformance import F32_TIGHT, F64, PROGRAM
 from hopstate.training.tasks.node import RowBatches
 
@@ -61,7 +61,7 @@ NAMES = {"gcn": ["x", "edge_index", "edge_weight"], "nagphormer": ["tokens"]}
 def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
     run = fitted(method, tmp_path / "run")
     inputs, _ = asked(run)
-    found = export_inputs(run, own=graph())
+    found = export_inputs(run, run_data=graph())
     assert list(found) == NAMES[method]
     for own, wanted in zip(found.values(), inputs):
         np.testing.assert_allclose(own, wanted.numpy(), rtol=F32_TIGHT, atol=F32_TIGHT)
@@ -86,7 +86,7 @@ def asked(run: Path) -> tuple[list[Tensor], Tensor]:
         if isinstance(own, RowBatches):
             inputs = [own.inputs(nodes)]
         else:
-            like, edges = next(task.model.parameters()), whole_adjacency(graph()).edge_index()
+            like, edges = next(task.model.parameters()), full_adjacency(graph()).edge_index()
             inputs = [torch.tensor(graph().x).to(like), edges, torch.ones(edges.shape[1]).to(like)]
         return inputs, task.logits(nodes)
 
@@ -174,9 +174,9 @@ def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
     index = torch.from_numpy(rng.integers(0, 7, 3000))
     with torch.no_grad():
         program, wanted = torch.export.export(Summing(), (x, index)), Summing()(x, index)
-        made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False)
+        made = torch.onnx.export(sequential_sums(program), dynamo=True, verbose=False)
     assert made is not None
-    refuse_races(made)
+    reject_racing_sums(made)
     how = onnxruntime.SessionOptions()
     how.intra_op_num_threads = 4
     session = onnxruntime.InferenceSession(made.model_proto.SerializeToString(), how, ["CPUExecutionProvider"])
@@ -192,7 +192,7 @@ def test_sums_of_an_onnx_program_are_the_same_at_every_call() -> None:
 def test_sums_written_one_by_one_are_the_same_sums() -> None:
     rng = np.random.default_rng(0)
     x, index = torch.from_numpy(rng.normal(size=(30, 3))), torch.from_numpy(rng.integers(0, 7, 30))
-    program = one_by_one(torch.export.export(Summing(), (x, index)))
+    program = sequential_sums(torch.export.export(Summing(), (x, index)))
     assert "index_add" not in str(program.graph)
     torch.testing.assert_close(program.module()(x, index), Summing()(x, index), rtol=F64, atol=F64)
 
@@ -218,7 +218,7 @@ def test_sequences_of_any_lengths_are_reduced_by_operations_that_onnx_has(how: s
     given = [(torch.tensor(n, dtype=torch.int64), torch.rand(sum(n), 3, generator=make).double() - 2) for n in lengths]
     free = {0: torch.export.Dim("sequence")}, {0: torch.export.Dim("token")}
     with torch.no_grad():
-        program = one_by_one(torch.export.export(Pooling(how), given[0], dynamic_shapes=free, strict=False))
+        program = sequential_sums(torch.export.export(Pooling(how), given[0], dynamic_shapes=free, strict=False))
         assert not any(name in str(program.graph) for name in ("repeat_interleave", "segment_reduce", "index_add"))
         for inputs in given:
             for found, wanted in zip(program.module()(*inputs), Pooling(how)(*inputs), strict=True):
@@ -234,9 +234,9 @@ def test_a_program_whose_sums_would_race_is_not_written() -> None:
     for graph_ in (racing, helper.make_graph([branch], "g", [], [])):
         program: Any = SimpleNamespace(model_proto=helper.make_model(graph_))
         with pytest.raises(HopstateError, match="ScatterND"):
-            refuse_races(program)
+            reject_racing_sums(program)
     allowed: Any = SimpleNamespace(model_proto=helper.make_model(plain))
-    refuse_races(allowed)
+    reject_racing_sums(allowed)
 
 
 def test_every_method_has_a_program_or_a_reason_why_not() -> None:
@@ -244,7 +244,7 @@ def test_every_method_has_a_program_or_a_reason_why_not() -> None:
         known = get_method(method)
         if not callable(known.export):
             with pytest.raises(ConfigError, match=method):
-                refuse(known)
+                reject_without_export(known)
 
 
 def test_onnx_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
 from hopstate.methods import MODULES, get_method
 from hopstate.runs import export
-from hopstate.runs.export import answers, difference, export_run, questions, traced
+from hopstate.runs.export import export_run, max_difference, program_queries, run_program, trace
 from hopstate.testing.conformance import PROGRAM
 from made_events import LOOP, RANDOM, SMALL, repeating
 from made_graphs import rings
@@ -75,7 +75,7 @@ def trained(method: str, folder: Path, **settings: Any) -> Path:
 def check(method: str, folder: Path, to: Any, **settings: Any) -> None:
     run = trained(method, folder / "run", **settings)
     export_run(run, to, folder / "program", data=data_of(method))
-    found = hopstate.check_program(run, folder / "program", own=data_of(method))
+    found = hopstate.check_program(run, folder / "program", run_data=data_of(method))
     told = json.loads((folder / "program" / "export.json").read_text())
     assert list(found.differences) == [port["name"] for port in told["outputs"]]
     assert found.asked > 1
@@ -96,16 +96,16 @@ def test_the_network_of_a_program_gives_what_the_run_gives(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, without a file, as it is and traced."""
-    run, specs, spec_of = trained(method, tmp_path / "run"), [], export.spec_of
+    run, specs, spec_of = trained(method, tmp_path / "run"), [], export.export_spec
     monkeypatch.setattr(export, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
-    with questions(run, own=data_of(method), sample=True) as asked:
+    with program_queries(run, run_data=data_of(method), sample=True) as asked:
         wanted, inputs = asked.answers(), tuple(map(torch.from_numpy, asked.inputs.values()))
         specs[0].module.eval()
-        answered = [module(*inputs) for module in (specs[0].module, traced(specs[0]).module())]
+        answered = [module(*inputs) for module in (specs[0].module, trace(specs[0]).module())]
     name = specs[0].outputs[0].name
     for found in answered:
         first = found[0] if isinstance(found, tuple) else found
-        assert difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
+        assert max_difference(name, first.detach().numpy(), wanted[name]) <= PROGRAM
     assert asked.count > 1
     assert np.ptp(wanted[name]) > 0
 
@@ -135,16 +135,16 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
 def test_questions_of_ones_own(tmp_path: Path) -> None:
     own = data_of("dyg-mamba-nodes")
     run = trained("dyg-mamba-nodes", tmp_path / "run")
-    assert hopstate.export_inputs(run, [3, 1, 3], own=own)["lengths"].shape == (3,)
+    assert hopstate.export_inputs(run, [3, 1, 3], run_data=own)["lengths"].shape == (3,)
     with pytest.raises(DataError):
-        hopstate.export_inputs(run, [3, 99], own=own)
+        hopstate.export_inputs(run, [3, 99], run_data=own)
 
 
 def test_a_number_that_is_none_is_a_difference() -> None:
-    assert difference("output", np.array([1.0, np.nan]), np.array([1.0, 2.0])) == np.inf
-    assert difference("output", np.array([101.0]), np.array([100.0])) == pytest.approx(1 / 101)
-    assert difference("score", np.array([[0.5]]), np.array([0.25])) == 0.25
-    assert difference("output", np.zeros((0, 2)), np.zeros((0, 2))) == 0
+    assert max_difference("output", np.array([1.0, np.nan]), np.array([1.0, 2.0])) == np.inf
+    assert max_difference("output", np.array([101.0]), np.array([100.0])) == pytest.approx(1 / 101)
+    assert max_difference("score", np.array([[0.5]]), np.array([0.25])) == 0.25
+    assert max_difference("output", np.zeros((0, 2)), np.zeros((0, 2))) == 0
 
 
 class Hostile:
@@ -166,7 +166,7 @@ def test_a_program_is_not_unpickled(tmp_path: Path) -> None:
             if name.endswith("sample_inputs/model.pt"):
                 torch.save(Hostile(done), payload := io.BytesIO())
             made.writestr(name.replace("whole/", "bad/", 1), payload.getvalue())
-    assert answers(whole, {"x": np.ones((3, 2), np.float32)})[0].shape == (3, 1)
+    assert run_program(whole, {"x": np.ones((3, 2), np.float32)})[0].shape == (3, 1)
     with pytest.raises(FormatError, match=r"bad\.pt2"):
-        answers(bad, {"x": np.ones((3, 2), np.float32)})
+        run_program(bad, {"x": np.ones((3, 2), np.float32)})
     assert not done.exists()

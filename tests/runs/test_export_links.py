@@ -13,9 +13,9 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.methods.shared.programs import ExportSpec, Port
-from hopstate.runs.export import Calibrated, Format, export_run, with_probabilities
+from hopstate.runs.export import Calibrated, Format, add_probabilities, export_run
 from hopstate.testing.conformance import F32, F64
 from made_events import LOOP, RANDOM, SMALL, repeating
 
@@ -45,13 +45,13 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
     run = hopstate.fit(method, own, out=folder / "run", config=settings).path
     path = export_run(run, to, folder / "program", data=own)
     kept = json.loads((path.parent / "export.json").read_text())
-    wanted = hopstate.score(run, PAIRS, own=own)
-    given = hopstate.export_inputs(run, PAIRS, own=own)
+    wanted = hopstate.score(run, PAIRS, run_data=own)
+    given = hopstate.export_inputs(run, PAIRS, run_data=own)
     assert [(name, str(x.dtype), x.ndim) for name, x in given.items()] == [
         (port["name"], port["dtype"], len(port["shape"])) for port in kept["inputs"]
     ]
     assert [port["name"] for port in kept["outputs"]] == ["logit", "score", "probability"]
-    one = hopstate.export_inputs(run, PAIRS[-1:], own=own)
+    one = hopstate.export_inputs(run, PAIRS[-1:], run_data=own)
     for inputs, table in ((given, wanted), (one, wanted[-1:])):
         logit, score, probability = answers(path, inputs)
         assert logit.dtype == np.float32
@@ -73,7 +73,7 @@ def test_onnx_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("knots", [[0.5], [0.1, 0.4, 0.4, 0.9], [0.2, 0.7]])
 def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
-    curve = Curve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
+    curve = IsotonicCurve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
     score = np.array([1e-9, 0.1, 0.3, 0.4, 0.41, 0.9, 0.95, 0.5])
     logit = torch.logit(torch.from_numpy(score))
     _, given, found = Calibrated(torch.nn.Identity(), curve)(logit)
@@ -83,6 +83,6 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
 def test_a_run_without_a_curve_has_no_probabilities() -> None:
     port = Port(name="logit", meaning="", axes=("pair",))
     form = ExportSpec(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), preprocessing="as is")
-    made = with_probabilities(form, DataError("validation has no events"))
+    made = add_probabilities(form, DataError("validation has no events"))
     assert [own.name for own in made.outputs] == ["logit", "score"]
     assert len(made.module(torch.zeros(2))) == 2

@@ -121,7 +121,7 @@ def test_without_its_data_a_run_names_them_and_works_on_others(
         again.score([("a", "b")])
     later = table(500, 20, amount=True)
     ours = run.score_stream(later, save=tmp_path / "x", fresh=True)
-    near(again.score_stream(later, own=run.path.with_suffix(".csv"), save=tmp_path / "y", fresh=True), ours)
+    near(again.score_stream(later, run_data=run.path.with_suffix(".csv"), save=tmp_path / "y", fresh=True), ours)
     assert again.evaluate(later, fresh=True) == pytest.approx(run.evaluate(later, fresh=True))
 
 

@@ -54,7 +54,7 @@ def test_what_is_kept_gives_the_bits_of_the_whole_way(
     past = run.path / "past"
     kept = {file.name: file.read_bytes() for file in past.iterdir()}
     with monkeypatch.context() as patched:
-        patched.setattr(load, "past_of", lambda *_: pytest.fail("began anew"))
+        patched.setattr(load, "state_after_stream", lambda *_: pytest.fail("began anew"))
         begun = answers(run, tmp_path / "a")
     assert {file.name: file.read_bytes() for file in past.iterdir()} == kept
     shutil.move(past, tmp_path / "away")

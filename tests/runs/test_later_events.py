@@ -148,7 +148,7 @@ def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="own"):
         run.predict(later)
     own = copy
-    assert len(run.predict(later, own=own)) == 20
+    assert len(run.predict(later, run_data=own)) == 20
     assert len(run.predict(later, fresh=True)) == 20
     assert len(run.predict(own, split="test")) > 0
 

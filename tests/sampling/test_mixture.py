@@ -5,7 +5,7 @@ import pytest
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.sampling.negatives import NEWEST, MixedNegatives, Mixture, TrainingNegatives, kinds_of
+from hopstate.sampling.negatives import RECENT_SHARE, MixedNegatives, Mixture, TrainingNegatives, draw_kinds
 
 KINDS = ("historical", "inductive", "popular")
 
@@ -30,12 +30,12 @@ def drawn(stream: EventStream, seed: int = 3, rows: np.ndarray | None = None, **
 def test_shares_are_what_they_say(loss: str) -> None:
     stream, mixture = events(4000), Mixture(random=0.5, historical=0.2, inductive=0.1, popular=0.2)
     (_, dst), random = drawn(stream, mixture=mixture, loss=loss, **({"candidates": 5} if loss == "softmax" else {}))
-    kinds = kinds_of(mixture.shares(), dst.size, 3)
+    kinds = draw_kinds(mixture.shares(), dst.size, 3)
     assert (np.bincount(kinds) / dst.size).tolist() == [0.5, 0.2, 0.1, 0.2]
     early = stream.t[:, None] < 20  # where little is past, some stay random
     replaced = (dst != random)[~np.broadcast_to(early, dst.shape)].mean()
     assert replaced == pytest.approx(0.5, abs=0.02)
-    assert kinds_of(np.array([0.9, 0.1]), 7, 0).sum() == 1
+    assert draw_kinds(np.array([0.9, 0.1]), 7, 0).sum() == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +68,7 @@ def test_only_what_is_strictly_past_is_drawn(kind: str, loss: str) -> None:
                 assert (a, b) not in meets
                 if kind == "inductive":
                     known = sorted(t for t in first.values() if t < now)
-                    assert first[a, b] >= known[-max(1, int(len(known) * NEWEST))]
+                    assert first[a, b] >= known[-max(1, int(len(known) * RECENT_SHARE))]
 
 
 @pytest.mark.parametrize("loss", ["binary", "softmax"])

@@ -20,7 +20,7 @@ def test_places_count_the_nodes_that_are_not_linked(directed):
     for u in range(30):
         wanted = [v for v in range(30) if (u, v) not in linked]
         assert free.count[u] == len(wanted)
-        assert free.at(np.full(len(wanted), u), np.arange(len(wanted))).tolist() == wanted
+        assert free.nth_non_neighbor(np.full(len(wanted), u), np.arange(len(wanted))).tolist() == wanted
     u, v = np.divmod(np.arange(900), 30)
     assert free.linked(u, v).tolist() == [pair in linked for pair in zip(u.tolist(), v.tolist(), strict=True)]
 
@@ -52,7 +52,7 @@ def test_a_node_linked_to_all_others_has_none():
     free = NonNeighbors(np.array([(0, 1), (0, 2)]), 3, directed=False)
     for strategy in ("uniform", "degree", "two-hop"):
         assert free.draw(np.array([0, 1]), np.random.default_rng(0), strategy).tolist() == [-1, 2]
-    nodes, bounds = free.some(np.array([0, 1]), 5, np.random.default_rng(0))
+    nodes, bounds = free.sample(np.array([0, 1]), 5, np.random.default_rng(0))
     assert (nodes.tolist(), bounds.tolist()) == ([2], [0, 0, 1])
 
 
@@ -60,7 +60,7 @@ def test_a_node_linked_to_all_others_has_none():
 def test_some_are_different_and_none_is_a_link(most):
     free, linked = some_links(False, count=60)
     rows = np.arange(30)
-    nodes, bounds = free.some(rows, most, np.random.default_rng(0))
+    nodes, bounds = free.sample(rows, most, np.random.default_rng(0))
     for u in rows:
         own = nodes[bounds[u] : bounds[u + 1]].tolist()
         assert len(own) == len(set(own)) == min(most, free.count[u])
@@ -70,6 +70,6 @@ def test_some_are_different_and_none_is_a_link(most):
 def test_all_places_are_equally_likely():
     free = NonNeighbors(np.empty((0, 2), int), 40, directed=False)
     for most in (4, 20):  # far below and near to what there is
-        nodes, _ = free.some(np.zeros(4000, int), most, np.random.default_rng(0))
+        nodes, _ = free.sample(np.zeros(4000, int), most, np.random.default_rng(0))
         shares = np.bincount(nodes, minlength=40)[1:] / 4000
         assert np.abs(shares - most / 39).max() < 0.04

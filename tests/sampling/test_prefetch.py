@@ -41,7 +41,7 @@ def test_leaving_early_stops_the_thread():
             made.append(i)
             yield i
 
-    for item in Prefetcher(source(), ahead=3):
+    for item in Prefetcher(source(), buffer_size=3):
         if item == 5:
             break
     assert _workers() == 0
@@ -69,7 +69,7 @@ def test_no_more_is_made_than_asked_for():
             made.append(i)
             yield i
 
-    reader = iter(Prefetcher(source(), ahead=2))
+    reader = iter(Prefetcher(source(), buffer_size=2))
     next(reader)
     time.sleep(0.05)
     assert len(made) <= 1 + 2 + 1

@@ -11,7 +11,7 @@ from hopstate.methods.message_passing.batching import embedder
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, SaintSampler, ShadowSampler
-from hopstate.sampling.subgraph import LayerSource, NodeSetSource, whole_graph
+from hopstate.sampling.subgraph import LayerSource, NodeSetSource, full_graph
 from hopstate.testing.conformance import assert_close_rmse
 from hopstate.training.tasks.node import NodeLabels, NodeTask, Subgraphs
 from hopstate.training.tasks.target import Target
@@ -48,7 +48,7 @@ def test_saint_sums_have_the_whole_graphs_degrees_and_the_edges_scale() -> None:
 def test_sampled_sums_are_those_of_all_neighbours_on_average(labor: bool) -> None:
     graph = random_graph()
     source = LayerSource(graph, LayerSampler(graph, np.arange(50), 50, (2,), seed=0, labor=labor))
-    x, whole = whole_graph(graph)
+    x, whole = full_graph(graph)
     drawn = []
     for epoch in range(1000):
         batch = source.batch(epoch, 0)
@@ -150,7 +150,7 @@ def test_basis_of_the_batch_is_equation_12() -> None:
     found = top.batch(nodes).missing[0]
     h = top.bases[0].values.double()
     inside, rows = h[nodes], found.rows
-    whole = whole_graph(graph)[1].normalized_adjacency("symmetric").to_dense().double()
+    whole = full_graph(graph)[1].normalized_adjacency("symmetric").to_dense().double()
     far = np.setdiff1d(np.arange(50), nodes)
     sums = whole[nodes][:, far] @ h[far]
     q = torch.linalg.svd(inside, full_matrices=False).U[:, :3]  # the best that a range finder can find

@@ -110,7 +110,7 @@ def check_crash(
                 told(kind)
             count += replay.position
             slowest = max(slowest, state.slowest)
-        replay.kept = replay.position
+        replay.snapshot_position = replay.position
         return CrashReport({kind: done[kind] for kind in KINDS}, count, slowest)
 
 
@@ -180,7 +180,7 @@ class _Checked:
         begin = time.perf_counter()
         with LiveRun(self.run, folder=self.folder, method=self.method, device="cpu") as live:
             self.slowest = max(self.slowest, time.perf_counter() - begin)
-            live.kept = live.position  # the next process finds what the crash left
+            live.snapshot_position = live.position  # the next process finds what the crash left
             count, log = len(live.log), live.log
             if count < self.acknowledged:
                 raise DurabilityError(f"after {what}, {self.acknowledged - count} acknowledged events are lost")
@@ -205,7 +205,8 @@ def digest(past: StreamState) -> str:
     events, memories = past.events(), past.memories(np.arange(past.num_nodes))
     latest = past.events(past.settled)
     arrays = [events.src, events.dst, events.t, events.kind, latest.edge_attr]
-    arrays += [] if past.node_ids is None else [past.node_ids.ids]
+    # Names, because an array of objects would be hashed by the addresses of its texts.
+    arrays += [] if past.node_ids is None else [past.node_ids.names(np.arange(len(past.node_ids)))]
     arrays += [] if memories is None else [memories.nodes, memories.memory, memories.output, memories.last_time]
     for array in arrays:
         if array is not None:

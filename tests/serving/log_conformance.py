@@ -114,7 +114,7 @@ class LogConformance:
         for name in IDS:
             log.append([Entry("{}", name)])
         log.append([Entry("{}", f"{name}+") for name in IDS])
-        log.tell({'k"é': {"漢": [None, 1.5, "\0"]}})
+        log.set_facts({'k"é': {"漢": [None, 1.5, "\0"]}})
         log.close()
         log = logs.open()
         assert next(log.commits()).bodies == tuple(TEXTS)
@@ -181,8 +181,8 @@ class LogConformance:
 
     def test_facts_are_told_alone_and_with_events(self, logs: Logs) -> None:
         log = logs.open()
-        log.tell({"model": "m", "own_events": 3})
-        log.tell({"own_events": 4})
+        log.set_facts({"model": "m", "own_events": 3})
+        log.set_facts({"own_events": 4})
         log.append(entries("a"), {"source": {"p": 0}})
         log.append(entries("b"), {"source": {"p": 1}})
         log.close()
@@ -244,7 +244,7 @@ class LogConformance:
                 with pytest.raises(BusyError):
                     log.append(entries("c"))
                 with pytest.raises(BusyError):
-                    log.tell({"x": 1})
+                    log.set_facts({"x": 1})
                 with pytest.raises(BusyError):
                     log.park(entries("c"), "late")
             log.close()
@@ -278,11 +278,11 @@ class LogConformance:
         assert len(reader) == 282
         assert reader.positions(["39-6", "nobody"]) == {"39-6": 281}
         log.park(entries("p"), "late")
-        log.tell({"x": 1})
+        log.set_facts({"x": 1})
         assert (reader.parked(), reader.facts()["x"]) == (1, 1)
         for change in (
             lambda: reader.append(entries("z")),
-            lambda: reader.tell({"y": 1}),
+            lambda: reader.set_facts({"y": 1}),
             lambda: reader.park(entries("z"), "late"),
             lambda: reader.cut(1),
         ):

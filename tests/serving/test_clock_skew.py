@@ -57,8 +57,8 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Liv
 
     def made(run: Run, **options: Any) -> LiveRun:
         live = LiveRun(run.path, folder=tmp_path / str(next(count)), **options)
-        if live._parser.ahead is not None:
-            live._parser.ahead._clock = time.time
+        if live._parser.skew_limit is not None:
+            live._parser.skew_limit._clock = time.time
         return live
 
     return made
@@ -72,8 +72,8 @@ def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], 
     """Read together with others or alone; one that old data, or a clock that is a little off, has is taken."""
     unit = CLOCKS[name]
     with opened(runs[name]) as live:
-        live._parser.ahead = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
-        assert live._parser.ahead.by_clock
+        live._parser.skew_limit = ClockSkewLimit("auto", live.past, live.own_events, "", lambda: float(NOW))
+        assert live._parser.skew_limit.by_clock
         good = [at((NOW - 300 * DAY) * unit), at((NOW - 3) * unit), at((NOW + DAY) * unit)]
         live.take(good)
         far = at(NOW * 1_000 * unit)
@@ -88,8 +88,8 @@ def test_times_of_no_clock_have_no_bound_by_default(
     name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]
 ) -> None:
     with opened(runs[name]) as live:
-        assert live._parser.ahead is not None
-        assert not live._parser.ahead.by_clock
+        assert live._parser.skew_limit is not None
+        assert not live._parser.skew_limit.by_clock
         assert [r.position for r in live.take([at(10**15), at(10**17)])] == [0, 1]
 
 
@@ -116,7 +116,7 @@ def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], 
     """It cannot be moved; from a source, which cannot be told, it is kept aside in any case."""
     far, near = at((NOW + 9 * DAY) * 1), at(NOW)
     with opened(runs["since 1970"], late=late) as live:
-        live._parser.ahead._clock = lambda: float(NOW)  # type: ignore[union-attr]
+        live._parser.skew_limit._clock = lambda: float(NOW)  # type: ignore[union-attr]
         if late == "park":
             assert [(r.position, r.note) for r in live.take([far, near])] == [(None, "ahead"), (0, None)]
             why = live.log._file.execute("select why from parked").fetchall()  # type: ignore[attr-defined]
@@ -206,7 +206,10 @@ def test_fields_that_are_not_read_are_refused_by_name(run: Run, tmp_path: Path) 
             live.take([event(event_id="x", **dict.fromkeys("abcdefg"))])
     with LiveRun(run.path, folder=tmp_path, other_fields="ignore") as live:
         assert live.take([event(event_id="y", weight=1)])[0].position == 1
-        assert live.others([event(weight=1), {"src": 1, "dst": 2, "t": 3, "amount": 4, "a": 5}]) == ["a", "weight"]
+        assert live.unread_fields([event(weight=1), {"src": 1, "dst": 2, "t": 3, "amount": 4, "a": 5}]) == [
+            "a",
+            "weight",
+        ]
     with pytest.raises(ConfigError, match="other_fields"):
         LiveRun(run.path, folder=tmp_path, other_fields="keep")  # type: ignore[arg-type]
 

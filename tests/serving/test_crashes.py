@@ -85,7 +85,7 @@ def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypat
         if broken == "log":
             log = SqliteLog(tmp_path / "live")  # which knows nothing of them any more
             log._query("delete from events where position >= 36")
-            log.tell({"end": 36})
+            log.set_facts({"end": 36})
             for _ in range(2):  # two records
                 log._acknowledged.write(36)  # type: ignore[union-attr]
             log.close()
@@ -142,7 +142,7 @@ def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
         """Return from where the log is read."""
         with LiveRun(run, folder=tmp_path) as live:
             assert digest(live.past) == want
-            live.kept, kept = live.position, live.kept
+            live.snapshot_position, kept = live.position, live.snapshot_position
         return kept
 
     assert again() == 60

@@ -73,7 +73,7 @@ def test_a_damaged_log_is_told_by_its_name(
     with LiveRun(run.path, folder=tmp_path, snapshot_every=10**6) as live:
         for some in (EVENTS[:5], EVENTS[5:6], EVENTS[6:10]):  # each a row of the log's table
             live.take(some)
-        live.kept = live.position  # no snapshot: a start reads the log
+        live.snapshot_position = live.position  # no snapshot: a start reads the log
     altered(tmp_path, DAMAGE[kind])
     with pytest.raises(Exception) as error:
         LiveRun(run.path, folder=tmp_path)
@@ -197,7 +197,7 @@ def test_trouble_after_a_commit_ends_when_it_is_over(
 
     from hopstate.serving.service import Limits, service
 
-    sink, broken = ParquetSink(tmp_path / "scores", together=3), True
+    sink, broken = ParquetSink(tmp_path / "scores", batch_size=3), True
     name = "_write" if what == "sink" else "snapshot"
     owner: Any = ParquetSink if what == "sink" else LiveRun
     works = getattr(owner, name)

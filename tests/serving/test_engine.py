@@ -16,7 +16,7 @@ from made_events import small_run, table
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
-from hopstate.runs.queries import Session, pair_probabilities
+from hopstate.runs.queries import QuerySession, pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving import live as live_module
 from hopstate.serving.engine import Limits, ServiceEngine
@@ -24,7 +24,7 @@ from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.service import service
 from hopstate.serving.work_queue import WorkQueue
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 
 EVENTS = [row | {"event_id": f"e{i}"} for i, row in enumerate(table(200, 40).to_dict("records"))]
 PAIRS = [("u1", "v2"), ("u2", "v3")]
@@ -55,8 +55,8 @@ class Long:
     def __init__(self) -> None:
         self.begun, self.leave, self.slices, self.closed = threading.Event(), threading.Event(), 0, False
 
-    def __call__(self, asked: Session) -> Steps[tuple[np.ndarray, int]]:
-        before = finished(pair_probabilities(asked, PAIRS))[0]
+    def __call__(self, asked: QuerySession) -> Steps[tuple[np.ndarray, int]]:
+        before = run_to_completion(pair_probabilities(asked, PAIRS))[0]
         try:
             for _ in range(3):
                 self.slices += 1
@@ -210,7 +210,7 @@ def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path)
 
     asyncio.run(whole())
     with LiveRun(run.path, folder=tmp_path) as live:
-        assert live.kept == live.position == 20
+        assert live.snapshot_position == live.position == 20
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", pytest.param("pair-trees", marks=pytest.mark.slow)])
@@ -221,7 +221,7 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
     run = small_run(name, tmp_path)
     monkeypatch.setattr(live_module, "SLICE", 3)
     with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
-        before, steps, count = finished(pair_probabilities(live.session(), PAIRS))[0], live.drafting(EVENTS), 0
+        before, steps, count = run_to_completion(pair_probabilities(live.session(), PAIRS))[0], live.drafting(EVENTS), 0
         while True:
             try:
                 next(steps)
@@ -229,15 +229,15 @@ def test_between_slices_of_a_draft_the_run_answers_as_before(
                 draft = end.value
                 break
             count += 1
-            assert finished(pair_probabilities(live.session(), PAIRS))[0].tolist() == before.tolist()
+            assert run_to_completion(pair_probabilities(live.session(), PAIRS))[0].tolist() == before.tolist()
             assert live.position == 0
         first = draft.commit(live.log)
         live.accept(draft)
         live.settle(draft, first)
         assert draft.receipts(first) == whole.take(EVENTS)
         assert (
-            finished(pair_probabilities(live.session(), PAIRS))[0].tolist()
-            == finished(pair_probabilities(whole.session(), PAIRS))[0].tolist()
+            run_to_completion(pair_probabilities(live.session(), PAIRS))[0].tolist()
+            == run_to_completion(pair_probabilities(whole.session(), PAIRS))[0].tolist()
         )
         assert count > 0
 

@@ -82,7 +82,7 @@ def test_numbers_are_what_a_file_of_them_gives(count: int, live: tuple[str, Live
     rng = np.random.default_rng(count)
     for _ in range(5):
         bodies = told(run._parser, drawn(name, run.past, count, rng), run.past)
-        quick, slow = run._parser._of_numbers(bodies, run.past), run._parser._as_read(bodies, run.past)
+        quick, slow = run._parser._numeric_stream(bodies, run.past), run._parser._table_stream(bodies, run.past)
         assert quick is not None
         assert quick.content_hash == slow.content_hash
         assert (quick.time_unit, quick.num_nodes, quick.t.dtype) == (slow.time_unit, slow.num_nodes, slow.t.dtype)
@@ -102,7 +102,7 @@ def test_what_a_file_refuses_is_refused(live: tuple[str, LiveRun]) -> None:
     for row in [{"t": 2**63 - 1}] + [{"amount": 1e300}] * (name in ("features", "gaps")):
         given = {k: v for k, v in drawn(name, run.past, 1, np.random.default_rng(1))[0].items() if k != "kind"}
         bodies = told(run._parser, [given | {"weight": 1} | row], run.past)
-        assert run._parser._of_numbers(bodies, run.past) is None
+        assert run._parser._numeric_stream(bodies, run.past) is None
         with pytest.raises(DataError):
             run._parser.stream(bodies, run.past)
 

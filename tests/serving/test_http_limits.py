@@ -111,8 +111,8 @@ def test_a_snapshots_age_goes_on_after_a_start(run: Run, tmp_path: Path) -> None
     head = tmp_path / "state" / "live.json"
     os.utime(head, (time.time() - 500,) * 2)
     with LiveRun(run.path, folder=tmp_path) as live:
-        assert live.kept_at is not None
-        assert time.monotonic() - live.kept_at == pytest.approx(500, abs=60)
+        assert live.snapshot_time is not None
+        assert time.monotonic() - live.snapshot_time == pytest.approx(500, abs=60)
 
 
 @pytest.mark.parametrize("shift", [-3600, 3600])
@@ -141,7 +141,7 @@ def test_alarms_are_counted_beyond_those_that_are_shown(client: TestClient) -> N
         for _ in range(6):
             engine.quality.alarm("something")
         client.post("/events", json={"events": EVENTS[k : k + 1]})
-        client.portal.call(engine.judged)  # type: ignore[union-attr]
+        client.portal.call(engine.wait_for_evaluation)  # type: ignore[union-attr]
     assert "hopstate_alarms_total 18.0" in client.get("/metrics").text
     assert len(client.get("/state").json()["alarms"]) == 10
 

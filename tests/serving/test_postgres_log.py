@@ -76,7 +76,7 @@ def test_commits_wait_for_the_disk(url: str) -> None:
 
 def test_a_schema_that_is_no_log(url: str) -> None:
     log = PostgresLog(url)
-    log.tell({"format": "other"})
+    log.set_facts({"format": "other"})
     log.close()
     with pytest.raises(CheckpointError, match="no log of this version"):
         PostgresLog(url)

@@ -81,7 +81,7 @@ def campaign(run: Run, folder: Path, source: str, sink: str, faults: Iterator[tu
         assert process.exitcode in (0, -signal.SIGKILL) if fault else process.exitcode == 0
         came += process.exitcode != 0
         with LiveRun(run.path, folder=folder / "live") as live:
-            live.kept = live.position  # the next one finds what the kill left
+            live.snapshot_position = live.position  # the next one finds what the kill left
             rows = [json.loads(body) for commit in live.log.commits() for body in commit.bodies]
             assert rows == EVENTS[: len(rows)]
     assert len(rows) == len(EVENTS)
@@ -100,7 +100,7 @@ def held(place: str) -> pd.DataFrame:
         assert isinstance(sink, KafkaSink)
         reader, found = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), list[Any]()
         while len(found) < sink.topic.bounds(reader, 0)[1]:
-            found += [json.loads(value or b"") for _, _, value in sink.topic.polled(reader)]
+            found += [json.loads(value or b"") for _, _, value in sink.topic.poll(reader)]
         reader.close()
         return pd.DataFrame(found)
     finally:

@@ -15,12 +15,12 @@ from made_events import small_run
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.methods.heuristics.method import NEVER
-from hopstate.runs.queries import curve_of, scored
+from hopstate.runs.queries import calibration_of, score_session
 from hopstate.runs.run import Run
 from hopstate.serving import quality as module
 from hopstate.serving.live import LiveRun
-from hopstate.serving.quality import BESIDE, Quality
-from hopstate.streaming.slices import finished
+from hopstate.serving.quality import NUM_NEGATIVES, Quality
+from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F64_LAST
 
 
@@ -48,7 +48,7 @@ def fed(live: LiveRun, quality: Quality, events: list[dict[str, Any]], each: int
     for i in range(0, len(events), each):
         before = live.past
         live.take(events[i : i + each])
-        quality.saw(before)
+        quality.update(before)
 
 
 @pytest.mark.slow
@@ -58,9 +58,9 @@ def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Pat
         quality = Quality(live, share=1, clock=count().__next__, window=50)
         quality._next = -np.inf
         fed(live, quality, events)
-        assert quality.judged > 40
+        assert quality.num_evaluated > 40
         assert len(quality._window) <= 50
-        for row in quality.figures().values():
+        for row in quality.compute_metrics().values():
             for name in ("average_precision", "mrr"):
                 assert row[name] == pytest.approx(row[f"recency_{name}"], abs=F64_LAST)
                 assert 0.5 < row[name] <= 1
@@ -81,11 +81,11 @@ def test_scores_are_those_of_a_question_before_the_commit(method: str, runs: dic
         before, asked = live.past, live.session()
         live.take(events[6:])
         quality = Quality(live)
-        finished(quality._judging(before))
+        run_to_completion(quality._evaluate(before))
         found = np.stack(quality._window)
-        assert found.shape == (4, 2, 1 + 2 * BESIDE)
+        assert found.shape == (4, 2, 1 + 2 * NUM_NEGATIVES)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
-        table, curve = scored(asked, pairs, times), curve_of(asked)
+        table, curve = score_session(asked, pairs, times), calibration_of(asked)
         assert table["score"].tolist() == pytest.approx(found[:3, 0, 0].tolist(), rel=F32)
         assert table["probability"].tolist() == pytest.approx(curve(found[:3, 0, 0]).tolist(), rel=F32)
         assert (found[:, 1, 1:] > NEVER).any()
@@ -124,7 +124,7 @@ def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, mon
     now = 0.0
     with LiveRun(runs["recency"].path, folder=tmp_path) as live:
         quality = Quality(live, share=0.25, clock=lambda: now)
-        judging, times = quality._judging, []
+        judging, times = quality._evaluate, []
 
         def slow(before: Any) -> Iterator[None]:
             nonlocal now
@@ -132,11 +132,11 @@ def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, mon
             now += 1.0
             yield from judging(before)
 
-        monkeypatch.setattr(quality, "_judging", slow)
+        monkeypatch.setattr(quality, "_evaluate", slow)
         for event in later(30):
             before = live.past
             live.take([event])
-            quality.saw(before)
+            quality.update(before)
             now += 0.5
         assert np.diff(times).min() >= 4
     assert module.WINDOW >= 100
@@ -151,6 +151,6 @@ def test_a_slow_model_judges_an_event_in_slices(runs: dict[str, Run], tmp_path: 
         whole, cut = Quality(live, share=1), Quality(live, share=1)
         whole._pace.size, cut._pace.size = 1_000, 4
         cut._pace.took = lambda rows, seconds: None  # type: ignore[method-assign]
-        slices = [len(list(quality.judging(before))) for quality in (whole, cut)]
+        slices = [len(list(quality.update_sliced(before))) for quality in (whole, cut)]
         assert slices[1] > 2 * slices[0] == 6
         assert np.allclose(whole._window, cut._window, rtol=F32, atol=0, equal_nan=True)

@@ -15,7 +15,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.errors import ConfigError, MissingFileError, StorageError
-from hopstate.runs.queries import scored
+from hopstate.runs.queries import score_session
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun, Replica, ReplicaError
 from hopstate.serving.service import Limits, service
@@ -40,7 +40,7 @@ def test_replicas_have_their_writers_bits(
 
     def same(one: LiveRun, other: LiveRun) -> bool:
         assert one.position == other.position
-        mine, theirs = scored(one.session(), PAIRS, [300] * 2), scored(other.session(), PAIRS, [300] * 2)
+        mine, theirs = score_session(one.session(), PAIRS, [300] * 2), score_session(other.session(), PAIRS, [300] * 2)
         return bool(mine["score"].tolist() == theirs["score"].tolist())
 
     with pytest.raises(MissingFileError):
@@ -58,13 +58,13 @@ def test_replicas_have_their_writers_bits(
                 replica.take(events[40:])
         writer.take(events[40:])
         with Replica(run.path, folder=tmp_path / "b", log=log) as again:
-            assert again.kept == 40  # of its own snapshot
+            assert again.snapshot_position == 40  # of its own snapshot
             assert same(again, writer)
 
 
 def test_a_log_of_another_model_is_not_followed(run: Run, tmp_path: Path) -> None:
     with LiveRun(run.path, folder=tmp_path / "a") as writer:
-        writer.log.tell({"model": "another"})
+        writer.log.set_facts({"model": "another"})
         with pytest.raises(ConfigError, match=str(tmp_path)):
             Replica(run.path, folder=tmp_path / "b", log=str(tmp_path / "a"))
 

@@ -17,7 +17,7 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
-from hopstate.serving.snapshots import kept_events
+from hopstate.serving.snapshots import snapshot_sizes
 
 DAY = 86_400
 
@@ -41,7 +41,7 @@ def test_what_is_left_gives_what_it_gave(retain: str | int, start: int, run: Run
     """Snapshots stand at 30, 60 and 90, and commits are of 15: only 60d and 600d ask for more than these need."""
     with LiveRun(run.path, folder=tmp_path, retain=retain, snapshot_every=20) as live:
         expected = [receipt.score for i in range(0, 90, 15) for receipt in live.take(EVENTS[i : i + 15])]
-        assert min(kept_events(tmp_path / "state")) - live.own_events == 30
+        assert min(snapshot_sizes(tmp_path / "state")) - live.own_events == 30
         assert live.log.start == start
     found = pd.concat(list(replayed(run.path, tmp_path)))
     first = 30 if start else 0

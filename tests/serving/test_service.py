@@ -254,7 +254,7 @@ def test_quality_is_told(client: TestClient) -> None:
     events = table(200, 60).to_dict("records")
     for i in range(0, 60, 20):
         assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
-        client.portal.call(client.app.state.engine.judged)  # type: ignore[attr-defined, union-attr]
+        client.portal.call(client.app.state.engine.wait_for_evaluation)  # type: ignore[attr-defined, union-attr]
     told = client.get("/state").json()
     assert told["judged"] >= 1
     assert set(told["quality"]) <= {"random", "historical"}

@@ -103,13 +103,13 @@ def test_a_log_elsewhere_gives_what_a_file_gives(runs: Runs, tmp_path: Path, pos
 
 
 def test_answers_stand_on_what_was_taken(runs: Runs, tmp_path: Path) -> None:
-    from hopstate.runs.queries import scored
+    from hopstate.runs.queries import score_session
 
     run, events = runs("ctdg-ssm"), later()
     with LiveRun(run.path, folder=tmp_path) as live:
-        before = scored(live.session(), [("u1", "v2")])["score"][0]
+        before = score_session(live.session(), [("u1", "v2")])["score"][0]
         live.take(events)
-        after = scored(live.session(), [("u1", "v2")])
+        after = score_session(live.session(), [("u1", "v2")])
     expected = run.score([("u1", "v2")], events=table(200, 60), fresh=True)
     assert after["score"][0] == expected["score"][0] != before
     assert after["t"][0] == expected["t"][0]
@@ -248,7 +248,7 @@ def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch
         monkeypatch.setattr(live.log, "append", append)
         assert all(receipt.again for receipt in live.take(events[:4]))
         assert live.position == 4
-        monkeypatch.setattr("hopstate.serving.live.keep", lambda *_: fails([]))
+        monkeypatch.setattr("hopstate.serving.live.save_snapshot", lambda *_: fails([]))
         with pytest.warns(HopstateWarning):
             receipts = live.take(events[4:])
         assert [receipt.position for receipt in receipts] == list(range(4, 30))
@@ -280,7 +280,7 @@ def test_what_a_start_refuses(runs: Runs, tmp_path: Path) -> None:
         LiveRun(run.path, folder=tmp_path) as live,
     ):
         assert live.position == 20
-    SqliteLog(tmp_path)._file.execute("delete from commits where first = 0; delete from events")
+    SqliteLog(tmp_path)._file.execute("delete from events")
     with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
         LiveRun(run.path, folder=tmp_path)
 

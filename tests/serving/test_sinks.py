@@ -39,7 +39,7 @@ def held(sink: Sink) -> pd.DataFrame:
     assert isinstance(sink, KafkaSink)
     reader, rows = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), []
     while len(rows) < sink.topic.bounds(reader, 0)[1]:
-        rows += [value for _, _, value in sink.topic.polled(reader)]
+        rows += [value for _, _, value in sink.topic.poll(reader)]
     reader.close()
     return pd.DataFrame([json.loads(row) for row in rows])
 
@@ -50,7 +50,7 @@ def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: 
     place = folder if kind == "folder" else request.getfixturevalue("kafka")(f"sink_{next(NUMBER)}")
 
     def opened() -> Sink:
-        return ParquetSink(place, together=12) if kind == "folder" else open_sink(place)
+        return ParquetSink(place, batch_size=12) if kind == "folder" else open_sink(place)
 
     for k in range(0, 50, 10):
         live = LiveRun(run.path, folder=tmp_path / "live", snapshot_every=15, sink=opened())
@@ -72,7 +72,7 @@ def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: 
 
 @pytest.mark.slow
 def test_a_sink_that_fails_loses_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = ParquetSink(tmp_path / "scores", together=5)
+    sink = ParquetSink(tmp_path / "scores", batch_size=5)
 
     def fails(*_: Any) -> None:
         raise StorageError("no space left")
@@ -82,7 +82,7 @@ def test_a_sink_that_fails_loses_nothing(run: Run, tmp_path: Path, monkeypatch: 
         with pytest.warns(HopstateWarning) as told:
             live.take(EVENTS[:30])
         assert [str(one.message).partition(":")[0] for one in told] == ["scores wait", "no snapshot was kept"]
-        assert live.kept == 0  # or what the sink lacks could not be scored again
+        assert live.snapshot_position == 0  # or what the sink lacks could not be scored again
         monkeypatch.undo()
         live.take(EVENTS[30:])
     assert held(sink)["position"].tolist() == list(range(60))

@@ -19,14 +19,14 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.ops.threads import usual_threads
-from hopstate.runs.queries import Session, pair_probabilities, ranking
+from hopstate.runs.queries import QuerySession, pair_probabilities, rank_session
 from hopstate.runs.run import Run
 from hopstate.serving.engine import Limits, ServiceEngine
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.work_queue import OverloadError, WorkQueue
 from hopstate.streaming import slices
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.testing.conformance import F32
 
 
@@ -156,18 +156,18 @@ EVENTS = table(200, 40).to_dict("records")
 def test_a_long_answer_is_of_the_state_that_it_began_with(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FIRST": 1, "LEAST": 1, "AIM": 0.0}.items():
+    for name, value in {"INITIAL_ROWS": 1, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, name, value)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take(EVENTS[:20])
-        expected = finished(ranking(live.session(), "u1", top=5))
-        steps = ranking(live.session(), "u1", 5)
+        expected = run_to_completion(rank_session(live.session(), "u1", top=5))
+        steps = rank_session(live.session(), "u1", 5)
         for k in range(20, 25):  # a commit, and a question of another time, after each slice
             next(steps)
             live.take([EVENTS[k]])
-            finished(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
-        pd.testing.assert_frame_equal(finished(steps), expected, rtol=F32)
-        assert not finished(ranking(live.session(), "u1", top=5)).equals(expected)
+            run_to_completion(pair_probabilities(live.session(), [("u1", "v1")], [int(live.past.last_time) + 50]))
+        pd.testing.assert_frame_equal(run_to_completion(steps), expected, rtol=F32)
+        assert not run_to_completion(rank_session(live.session(), "u1", top=5)).equals(expected)
 
 
 def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ class Counted:
     def __init__(self) -> None:
         self.count, self.begun, self.leave = 0, threading.Event(), threading.Event()
 
-    def __call__(self, session: Session) -> Steps[int]:
+    def __call__(self, session: QuerySession) -> Steps[int]:
         self.count += 1
         self.begun.set()
         assert self.leave.wait(30)
@@ -259,7 +259,7 @@ def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: 
 def test_every_request_is_answered_or_refused_by_its_deadline(run: Run, tmp_path: Path) -> None:
     """Also one whose answer takes longer than ever before, and those that wait for it."""
 
-    def endless(session: Session) -> Steps[None]:
+    def endless(session: QuerySession) -> Steps[None]:
         while True:
             time.sleep(0.01)
             yield
@@ -284,7 +284,7 @@ def test_every_request_is_answered_or_refused_by_its_deadline(run: Run, tmp_path
 def test_a_commit_is_not_kept_from_beginning_by_questions(run: Run, tmp_path: Path) -> None:
     """It is refused if it would be late; what is refused is not taken."""
 
-    def slow(session: Session) -> Steps[None]:
+    def slow(session: QuerySession) -> Steps[None]:
         return lasting(0.3, 30)
 
     async def work() -> None:

@@ -16,8 +16,8 @@ from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replay import replayed
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.memory_scorer import FollowingMemory
-from hopstate.streaming.slices import finished
+from hopstate.streaming.memory_scorer import LazyMemoryScorer
+from hopstate.streaming.slices import run_to_completion
 
 BATCH = 16
 PAIRS = [("u1", "v2")]
@@ -35,13 +35,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the batches that move a memory."""
     found: list[int] = []
-    update = FollowingMemory._update
+    update = LazyMemoryScorer._update
 
-    def counted(self: FollowingMemory, active: ActiveBatch) -> None:
+    def counted(self: LazyMemoryScorer, active: ActiveBatch) -> None:
         found.append(len(active))
         update(self, active)
 
-    monkeypatch.setattr(FollowingMemory, "_update", counted)
+    monkeypatch.setattr(LazyMemoryScorer, "_update", counted)
     return found
 
 
@@ -54,7 +54,7 @@ def taken(run: Run, folder: Path, events: list[dict], size: int, who: str) -> tu
             if who in ("prepare", "both"):
                 live.prepare()
             if who in ("question", "both"):
-                asked.append(float(finished(pair_probabilities(live.session(), PAIRS))[0][0]))
+                asked.append(float(run_to_completion(pair_probabilities(live.session(), PAIRS))[0][0]))
     return scores, asked
 
 

@@ -16,7 +16,7 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.live import continue_stream, past_of
+from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.trainer import seed_everything
@@ -62,7 +62,7 @@ def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **setting
     size = {} if name.endswith("nodes") else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
-    task.fit_whole()  # of trees; nothing for a task that is trained by steps
+    task.fit_without_gradients()  # of trees; nothing for a task that is trained by steps
     return task
 
 
@@ -102,7 +102,7 @@ def same(a: StreamState, b: StreamState) -> bool:
 def test_the_cut_of_the_calls_changes_nothing(name: str, kind: str, tmp_path: Path) -> None:
     task, later = task_of(name, tmp_path), events(50, 160, kind, nodes=23)
     with torch.no_grad():
-        past = past_of(task, task.stream)
+        past = state_after_stream(task, task.stream)
     one, after = scores_and_memory(task, past, [later])
     for size in (1, 16):
         scores, end = scores_and_memory(task, past, cut(later, size))
@@ -111,7 +111,7 @@ def test_the_cut_of_the_calls_changes_nothing(name: str, kind: str, tmp_path: Pa
         assert same(end, after)
     own = events(160)  # and where the run's own data end does not matter to a memory either
     with torch.no_grad():
-        early = past_of(task, replace(own, **part(own, 0, 93)))
+        early = state_after_stream(task, replace(own, **part(own, 0, 93)))
         late = continue_stream(task, early, replace(own, **part(own, 93, 160)))[1]
     assert same(late, past)
     assert late.settled == past.settled
@@ -126,7 +126,7 @@ def test_one_thread_or_two_give_the_same(tmp_path: Path) -> None:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             with torch.no_grad():
-                found.append(scores_and_memory(task, past_of(task, task.stream), [later]))
+                found.append(scores_and_memory(task, state_after_stream(task, task.stream), [later]))
     finally:
         torch.set_num_threads(before)
     assert near(found[0][0], found[1][0])
@@ -145,7 +145,7 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
     own = own.with_(src=own.src[again], dst=own.dst[again], kind=(np.arange(160) == 159).astype(np.int8))
     task = task_of(name, tmp_path, own)
     with torch.no_grad():
-        past = past_of(task, own)
+        past = state_after_stream(task, own)
     one, after = scores_and_memory(task, past, [later])
     assert len(one) == (60 if name.endswith("nodes") else 57)
     for size in (1, 9):
@@ -161,7 +161,7 @@ def test_scores_do_not_depend_on_what_is_scored_beside_them(name: str, kind: tor
     task, later, nodes = task_of(name, tmp_path), events(70, 160), name.endswith("nodes")
     task.model.to(kind)
     with torch.no_grad():
-        follower = task.follow(past_of(task, task.stream).joined(later)[1])
+        follower = task.follow(state_after_stream(task, task.stream).joined(later)[1])
     columns = (later.src, later.t) if nodes else (later.src, later.dst, later.t)
     score = follower.score_nodes if nodes else follower.score
     every = score(*columns).numpy()
@@ -186,7 +186,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
         return scorer.score_nodes(both.src[mine], both.t[mine]) if nodes else scorer.score(*pairs(both, mine))
 
     expected = replay(scorer, score, both, edges[place], rows=np.arange(len(both)), boundaries=edges)[160:]
-    found = scores_and_memory(task, past_of(task, own), [later])[0]
+    found = scores_and_memory(task, state_after_stream(task, own), [later])[0]
     assert np.allclose(found, expected, rtol=0, atol=F32_TIGHT)
     assert len(np.unique(found)) > 1
 
@@ -198,7 +198,7 @@ def pairs(stream: EventStream, mine: np.ndarray) -> tuple[np.ndarray, ...]:
 def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a success, and after a failure past the first batch."""
     task, later = task_of("ctdg-ssm", tmp_path), events(60, 160)
-    past = past_of(task, task.stream)
+    past = state_after_stream(task, task.stream)
     kept = past.memories(np.arange(past.num_nodes))
     assert kept is not None
     update, calls = task.model.update, []
@@ -224,7 +224,7 @@ def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: p
 def test_through_files_nothing_changes(tmp_path: Path) -> None:
     """Saved and read back after every call, joined layers and dropped features included."""
     task, calls = task_of("ctdg-ssm-nodes", tmp_path), cut(events(60, 160, nodes=30), 4)
-    past = past_of(task, task.stream)
+    past = state_after_stream(task, task.stream)
     one, after = scores_and_memory(task, past, calls)
     found = []
     save_stream_state(past, tmp_path / "live")
@@ -239,11 +239,11 @@ def test_through_files_nothing_changes(tmp_path: Path) -> None:
 
 def test_what_a_model_cannot_go_on_from_is_refused(tmp_path: Path) -> None:
     task, later = task_of("ctdg-ssm", tmp_path), events(20, 160)
-    past = past_of(task, task.stream)
+    past = state_after_stream(task, task.stream)
     with pytest.raises(CheckpointError):
         continue_stream(task, replace(past, model="other"), later)
     with pytest.raises(ShapeError, match=r"edge_columns"):
         continue_stream(task, past, later.with_(edge_attr=None))
     fixed = task_of("ctdg-ssm", tmp_path, **{"model.static": "learnable"})
     with torch.no_grad(), pytest.raises(DataError, match="20"):
-        continue_stream(fixed, past_of(fixed, fixed.stream), events(20, 160, nodes=40))
+        continue_stream(fixed, state_after_stream(fixed, fixed.stream), events(20, 160, nodes=40))

@@ -11,7 +11,7 @@ from test_live import METHODS, MORE, PATHS, events, part, task_of
 
 from hopstate.data.events import EventStream
 from hopstate.methods import MODULES, get_method
-from hopstate.streaming.live import past_of
+from hopstate.streaming.live import state_after_stream
 
 
 def test_all_temporal_methods_are_looked_at() -> None:
@@ -30,7 +30,7 @@ def scores(scorer: Any, name: str, stream: EventStream) -> np.ndarray:
 def test_a_restored_state_goes_on_bit_for_bit(name: str, live: bool, tmp_path: Path) -> None:
     task, stream = task_of(name, tmp_path), events(160)
     with torch.no_grad():
-        past = past_of(task, replace(stream, **part(stream, 0, 40)))
+        past = state_after_stream(task, replace(stream, **part(stream, 0, 40)))
         scorer = task.follow(past) if live else task.scorer_over(stream)
         seen = past.settled if live else 0
         early, late = (stream.take(np.arange(a, b)) for a, b in ((seen, 60), (60, 160)))

@@ -6,22 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.runs.queries import Session, pair_probabilities, ranking, session
+from hopstate.runs.queries import QuerySession, open_session, pair_probabilities, rank_session
 from hopstate.runs.run import Run
 from hopstate.streaming import slices
-from hopstate.streaming.slices import Pace, finished, in_slices
+from hopstate.streaming.slices import SliceSizer, map_sliced, run_to_completion
 
 
-@pytest.mark.parametrize("pace", [None, Pace()])
+@pytest.mark.parametrize("pace", [None, SliceSizer()])
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 100])
-def test_every_row_is_done_once(count: int, pace: Pace | None) -> None:
+def test_every_row_is_done_once(count: int, pace: SliceSizer | None) -> None:
     rows, parts = np.arange(float(count)), list[slice]()
 
     def work(part: slice) -> np.ndarray:
         parts.append(part)
         return rows[part]
 
-    np.testing.assert_array_equal(finished(in_slices(work, count, pace)), rows)
+    np.testing.assert_array_equal(run_to_completion(map_sliced(work, count, pace)), rows)
     assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
 
 
@@ -37,13 +37,13 @@ def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytes
         now += each * sizes[-1]
         return np.zeros(sizes[-1])
 
-    finished(in_slices(work, 500, Pace()))
+    run_to_completion(map_sliced(work, 500, SliceSizer()))
     assert sizes == wanted
 
 
 def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, pace, each = 0.0, Pace(), 1 / 128
-    monkeypatch.setattr(slices, "AIM", 1.0)
+    now, pace, each = 0.0, SliceSizer(), 1 / 128
+    monkeypatch.setattr(slices, "TARGET_SECONDS", 1.0)
     monkeypatch.setattr(slices.time, "thread_time", lambda: now)
 
     def sizes(count: int, call: float = 0.0) -> list[int]:
@@ -55,7 +55,7 @@ def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monk
             now += call + each * found[-1]
             return np.zeros(found[-1])
 
-        finished(in_slices(work, count, pace))
+        run_to_completion(map_sliced(work, count, pace))
         return found
 
     assert sizes(300) == [16, 64, 128, 92]
@@ -67,12 +67,12 @@ def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monk
 def test_scores_in_slices_are_those_of_one_call(
     name: str, trained: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for setting, value in {"FIRST": 3, "LEAST": 1, "AIM": 0.0}.items():
+    for setting, value in {"INITIAL_ROWS": 3, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, setting, value)
-    with session(trained(name).path) as asked:
+    with open_session(trained(name).path) as asked:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
-        sliced = Session(asked.folder, asked.task, asked.past, pace=Pace())
-        one, other = (finished(pair_probabilities(run, pairs))[0] for run in (sliced, asked))
+        sliced = QuerySession(asked.folder, asked.task, asked.past, pace=SliceSizer())
+        one, other = (run_to_completion(pair_probabilities(run, pairs))[0] for run in (sliced, asked))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        found, whole = (finished(ranking(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
+        found, whole = (run_to_completion(rank_session(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
         pd.testing.assert_frame_equal(found, whole, check_exact=False, rtol=1e-5, atol=1e-6)

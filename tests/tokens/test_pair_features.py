@@ -94,14 +94,14 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
 
 def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
     """Whoever asks about one pair after many waits for no compiler."""
-    from hopstate.tokens.kernels import paths_of
+    from hopstate.tokens.kernels import write_path_features
 
     stream = events()
     u, v, t = queries(stream)
     features(stream).pairs(u, v, t)
-    compiled = len(paths_of.signatures)
+    compiled = len(write_path_features.signatures)
     features(stream).pairs(u[:1], v[:1], t[:1])
-    assert len(paths_of.signatures) == compiled
+    assert len(write_path_features.signatures) == compiled
 
 
 def test_moves_are_what_others_did_next() -> None:
@@ -256,7 +256,7 @@ def test_over_a_past_in_parts(count: int, size: int, floats: bool, monkeypatch: 
     expected = held.pairs(*asked)
     np.testing.assert_allclose(live.pairs(*asked), expected, rtol=1e-6)
     np.testing.assert_allclose(live.pairs(*(c[3:4] for c in asked)), expected[3:4], rtol=1e-6)
-    monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 50)
+    monkeypatch.setattr("hopstate.tokens.pair_features._BATCH", 50)
     for some in (live, held):
         rows, last = some.read(*asked)
         np.testing.assert_allclose(rows, expected, rtol=1e-6)

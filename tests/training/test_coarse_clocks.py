@@ -19,7 +19,7 @@ from hopstate.methods.config import config_from
 from hopstate.methods.ctdg_ssm.method import METHODS
 from hopstate.methods.method import Context
 from hopstate.random import seed_everything
-from hopstate.sampling.event_batches import batch_boundaries, event_batches, piece_boundaries
+from hopstate.sampling.event_batches import batch_boundaries, event_batches, update_boundaries
 from hopstate.testing.conformance import COARSE, F32, F32_TIGHT
 from hopstate.training.tasks.events import training_negatives
 
@@ -45,7 +45,7 @@ def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int) -> None:
     t = np.array(times, np.int64)
-    edges = piece_boundaries(t, size)
+    edges = update_boundaries(t, size)
     assert edges[0] == 0
     assert edges[-1] == len(t)
     for a, b in pairwise(edges.tolist()):
@@ -55,7 +55,7 @@ def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int
     if not len(t) or np.unique(t, return_counts=True)[1].max() <= size:
         assert edges.tolist() == batch_boundaries(t, size).tolist()
     with pytest.raises(ConfigError, match="batch_size"):
-        piece_boundaries(t, 0)
+        update_boundaries(t, 0)
 
 
 def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:
 def epoch_loss(t: Any) -> torch.Tensor:
     """The loss of an epoch written out: all of a time is scored, then moves the memory piece by piece."""
     rows, data = t.split.train, t.stream
-    negatives, at = training_negatives(data, rows, t.source.batch_size, t.source.questions.seed, 0), 0
+    negatives, at = training_negatives(data, rows, t.source.batch_size, t.source.objective.seed, 0), 0
     state, total = t.model.initial_state(data.num_nodes), torch.zeros(())
     for time in np.unique(data.t[rows]):
         mine = rows[data.t[rows] == time]
@@ -172,7 +172,7 @@ def _scores(t: Any, time: float) -> torch.Tensor:
         for piece in step["updates"]:
             state = t.model.update(state, ActiveBatch(**piece))
         if t.stream.t[t.split.train[t.source.batch_boundaries[k]]] == time:
-            found.append(t.source.questions.logits(t.model, state, step["asked"]))
+            found.append(t.source.objective.logits(t.model, state, step["queries"]))
     return torch.cat(found)
 
 

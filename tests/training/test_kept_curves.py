@@ -7,7 +7,7 @@ import torch
 
 from hopstate.errors import CheckpointError
 from hopstate.training.checkpoint import Checkpoint, load_checkpoint, write_result
-from hopstate.training.run_folder import CURVES, RunFolder, kept_curves
+from hopstate.training.run_folder import CURVES, RunFolder, load_curves
 
 
 def test_curves_come_with_the_result_or_not_at_all(tmp_path: Path) -> None:
@@ -27,4 +27,4 @@ def test_curves_come_with_the_result_or_not_at_all(tmp_path: Path) -> None:
 def test_limits_that_are_none_are_refused(limits: str, tmp_path: Path) -> None:
     (tmp_path / CURVES).write_text('{"intervals": {"accuracy": ' + limits + "}}")
     with pytest.raises(CheckpointError, match=r"curves\.json"):
-        kept_curves(RunFolder(tmp_path))
+        load_curves(RunFolder(tmp_path))

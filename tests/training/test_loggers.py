@@ -16,7 +16,7 @@ from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, MissingExtraError
 from hopstate.testing.conformance import F32_TIGHT
 from hopstate.training import loggers
-from hopstate.training.loggers import Loggers, MLflow, TensorBoard, WandB, figures, logger_names
+from hopstate.training.loggers import Loggers, MLflow, TensorBoard, WandB, loggable_metrics, logger_names
 from hopstate.training.run_folder import RunFolder
 
 LOOP = {"loop.epochs": 3, "loop.progress": False, "loop.device": "cpu", "loop.checkpoint_seconds": 0.0, "model.dim": 4}
@@ -65,7 +65,7 @@ def stopped_after(monkeypatch, epochs):
 
 
 def rows_of(run="run"):
-    return [figures(row) | {"epoch": row["epoch"]} for row in RunFolder(run).history()]
+    return [loggable_metrics(row) | {"epoch": row["epoch"]} for row in RunFolder(run).history()]
 
 
 # ---- TensorBoard -------------------------------------------------------------------------------------------
@@ -200,14 +200,14 @@ def test_calls_to_mlflow(tmp_path, monkeypatch):
     rows = [{"epoch": epoch, "step": 4 * epoch, "val_hits@10": epoch / 8} for epoch in (1, 2)]
     logger = MLflow(tmp_path)
     logger.start({f"setting{i}": i for i in range(150)}, "own", 0)
-    logger.log(figures(rows[0]), 1)
+    logger.log(loggable_metrics(rows[0]), 1)
     logger.finish("interrupted")
     (made,) = Client.runs.values()
     assert (made["status"], made["tags"], made["name"]) == ("KILLED", {"hopstate.status": "interrupted"}, "own")
     assert made["params"] == {f"setting{i}": str(i) for i in range(150)}
     logger = MLflow(tmp_path)
     logger.start({}, "own", 1)
-    logger.log(figures(rows[1]), 2)
+    logger.log(loggable_metrics(rows[1]), 2)
     logger.finish("finished")
     (made,) = Client.runs.values()
     assert made["metrics"] == [("val_hits_at_10", 0.125, 1), ("val_hits_at_10", 0.25, 2)]

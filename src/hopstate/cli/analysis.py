@@ -6,16 +6,16 @@ import csv
 from collections.abc import Sequence
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, rows_of
+from hopstate.cli.commands import CommandParser, CommandResult, rows_of
 from hopstate.errors import ConfigError
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Explain a score or a prediction."""
     what = """What a pair's score loses without each of the latest events of its ends, as a table and a chart, and what
     features (pair-trees) or members (ensemble) add to it; or what a node's prediction owes to features, other nodes and
     edges (gradient times input)."""
-    parser = Options(prog="hopstate explain", description=what, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_run("--data", "--device", "--method", "--raw")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--node", help="your id of a node, of a run on a graph")
@@ -47,10 +47,10 @@ def run(argv: list[str]) -> Answer:
         _show(found, o.top)
         _show_written(written)
 
-    return Answer(record, show)
+    return CommandResult(record, show)
 
 
-def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answer:
+def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> CommandResult:
     from hopstate.runs.explain import explain, node_paths
 
     found: Any = explain(run, node=node, **where)
@@ -66,7 +66,7 @@ def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> Answe
             _show_rows(name, rows, top)
         _show_written(written)
 
-    return Answer(record | {name: rows_of(rows) for name, rows in parts.items()}, show)
+    return CommandResult(record | {name: rows_of(rows) for name, rows in parts.items()}, show)
 
 
 def _show_written(written: Sequence[str]) -> None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from hopstate.cli.commands import Answer, Options, lines
-from hopstate.errors import ConfigError
+from hopstate.cli.commands import CommandParser, CommandResult, lines
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
-    parser = Options(prog="hopstate check-leak", description=__doc__)
+    parser = CommandParser(prog="hopstate check-leak", description=__doc__)
     parser.add_run("--device", "--method")
     parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
     parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
-    from hopstate.evaluation.leak import check_leak
-    from hopstate.runs.load import load_run
-    from hopstate.training.tasks.events import EventTask
+    from hopstate.runs.leak import check_leak
 
-    with load_run(options.run, device=options.device, method=options.method) as (_, task):
-        if not isinstance(task, EventTask):
-            raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
-        task.model.eval().double()
-        stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
-        counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
-        report = check_leak(task.scorer_over, stream, score=task.score_events, **counts)
+    counts = {"moments": options.moments, "queries": options.queries, "events": options.events, "seed": options.seed}
+    report = check_leak(options.run, device=options.device, method=options.method, **counts)
     record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
-    return Answer(record, lines(str(report)))
+    return CommandResult(record, lines(str(report)))

@@ -1,4 +1,4 @@
-"""What all commands share: the table in `commands.yaml`, the parser with its help, and the answer."""
+"""Shared code of all commands: the command table, the parser with its help, and the result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HelpRequest(Exception):  # noqa: N818 - not an error
     """`--help` was given; its text is the argument."""
 
 
-class Options(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """The parser of a command: it raises where argparse would print and exit."""
 
     made: ClassVar[dict[str, argparse.ArgumentParser]] = {}  # by `prog`, for shell completion
@@ -81,13 +81,13 @@ class Options(argparse.ArgumentParser):
         raise HelpRequest(self.format_help())
 
 
-def own_options(parser: Options, words: Sequence[str]) -> argparse.Namespace:
+def command_options(parser: CommandParser, words: Sequence[str]) -> argparse.Namespace:
     """Return the options of a command whose runs take settings after `--`."""
     options, others = parser.parse_known_args(words)
     if others:
         given = " ".join(others)
         if others[0].startswith("--") and "." in others[0].partition("=")[0]:
-            raise ConfigError(f"unrecognized arguments: {given}; settings of the runs stand after --: -- {given}")
+            raise ConfigError(f"unrecognized arguments: {given}; put settings of the runs after --: -- {given}")
         parser.error(f"unrecognized arguments: {given}")
     return options
 
@@ -104,7 +104,7 @@ def named_method(argv: Sequence[str]) -> Method:
     if {"-h", "--help", "--help-all"} & set(argv):
         more = f"`hopstate {command} METHOD --help` shows the options of a method."
         raise HelpRequest(f"{usage}\n{more}\n\n{examples_of(command)}")
-    raise ConfigError(f"which method? name it first. {usage}")
+    raise ConfigError(f"missing METHOD after {command}. {usage}")
 
 
 def show_settings_help(parser: Parser, command: str, words: Sequence[str]) -> None:
@@ -125,14 +125,14 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command found.
+class CommandResult:
+    """The result of a command.
 
     Args:
-        record: by stable keys; numbers as numbers.
-        show: prints it for people.
-        status: that the process ends with.
-        then: what goes on after the record is printed, and returns the status: a service.
+        record: JSON output, with stable keys.
+        show: prints the result as text.
+        status: exit status of the process.
+        then: a service to run after printing, which returns the exit status.
     """
 
     record: Mapping[str, Any]
@@ -179,7 +179,7 @@ class Command(NamedTuple):
     """A command of the command line.
 
     Args:
-        group: heading of the main help under which it stands.
+        group: its heading in the main help.
         module: module with `run(argv) -> Answer`; imported only if the command runs.
         summary: one line for the main help.
         examples: command lines for the command's help, without `hopstate`.
@@ -227,14 +227,14 @@ def examples_of(name: str) -> str:
     return "\n".join(["Examples:", *(f"  hopstate {line}" for line in COMMANDS[name].examples)])
 
 
-def grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
-    """Return the words without those of --GROUP.KEY VALUE or --GROUP.KEY=VALUE, and these as a dict."""
+def split_group(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
+    """Split --GROUP.KEY VALUE or --GROUP.KEY=VALUE options off the words and return both."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
-    own, found = [], {}
-    rest = iter(words)
-    for word in rest:
+    words_left, found = [], {}
+    remaining = iter(words)
+    for word in remaining:
         if word.startswith(start):
-            found[word.removeprefix(start)] = next(rest, "")
+            found[word.removeprefix(start)] = next(remaining, "")
         else:
-            own.append(word)
-    return own, found
+            words_left.append(word)
+    return words_left, found

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import INTERRUPTED, Answer, Options, own_options
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options
 from hopstate.errors import SHARED_ERRORS, ConfigError, described
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
@@ -23,22 +23,22 @@ written with its name in front, e.g. -- --nagphormer.model.dim 64."""
 Row = dict[str, Any]
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Train what is not trained yet; status 130 where Ctrl-C stopped it."""
-    own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
-    parser = Options(prog="hopstate compare", description=__doc__, epilog=EPILOG)
+    words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
+    parser = CommandParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
     parser.add_argument("methods", help="names joined by commas")
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
     parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
     parser.add_argument("--out", help="folder of all runs and of the table; an earlier one is continued")
     parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
-    options = own_options(parser, own)
-    rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
+    options = command_options(parser, words)
+    run_settings = run_settings if options.device is None else [*run_settings, f"--loop.device={options.device}"]
     from hopstate.runs.run import output_folder
 
     comparison = Comparison(
-        options.methods.split(","), numbers(options.splits), numbers(options.seeds), options.data, rest
+        options.methods.split(","), numbers(options.splits), numbers(options.seeds), options.data, run_settings
     )
     with output_folder(options.out, "compare", options.data) as folder, locked(folder):
         rows = comparison.run(folder)
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> Answer:
     record |= {"failed": failed}
     if rows is None:
         again = f"stopped; everything is saved. Go on with the same command and --out {folder}"
-        return Answer(record, partial(print, again, file=sys.stderr), INTERRUPTED)
+        return CommandResult(record, partial(print, again, file=sys.stderr), INTERRUPTED)
 
     def print_all() -> None:
         show(rows, options.data)
@@ -55,7 +55,7 @@ def run(argv: list[str]) -> Answer:
             print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
         print(f"runs and table.json: {folder}")
 
-    return Answer(record, print_all)
+    return CommandResult(record, print_all)
 
 
 def numbers(text: str) -> list[int]:
@@ -165,7 +165,7 @@ class Comparison:
         if read not in self._records:
             self._records[read] = load_data(config.data, config.read, method.data)
         record, automatic = self._records[read], self._automatic.setdefault(name, {})
-        config, _ = resolve_config(method, parse, record=record, suited=automatic)
+        config, _ = resolve_config(method, parse, record=record, automatic=automatic)
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
             check_same_data(folder, record)
         else:
@@ -259,7 +259,7 @@ def link_metrics() -> list[str]:
 # ---- tables --------------------------------------------------------------------------------------------------------
 def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> list[Row]:
     """Return the rows with the baselines that each does not exceed, then a row a baseline that is no method of them."""
-    from hopstate.runs.summary import FLOORS, not_above_by_name
+    from hopstate.runs.summary import EVENT_BASELINES, baselines_not_exceeded_by_method
 
     means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
     kinds = dict.fromkeys(metric for own in means.values() for metric in own)
@@ -268,7 +268,7 @@ def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> 
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
         if known and name not in means:
             others[name] = known
-    baselines_not_beaten = not_above_by_name(others | means, {*others, *FLOORS})
+    baselines_not_beaten = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
     found = [row | {"below": baselines_not_beaten[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
@@ -280,9 +280,9 @@ def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import of_class
+    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
-    from hopstate.runs.summary import figure, floor_label, is_error, rank
+    from hopstate.runs.summary import baseline_label, figure, is_error, rank
 
     show_kinds(rows, data)
     rows = [row for row in rows if not row.get("floor")]
@@ -291,7 +291,7 @@ def show(rows: list[Row], data: str) -> None:
         mine = [row for row in rows if row["metric"] == metric]
         events = next((count for row in mine if (count := row.get("events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        label = of_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        label = label_with_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
         table = Table(title=f"{data}: {label}{unit}{of}, mean ± standard deviation over runs")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
@@ -306,7 +306,7 @@ def show(rows: list[Row], data: str) -> None:
         screen().print(table)
         for row in mine:
             if row.get("no_better_on_validation"):
-                rivals = " and ".join(map(floor_label, row["no_better_on_validation"]))
+                rivals = " and ".join(map(baseline_label, row["no_better_on_validation"]))
                 print(f"* {row['method']} does not exceed {rivals} on validation")
         _show_pairs(metric, mine)
 
@@ -316,7 +316,7 @@ def show_kinds(rows: list[Row], data: str) -> None:
     from rich.table import Table
 
     from hopstate.io.output import screen
-    from hopstate.runs.summary import few_events_note, figure, floor_label, links_label, negatives_label
+    from hopstate.runs.summary import baseline_label, figure, links_label, negatives_label, small_sample_note
 
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
     if len(metrics) < 2:
@@ -328,7 +328,7 @@ def show_kinds(rows: list[Row], data: str) -> None:
     table.add_column("no better than")
     for row in rows:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
-        name = f"{floor_label(row['method'])} (floor)" if row.get("floor") else row["method"]
+        name = f"{baseline_label(row['method'])} (floor)" if row.get("floor") else row["method"]
         table.add_row(name, *figures, row["below"])
     events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
     if events:
@@ -336,7 +336,7 @@ def show_kinds(rows: list[Row], data: str) -> None:
         table.add_row("events judged", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
     screen().print(table)
     for label, count in {links_label(m): count for m, count in events.items()}.items():
-        note = few_events_note(count, label)
+        note = small_sample_note(count, label)
         if note:
             print(note)
 

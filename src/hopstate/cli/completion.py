@@ -9,7 +9,7 @@ from importlib import import_module
 
 import shtab
 
-from hopstate.cli.commands import COMMANDS, FLAGS, Answer, HelpRequest, Options, lines
+from hopstate.cli.commands import COMMANDS, FLAGS, CommandParser, CommandResult, HelpRequest, lines
 from hopstate.cli.fit import fit_parser
 from hopstate.cli.tune import tune_parser
 from hopstate.methods import MODULES, get_method
@@ -17,13 +17,13 @@ from hopstate.methods import MODULES, get_method
 SHELLS = ("bash", "zsh", "fish")
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     how = 'bash: source <(hopstate completion bash) in ~/.bashrc; zsh: eval "$(hopstate completion zsh)" in ~/.zshrc'
-    parser = Options(prog="hopstate completion", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate completion", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     shell = parser.parse_args(argv[1:]).shell
     script = shtab.complete(_root(), shell)
-    return Answer({"shell": shell, "script": script}, lines(script))
+    return CommandResult({"shell": shell, "script": script}, lines(script))
 
 
 def _root() -> argparse.ArgumentParser:
@@ -49,7 +49,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     if command != "completion":  # its parser is made already
         with contextlib.suppress(HelpRequest):
             import_module(COMMANDS[command].module).run([command, "--help"])
-    return _with_flags(Options.made[f"hopstate {command}"])
+    return _with_flags(CommandParser.made[f"hopstate {command}"])
 
 
 def _with_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

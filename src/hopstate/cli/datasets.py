@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hopstate.cli.commands import FAILED, Answer, Options, lines
+from hopstate.cli.commands import FAILED, CommandParser, CommandResult, lines
 from hopstate.datasets.registry import dataset_table
 from hopstate.errors import nearest
 from hopstate.io.files import cache_folder
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """List data sets; status 1 where none is of that name."""
-    parser = Options(prog="hopstate datasets", description=__doc__)
+    parser = CommandParser(prog="hopstate datasets", description=__doc__)
     parser.add_argument(
         "name", nargs="?", default="", help="one data set with all details; else those whose names hold this"
     )
@@ -26,8 +26,8 @@ def run(argv: list[str]) -> Answer:
     if not rows:
         known = nearest(asked, [row["name"] for row in everything])
         told = f"no data set is called {options.name!r}{known or '; `hopstate datasets` lists all'}"
-        return Answer(record, lines(told), FAILED)
-    return Answer(record, partial(_show, rows, options.name))
+        return CommandResult(record, lines(told), FAILED)
+    return CommandResult(record, partial(_show, rows, options.name))
 
 
 def _show(rows: list[dict[str, Any]], name: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.commands import Answer, Options
-from hopstate.cli.query import grouped
+from hopstate.cli.commands import CommandParser, CommandResult, split_group
 
 if TYPE_CHECKING:
     from hopstate.runs.run import Run
@@ -17,19 +16,19 @@ EPILOG = """The result is a run: evaluate, predict, score, rank, explain, serve,
 Example: hopstate ensemble runs/dyg-mamba runs/pair-trees --out runs/both"""
 
 
-def run(argv: list[str]) -> Answer:
-    parser = Options(prog="hopstate ensemble", description=__doc__, epilog=EPILOG)
+def run(argv: list[str]) -> CommandResult:
+    parser = CommandParser(prog="hopstate ensemble", description=__doc__, epilog=EPILOG)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a finished run")
     parser.add_argument("--out", help="new run folder (default: one under runs/)")
     parser.add_argument("--data", help="where the data lie now (default: where the first run found them)")
-    rest, evaluation = grouped(argv[1:], "--evaluation.")
+    rest, evaluation = split_group(argv[1:], "--evaluation.")
     options = parser.parse_args(rest)
     from hopstate.runs.ensemble import ensemble
 
     settings = {f"evaluation.{key}": value for key, value in evaluation.items()}
     done = ensemble(options.runs, out=options.out, data=options.data, config=settings)
     record = {"method": done.method, "run": done.path, "metrics": done.metrics, "members": done.floors}
-    return Answer(record, partial(_print, done))
+    return CommandResult(record, partial(_print, done))
 
 
 def _print(done: Run) -> None:

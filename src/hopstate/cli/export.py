@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, lines
+from hopstate.cli.commands import CommandParser, CommandResult, lines
 
 
-def run(argv: list[str]) -> Answer:
-    parser = Options(prog="hopstate export", description=__doc__, allow_abbrev=False)
+def run(argv: list[str]) -> CommandResult:
+    parser = CommandParser(prog="hopstate export", description=__doc__, allow_abbrev=False)
     parser.add_run("--method")
     parser.add_argument("--to", choices=("torch", "onnx"), required=True, help="torch.export (.pt2) or ONNX (.onnx)")
     parser.add_argument("--out", required=True, help="folder for the program and export.json, which explains it")
@@ -21,25 +21,25 @@ def run(argv: list[str]) -> Answer:
         help="ask program and run the same of the run's own data, print the largest difference, and fail above 1e-5",
     )
     o = parser.parse_args(argv[1:])
-    from hopstate.runs.export import check_program, export_run, needed
+    from hopstate.runs.export import check_program, export_run, require_packages
 
     if o.check and o.to == "onnx":
-        needed("onnxruntime")
+        require_packages("onnxruntime")
     path = export_run(o.run, o.to, o.out, data=o.data, method=o.method, opset=o.opset)
-    told = path.with_name("export.json")
-    facts = json.loads(told.read_text("utf-8"))
+    description = path.with_name("export.json")
+    facts = json.loads(description.read_text("utf-8"))
     left_out, versions = facts["left_out"], facts["versions"]
-    record: dict[str, Any] = {"program": path, "inputs_and_output": told, "format": o.to, "versions": versions}
+    record: dict[str, Any] = {"program": path, "inputs_and_output": description, "format": o.to, "versions": versions}
     record |= {"left_out": left_out, "check": None}
-    said = [f"program: {path}", f"inputs and output: {told}"]
+    messages = [f"program: {path}", f"inputs and output: {description}"]
     if o.to == "onnx":
-        least = f"onnxruntime {versions['onnxruntime'] or 'of the same opset'} and later read it"
-        said.append(f"versions: opset {versions['opset']}, IR {versions['ir']}; {least}")
+        readers = f"onnxruntime {versions['onnxruntime'] or 'of the same opset'} and later read it"
+        messages.append(f"versions: opset {versions['opset']}, IR {versions['ir']}; {readers}")
     else:
-        said.append(f"versions: written by torch {versions['torch']}; older versions may not read it")
-    said += [f"not in the program: {left_out}"] if left_out else []
+        messages.append(f"versions: written by torch {versions['torch']}; older versions may not read it")
+    messages += [f"left out of the program: {left_out}"] if left_out else []
     if o.check:
-        checked = check_program(o.run, path, own=o.data, method=o.method)
+        checked = check_program(o.run, path, run_data=o.data, method=o.method)
         record["check"] = checked
-        said.append(f"check: {checked.text()}; at most {checked.within:g} is promised")
-    return Answer(record, lines(*said))
+        messages.append(f"check: {checked.text()}; the tolerance is {checked.within:g}")
+    return CommandResult(record, lines(*messages))

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.commands import DONE, INTERRUPTED, Answer, lines, named_method, show_settings_help
+from hopstate.cli.commands import DONE, INTERRUPTED, CommandResult, lines, named_method, show_settings_help
 from hopstate.errors import ConfigError
 from hopstate.methods.method import AnyMethod, Method
 from hopstate.training.run_folder import RunFolder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import Run
 
 
-def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
+def _with_data_of_run(method: str, words: Sequence[str]) -> list[str]:
     """Return the words of `fit METHOD` with the data of the run in --out if --resume names none."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--resume", action="store_true")
@@ -31,9 +31,12 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
     found, _ = parser.parse_known_args(list(words))
     if not found.resume or found.out is None or not (settings := RunFolder(found.out).settings()):
         return list(words)
-    own, data = settings.get("method"), settings.get("data")
-    if isinstance(own, str) and own != method:
-        raise ConfigError(f"{found.out} is a run of {own}; continue it with: fit {own} --resume --out {found.out}")
+    trained_method, data = settings.get("method"), settings.get("data")
+    if isinstance(trained_method, str) and trained_method != method:
+        raise ConfigError(
+            f"{found.out} is a run of {trained_method}. Continue it with: fit {trained_method} --resume --out "
+            f"{found.out}"
+        )
     if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
     from hopstate.runs.data import check_sources
@@ -42,38 +45,40 @@ def _with_own_data(method: str, words: Sequence[str]) -> list[str]:
     return [*words, f"--data={data}"]
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Train; status 130 where Ctrl-C stopped it."""
     method = named_method(argv)
     parser = fit_parser(method)
     show_settings_help(parser, "fit", argv[2:])
-    words = _with_own_data(method.name, argv[2:])
+    words = _with_data_of_run(method.name, argv[2:])
     from hopstate.methods.config import parse_words
     from hopstate.runs.data import resolve_config
     from hopstate.runs.run import fit_config
     from hopstate.training.devices import current_ranks
 
-    own, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
-    out, resume = own.out, own.resume
+    options, parse = parse_words(method, parser, words, ("out", "resume", "no_auto", "dry_run"))
+    out, resume = options.out, options.resume
     automatic: dict[str, Any] = {}
-    config, record = resolve_config(method, parse, out=out, resume=resume, suit=not own.no_auto, suited=automatic)
-    if own.dry_run:
+    config, record = resolve_config(
+        method, parse, out=out, resume=resume, auto=not options.no_auto, automatic=automatic
+    )
+    if options.dry_run:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"log": _say, "floors": True, "automatic": automatic}
+    how: dict[str, Any] = {"log": _say, "with_baselines": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **how)
     if not current_ranks().first:
-        return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
+        return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
     record["positive_class"] = _result(done).get("positive_class")
     record["no_better_on_validation"] = no_better_than(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
-        return Answer(record, partial(_say, again), INTERRUPTED)
-    return Answer(record, partial(print_result, done))
+        return CommandResult(record, partial(_say, again), INTERRUPTED)
+    return CommandResult(record, partial(print_result, done))
 
 
-def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer:
+def _dry_run(method: Method, config: RunConfig, record: Record | None) -> CommandResult:
     """Measure a few steps of the run that a command line describes."""
     from hopstate.runs.dry_run import dry_run
     from hopstate.training.progress import duration
@@ -87,7 +92,7 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Answer
         told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
     memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
     told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
-    return Answer({"method": method.name, **asdict(cost)}, lines(*told))
+    return CommandResult({"method": method.name, **asdict(cost)}, lines(*told))
 
 
 def fit_parser(method: AnyMethod) -> Parser:
@@ -112,9 +117,9 @@ def print_result(done: Run) -> None:
     """Print the metrics of a finished run, a column for each split, and where everything lies."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import of_class
+    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
-    from hopstate.runs.summary import own_event_note
+    from hopstate.runs.summary import self_negative_note
 
     console, result = screen(), _result(done)
     print_warning(
@@ -129,7 +134,7 @@ def print_result(done: Run) -> None:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
         table.add_row(
-            of_class(name, result.get("positive_class")),
+            label_with_class(name, result.get("positive_class")),
             *(figure(v[name]) if name in v else "" for v in done.metrics.values()),
         )
     console.print(table)
@@ -138,10 +143,10 @@ def print_result(done: Run) -> None:
         count = done.metrics["train"].get("events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: judged on {share:.1%} {which}", soft_wrap=True, highlight=False)
-    remark = own_event_note(done.metrics.get("test", {}))
+    remark = self_negative_note(done.metrics.get("test", {}))
     if remark:
         console.print(remark, soft_wrap=True, highlight=False)
-    print_floors(done, console)
+    print_baselines(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     left = ", ".join(name for name in names if (done.path / name).is_file())
     console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
@@ -159,14 +164,14 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.runs.summary import floor_label
+    from hopstate.runs.summary import baseline_label
 
     result, floors = _result(done), RunFolder(done.path).floors("val")
     metric, names = result["metric"], no_better_than(done, "val")
     if names:
-        rivals = ", ".join(f"{floor_label(name)} {floors[name][metric]:.4f}" for name in names)
-        own = f"{metric} {result['metrics']['val'][metric]:.4f}"
-        text = f"warning: on validation, {own} of {done.method} does not exceed {rivals}. {advice}"
+        rivals = ", ".join(f"{baseline_label(name)} {floors[name][metric]:.4f}" for name in names)
+        value = f"{metric} {result['metrics']['val'][metric]:.4f}"
+        text = f"warning: on validation, {value} of {done.method} does not exceed {rivals}. {advice}"
         console.print(text, style="bold", soft_wrap=True, highlight=False)
 
 
@@ -180,17 +185,17 @@ def no_better_than(done: Run, split: str = "test") -> list[str]:
     return baselines_not_beaten(done.metrics[split], floors, result["metric"], result["mode"])
 
 
-def print_floors(done: Run, console: Console) -> None:
-    """Print the test metric beside those of the floors."""
-    from hopstate.runs.summary import few_events_note, floor_label, num_events
+def print_baselines(done: Run, console: Console) -> None:
+    """Print the test metric and those of the baselines."""
+    from hopstate.runs.summary import baseline_label, num_events, small_sample_note
 
     metric = RunFolder(done.path).result()["metric"]
-    own = done.metrics.get("test", {}).get(metric)
+    value = done.metrics.get("test", {}).get(metric)
     floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
-    if own is None or not floors:
+    if value is None or not floors:
         return
-    beside = ", ".join(f"{floor_label(name)} {value:.4f}" for name, value in floors.items())
-    console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
-    few = few_events_note(num_events(metric, done.metrics["test"]), "test figures")
-    if few:
-        console.print(few, soft_wrap=True)
+    listed = ", ".join(f"{baseline_label(name)} {value:.4f}" for name, value in floors.items())
+    console.print(f"test {metric}: {value:.4f}; floors: {listed}", soft_wrap=True)
+    small_sample = small_sample_note(num_events(metric, done.metrics["test"]), "test figures")
+    if small_sample:
+        console.print(small_sample, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options
+from hopstate.cli.commands import CommandParser, CommandResult
 from hopstate.io.files import cache_folder
 from hopstate.training.run_folder import environment
 
@@ -13,20 +13,20 @@ FACTS = ("python", "platform", "processor", "threads", "gpu", "revision")
 COLUMNS = ("operator", "path", "why")
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Look at the machine and what is installed."""
-    Options(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
+    CommandParser(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
     facts = environment(None)
     record = {name: facts[name] for name in (*FACTS, "versions")} | {"cache": cache_folder()}
     record["paths"] = [dict(zip(COLUMNS, row, strict=True)) for row in describe_paths()]
-    return Answer(record, partial(_show, record))
+    return CommandResult(record, partial(_show, record))
 
 
 def describe_paths() -> list[tuple[str, str, str]]:
     """Return (op and device, path in use, reason) for every op that has more than one path."""
     import torch
 
-    from hopstate.layers.modes import pays
+    from hopstate.layers.modes import onednn_is_faster
     from hopstate.ops.dispatch import choose_path
 
     devices = [("cpu", torch.float32)]
@@ -40,8 +40,12 @@ def describe_paths() -> list[tuple[str, str, str]]:
             lines.append((label, path.name, path.reason))
         if not torch.cuda.is_available():
             lines.append((f"{op} on cuda", "none", "torch sees no CUDA device"))
-    why = "its 512-bit vectors, which MKL leaves unused here" if pays() else "MKL is as fast here, or the only one"
-    return [*lines, ("linear maps in training on cpu", "oneDNN" if pays() else "torch", why)]
+    why = (
+        "its 512-bit vectors, which MKL leaves unused here"
+        if onednn_is_faster()
+        else "MKL is as fast here, or the only one"
+    )
+    return [*lines, ("linear maps in training on cpu", "oneDNN" if onednn_is_faster() else "torch", why)]
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -8,8 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, lines
-from hopstate.cli.query import grouped
+from hopstate.cli.commands import CommandParser, CommandResult, lines, split_group
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -19,27 +18,27 @@ from hopstate.methods import get_method
 from hopstate.methods.config import config_from, hint
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.shared.link import EventReadOptions
-from hopstate.runs.data import reader_options, sets_reading
+from hopstate.runs.data import graph_set_kwargs, reader_kwargs
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Look at data, or at a run."""
     how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
-    parser = Options(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("data", help="a file, a folder, the name of a data set, or a run folder")
     parser.add_argument(
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
     )
     parser.add_argument("--plot", metavar="FILE.png", help="also draw two charts of the data")
-    own, read = grouped(argv[1:], "--read.")
-    options = parser.parse_args(own)
+    words, read = split_group(argv[1:], "--read.")
+    options = parser.parse_args(words)
     if (Path(options.data) / "config.json").is_file():
         from hopstate.runs.card import run_card
 
         if options.plot or read or options.kind != "auto":
             raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")
         text = run_card(options.data)
-        return Answer({"run": options.data, "card": text}, lines(text))
+        return CommandResult({"run": options.data, "card": text}, lines(text))
     from hopstate.data.summary import summarize
 
     record = load(options.data, options.kind, read)
@@ -49,7 +48,7 @@ def run(argv: list[str]) -> Answer:
 
         plot_summary(record, options.plot)
     plots = [f"plots: {options.plot}"] if options.plot else []
-    return Answer({"data": options.data, "card": summary, "plot": options.plot}, lines(summary.text(), *plots))
+    return CommandResult({"data": options.data, "card": summary, "plot": options.plot}, lines(summary.text(), *plots))
 
 
 def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | GraphSet | EventStream:
@@ -71,7 +70,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         return load_dataset(source)
     graphs, events = ({f.name for f in fields(options)} for options in (ReadOptions, EventReadOptions))
     if kind == "auto":
-        _check_known(read, sorted(graphs | events))
+        _check_option_names(read, sorted(graphs | events))
         if read.keys() - graphs:  # what is wrong with them is said of a stream
             kind = "events"
         elif read.keys() - events:
@@ -79,7 +78,9 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     if kind == "auto" and is_event_folder(Path(source)):  # what is wrong with it is said of a stream
         kind = "events"
     if kind == "graphs" or (kind == "auto" and is_set(source)):
-        return read_graph_set(source, **sets_reading(config_from(get_method("gin-graphs"), _given(source, read)).read))
+        return read_graph_set(
+            source, **graph_set_kwargs(config_from(get_method("gin-graphs"), _given(source, read)).read)
+        )
     if kind == "events":
         return read_events(source, **_options("recency", source, read))
     if kind == "auto" and not source.endswith((".npz", ".pt")):
@@ -88,7 +89,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     return read_graph(source, **_options("mlp", source, read))
 
 
-def _check_known(read: Mapping[str, Any], names: Sequence[str]) -> None:
+def _check_option_names(read: Mapping[str, Any], names: Sequence[str]) -> None:
     """Raise ConfigError for an option of reading that neither graphs nor events have; the nearest of both is named."""
     for name in read:
         if name not in names:
@@ -98,7 +99,7 @@ def _check_known(read: Mapping[str, Any], names: Sequence[str]) -> None:
 
 def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:
     """Return reading options in their own types, as `fit` has them for a method that reads such data."""
-    return reader_options(config_from(get_method(method), _given(source, read)).read)
+    return reader_kwargs(config_from(get_method(method), _given(source, read)).read)
 
 
 def _given(source: str, read: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Flags:
 
     @contextlib.contextmanager
     def streams(self) -> Iterator[None]:
-        """Within it stderr is silent if quiet, and stdout goes to stderr if JSON is asked for."""
+        """Silence stderr with --quiet and send stdout to stderr with --json."""
         with contextlib.ExitStack() as stack:
             if self.quiet:
                 silent = stack.enter_context(open(os.devnull, "w"))
@@ -117,12 +117,12 @@ def _print_details(wall: float, cpu: float) -> None:
 
 
 def _fail(flags: Flags, kind: str, message: str, status: int) -> int:
-    """Print why there is no result and return the status; under torchrun one rank prints it."""
+    """Print the error and return the status; under torchrun, only one rank prints."""
     message = message.replace("?; ", "? ")  # of a hint: "did you mean 'gmn'? known: ..."
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from hopstate.training.devices import first_to_say
+        from hopstate.training.devices import first_to_report
 
-        if not first_to_say(message):
+        if not first_to_report(message):
             return status
     if flags.json:
         print(json_text({"error": {"kind": kind, "message": message, "exit_code": status}}), flush=True)
@@ -143,7 +143,7 @@ def _describe(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    """Print a line to stderr, which does not go on without end."""
+    """Print a line to stderr, cut to 4000 characters."""
     print(text if len(text) <= 4000 else f"{text[:4000]}...", file=sys.stderr)
 
 
@@ -151,9 +151,9 @@ def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:
     """Return what prints warnings of this library as one line each, and each text once."""
     printed = set()
 
-    def show(message: Warning | str, category: type[Warning], *rest: object, **named: object) -> None:
+    def show(message: Warning | str, category: type[Warning], *args: object, **named: object) -> None:
         if not issubclass(category, HopstateWarning):
-            otherwise(message, category, *rest, **named)
+            otherwise(message, category, *args, **named)
         elif str(message) not in printed:
             printed.add(str(message))
             _print_error(f"warning: {message}")

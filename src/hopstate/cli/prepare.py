@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, lines
-from hopstate.cli.query import grouped
+from hopstate.cli.commands import CommandParser, CommandResult, lines, split_group
 from hopstate.errors import ConfigError
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     how = (
         "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
         "edge_columns LIST, separator SIGN, time_format FORMAT, header and bipartite true or false. "
         "For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
     )
-    parser = Options(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("source", help="a file or folder of CSV or Parquet")
     parser.add_argument("--kind", default="events", choices=["events", "edges"], help="what a row is (default: events)")
     parser.add_argument(
@@ -27,8 +26,8 @@ def run(argv: list[str]) -> Answer:
         "--memory", default="2GiB", help="most memory in use (default: 2GiB); Spark's own is its own setting"
     )
     parser.add_argument("--threads", type=int, help="that read the source, and of DuckDB; by default one a core")
-    own, read = grouped(argv[1:], "--read.")
-    o = parser.parse_args(own)
+    words, read = split_group(argv[1:], "--read.")
+    o = parser.parse_args(words)
     from hopstate.data.prepare import prepare
 
     settings: dict[str, Any] = {key: _value(key, text) for key, text in read.items()}
@@ -40,7 +39,7 @@ def run(argv: list[str]) -> Answer:
     if done.bad:
         told.append(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
     record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}
-    return Answer(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*told))
+    return CommandResult(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*told))
 
 
 def _value(key: str, text: str) -> Any:

@@ -9,50 +9,50 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import Answer, Options, grouped, lines, plain, rows_of
+from hopstate.cli.commands import CommandParser, CommandResult, lines, plain, rows_of, split_group
 from hopstate.errors import ConfigError
 
 _HOW = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     commands = {"evaluate": _evaluate, "predict": _predict, "stream": _stream, "score": _score, "rank": _rank}
     return commands[argv[0]](argv[1:])
 
 
-def _parser(command: str, what: str, *options: str, how: str = _HOW) -> Options:
-    parser = Options(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
+def _parser(command: str, what: str, *options: str, how: str = _HOW) -> CommandParser:
+    parser = CommandParser(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
     parser.add_run(*options)
     return parser
 
 
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Return the options, and those of --read.KEY VALUE or --read.KEY=VALUE as a dict."""
-    own, read = grouped(argv, "--read.")
+    own, read = split_group(argv, "--read.")
     return parser.parse_args(own), read
 
 
-def _evaluate(argv: list[str]) -> Answer:
+def _evaluate(argv: list[str]) -> CommandResult:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
     fresh = "other events are a stream of their own: nothing that the run has seen is known"
     parser.add_argument("--fresh", action="store_true", help=fresh)
-    rest, evaluation = grouped(argv, "--evaluation.")
+    rest, evaluation = split_group(argv, "--evaluation.")
     o, read = _parse(parser, rest)
     from hopstate.runs.run import evaluate
-    from hopstate.runs.summary import own_event_note
+    from hopstate.runs.summary import self_negative_note
 
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
-    remark = own_event_note(metrics)
+    remark = self_negative_note(metrics)
     if remark:
         print(remark, file=sys.stderr)
     record = {"split": o.split, **metrics}
-    return Answer(record, lines(json.dumps(plain(record), indent=1)))
+    return CommandResult(record, lines(json.dumps(plain(record), indent=1)))
 
 
-def _predict(argv: list[str]) -> Answer:
+def _predict(argv: list[str]) -> CommandResult:
     what = "Write predictions with your own ids as CSV or Parquet."
     parser = _parser("predict", what, "--data", "--device", "--method", "--raw")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
@@ -65,10 +65,12 @@ def _predict(argv: list[str]) -> Answer:
     settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
     table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
     dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
-    return Answer({"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}"))
+    return CommandResult(
+        {"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}")
+    )
 
 
-def _stream(argv: list[str]) -> Answer:
+def _stream(argv: list[str]) -> CommandResult:
     what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
     how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
     parser = _parser("stream", what, "--data", "--device", "--method", "--raw", "--state", "--fresh", how=how)
@@ -86,14 +88,14 @@ def _stream(argv: list[str]) -> Answer:
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
     told = f"{scored:,} events scored into {o.out}; state kept in {state}"
-    return Answer({"out": o.out, "rows": len(table), "state": state}, lines(told))
+    return CommandResult({"out": o.out, "rows": len(table), "state": state}, lines(told))
 
 
 # ---- score and rank -------------------------------------------------------------------------------------------
 _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
 
 
-def _query_parser(command: str, what: str) -> Options:
+def _query_parser(command: str, what: str) -> CommandParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
     parser = _parser(command, what, "--device", "--method", "--raw", "--state", "--fresh", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
@@ -105,7 +107,7 @@ def _query_parser(command: str, what: str) -> Options:
     return parser
 
 
-def _score(argv: list[str]) -> Answer:
+def _score(argv: list[str]) -> CommandResult:
     parser = _query_parser("score", "How likely pairs are to meet, each as if its event came next. Nothing is changed.")
     pairs = "a table of sources and targets, and of times where they differ; or one pair: alice,bob"
     parser.add_argument("--pairs", required=True, help=pairs)
@@ -116,7 +118,7 @@ def _score(argv: list[str]) -> Answer:
     return _answer(table, o.out, "pairs scored")
 
 
-def _rank(argv: list[str]) -> Answer:
+def _rank(argv: list[str]) -> CommandResult:
     parser = _query_parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
     parser.add_argument("--source", action="append", metavar="ID", help="may be given several times")
     parser.add_argument("--source-file", metavar="FILE", help="file with a column of sources")
@@ -167,7 +169,7 @@ def _pairs(given: str) -> Any:
 
 def _answer(
     table: Any, out: str | None, what: str, more: str = "", prefilter: Mapping[str, Any] | None = None
-) -> Answer:
+) -> CommandResult:
     record = {"count": len(table), "probability": table.attrs["probability"], "out": out, "prefilter": prefilter}
     record["rows"] = rows_of(table) if out is None else None
 
@@ -180,7 +182,7 @@ def _answer(
         if more:
             print(more)
 
-    return Answer(record, show)
+    return CommandResult(record, show)
 
 
 def _print(table: Any) -> None:

@@ -6,12 +6,12 @@ import os
 import sys
 import webbrowser
 
-from hopstate.cli.commands import Answer, Options, lines
+from hopstate.cli.commands import CommandParser, CommandResult, lines
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Write the page."""
-    parser = Options(prog="hopstate report", description=__doc__, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate report", description=__doc__, allow_abbrev=False)
     parser.add_argument("runs", nargs="*", help="run folders, or folders of them")
     parser.add_argument("--results", default=None, help="results file of hopstate reproduce")
     parser.add_argument("--out", default="report.html", help="the page (default: report.html)")
@@ -23,7 +23,7 @@ def run(argv: list[str]) -> Answer:
     path = write_report(o.runs, o.out, results_file=o.results, title=o.title)
     if o.open and has_screen():
         webbrowser.open(path.resolve().as_uri())
-    return Answer({"out": path}, lines(f"report: {path}"))
+    return CommandResult({"out": path}, lines(f"report: {path}"))
 
 
 def has_screen() -> bool:

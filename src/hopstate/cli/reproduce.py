@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import INTERRUPTED, Answer, Options, lines, own_options
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, lines
 from hopstate.cli.compare import numbers
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
@@ -37,11 +37,11 @@ COLUMNS = ("recipe", "here", "metric", "published", "runs", "source")  # of --li
 ROOM = 130  # characters below which sources stand under the table
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Run recipes, or list them; status 130 where Ctrl-C stopped it."""
-    own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
+    words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     runs = Path(os.environ.get("HOPSTATE_RUNS", "runs"))
-    parser = Options(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
+    parser = CommandParser(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.add_argument(
         "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; none shows results"
     )
@@ -52,14 +52,14 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
     parser.add_argument("--table", metavar="FILE", help="write the table into a Markdown file's marks")
     parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
-    o = own_options(parser, own)
+    o = command_options(parser, words)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
         return _list(chosen or list(all_recipes().values()))
-    if rest and not chosen:
+    if run_settings and not chosen:
         raise ConfigError("settings after -- need a recipe to go to; `hopstate reproduce --list` shows all")
     given = {"loop.epochs": o.epochs, "loop.device": o.device}
-    changes = {**changes_of(rest), **{name: value for name, value in given.items() if value is not None}}
+    changes = {**changes_of(run_settings), **{name: value for name, value in given.items() if value is not None}}
     return _answer(chosen, o, _run(chosen, changes, o))
 
 
@@ -73,13 +73,13 @@ def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -
     return 0
 
 
-def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> Answer:
+def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> CommandResult:
     found = read_lines(o.results)
     record: dict[str, Any] = {"results": o.results, "interrupted": status == INTERRUPTED}
     if o.table is not None:
         changed = write_markdown(o.table, found)
         text = f"{o.table}: {'written' if changed else 'up to date'}"
-        return Answer(record | {"table": o.table, "changed": changed}, lines(text), status)
+        return CommandResult(record | {"table": o.table, "changed": changed}, lines(text), status)
     names = {recipe.name for recipe in chosen}
     wanted = [line for line in found if not names or line["recipe"] in names]
 
@@ -87,7 +87,7 @@ def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> Answer:
         show(wanted)
         print(f"results: {o.results}")
 
-    return Answer(record | {"runs": wanted}, print_results, status)
+    return CommandResult(record | {"runs": wanted}, print_results, status)
 
 
 def numbers_of(text: str) -> list[int]:
@@ -124,7 +124,7 @@ def changes_of(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _list(recipes: list[Recipe]) -> Answer:
+def _list(recipes: list[Recipe]) -> CommandResult:
     rows = []
     for recipe in recipes:
         entry, reference = find_dataset(recipe.data), recipe.reference
@@ -132,7 +132,7 @@ def _list(recipes: list[Recipe]) -> Answer:
         row |= {"here": "no" if entry is None else on_disk(entry), "metric": recipe.metric, "runs": recipe.runs}
         rows.append(row | {"published": None if reference is None else asdict(reference)})
     ways = missing(recipe.data for recipe in recipes)
-    return Answer({"recipes": rows, "missing": ways}, partial(_show_list, rows, ways))
+    return CommandResult({"recipes": rows, "missing": ways}, partial(_show_list, rows, ways))
 
 
 def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.commands import DONE, FAILED, INTERRUPTED, Answer, Options, lines
+from hopstate.cli.commands import DONE, FAILED, INTERRUPTED, CommandParser, CommandResult, lines
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
 
@@ -36,12 +36,12 @@ SERVER: dict[str, Any] = {
 }
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     return {"serve": _serve, "replay": _replay}[argv[0]](argv[1:])
 
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
-    parser = Options(prog=f"hopstate {command}", description=what, allow_abbrev=False)
+    parser = CommandParser(prog=f"hopstate {command}", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
     parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
     log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME (default: in the folder)"
@@ -51,7 +51,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(argv: list[str]) -> Answer:
+def _serve(argv: list[str]) -> CommandResult:
     o = _options().parse_args(argv)
     if o.repair:
         return _repair(o)
@@ -108,14 +108,14 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _repair(o: argparse.Namespace) -> Answer:
+def _repair(o: argparse.Namespace) -> CommandResult:
     from hopstate.serving.repair import repair
 
     found = repair(o.run, o.folder, o.log, device=o.device, method=o.method)
-    return Answer(dataclasses.asdict(found), lines(str(found)))
+    return CommandResult(dataclasses.asdict(found), lines(str(found)))
 
 
-def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
+def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> CommandResult:
     try:
         import uvicorn
 
@@ -143,14 +143,16 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
     app.state.engine.open()
     _make_even()
-    _tell_unknown(app.state.engine.live)
+    _warn_unknown_settings(app.state.engine.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, API: /docs)", flush=True)
-    return Answer({"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.engine))
+    return CommandResult(
+        {"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.engine)
+    )
 
 
 def _until_stopped(server: uvicorn.Server, place: socket.socket, engine: ServiceEngine) -> int:
@@ -193,10 +195,10 @@ def _bound(host: str, port: int) -> socket.socket:
     return place
 
 
-def _tell_unknown(live: LiveRun) -> None:
-    from hopstate.runs.load import kept_state
+def _warn_unknown_settings(live: LiveRun) -> None:
+    from hopstate.runs.load import saved_state_folder
 
-    kept = kept_state(live.run)
+    kept = saved_state_folder(live.run)
     if kept is not None and not live.position and not live.follows:
         print(
             f"note: a live run begins at the end of the run's own data; what `hopstate stream` has added in {kept} is "
@@ -205,7 +207,7 @@ def _tell_unknown(live: LiveRun) -> None:
         )
 
 
-def _replay(argv: list[str]) -> Answer:
+def _replay(argv: list[str]) -> CommandResult:
     parser = _parser("replay", "What the events of a log were scored when they came; nothing is changed.")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
     o = parser.parse_args(argv)
@@ -221,4 +223,4 @@ def _replay(argv: list[str]) -> Answer:
     begin = int(table["position"].iloc[0]) if len(table) else 0
     told = f", from event {begin} on: what came before was cut" if begin else ""
     record = {"out": o.out, "rows": len(table), "first": begin}
-    return Answer(record, lines(f"{len(table)} events scored again{told}: {o.out}"))
+    return CommandResult(record, lines(f"{len(table)} events scored again{told}: {o.out}"))

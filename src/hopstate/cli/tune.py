@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.commands import INTERRUPTED, Answer, named_method, show_settings_help
+from hopstate.cli.commands import INTERRUPTED, CommandResult, named_method, show_settings_help
 from hopstate.methods.method import AnyMethod, printable
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _OWN = ("trials", "space", "search_seed", "out")  # options that are no settings of the method
 
 
-def run(argv: list[str]) -> Answer:
+def run(argv: list[str]) -> CommandResult:
     """Search; status 130 if Ctrl-C stopped it."""
     method = named_method(argv)
     parser = tune_parser(method)
@@ -25,17 +25,19 @@ def run(argv: list[str]) -> Answer:
     from hopstate.runs.data import resolve_config
     from hopstate.runs.tune import space_of, tune_config
 
-    own, parse = parse_words(method, parser, argv[2:], _OWN)
-    space = space_of(method, own.space)
+    options, parse = parse_words(method, parser, argv[2:], _OWN)
+    space = space_of(method, options.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
     config, record = resolve_config(method, parse)
-    found = tune_config(method, config, space, trials=own.trials, out=own.out, seed=own.search_seed, record=record)
+    found = tune_config(
+        method, config, space, trials=options.trials, out=options.out, seed=options.search_seed, record=record
+    )
     keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
     answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}
     if found.interrupted:
         again = f"stopped; everything is saved. Go on with the same command and --out {found.path}"
-        return Answer(answer, partial(print, again, file=sys.stderr), INTERRUPTED)
-    return Answer(answer, partial(show, found, method.name))
+        return CommandResult(answer, partial(print, again, file=sys.stderr), INTERRUPTED)
+    return CommandResult(answer, partial(show, found, method.name))
 
 
 def tune_parser(method: AnyMethod) -> Parser:
@@ -56,10 +58,10 @@ def show(found: Search, method: str) -> None:
     """Print the five best trials and how to train with the best."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import of_class
+    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
 
-    words = of_class(found.metric, found.positive_class)
+    words = label_with_class(found.metric, found.positive_class)
     table = Table(title=f"{method}: validation {words} of the best of {len(found.trials)} trials")
     for name in ("trial", "value", "seconds"):
         table.add_column(name, justify="right")

@@ -1,5 +1,4 @@
-"""What stands for the neighbours that a batch of a graph lacks.
+"""Compensation for the neighbors outside a mini-batch.
 
-What they last sent (`gas`), or combinations of the batch's own nodes (`top`): either makes of (graph, cutter, nodes)
-what a model convolves over.
+GAS (`gas`) uses their historical embeddings. TOP (`top`) expresses them by the nodes of the batch.
 """

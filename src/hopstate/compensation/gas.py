@@ -1,6 +1,7 @@
-"""GAS: out-of-batch neighbours send what they last sent when they were in a batch themselves.
+"""GAS (GNNAutoScale): out-of-batch neighbors send their historical embeddings.
 
-Histories are kept without dropout: where a model drops elements in training, a pass without it writes them first.
+Historical embeddings are stored without dropout. For models with dropout, an extra forward pass per training step
+computes them.
 
 Source: Fey et al. 2021, arXiv:2106.05609 (GNNAutoScale), section 2.
 """
@@ -23,20 +24,23 @@ from hopstate.io.files import append_file, named_errors, remove_file, replace_fi
 from hopstate.io.tensors import load_npy
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
-from hopstate.sampling.subgraph import Compensation, around_adjacency
+from hopstate.sampling.subgraph import Compensation, sampled_adjacency
 
 
 class GasCache(Compensation):
-    """What every node sent last, for each layer: (N, d) tables on the CPU, pinned where there is a GPU, or on disk.
+    """Historical embeddings of all nodes for each layer: (N, d) tables on the CPU or on disk.
+
+    Tables in memory are pinned if there is a GPU.
 
     Args:
-        num_nodes: N.
-        widths: what each layer's nodes send, numbers a node.
-        folder: keep the tables there as memory-mapped files; None keeps them in memory. Tables that are there already
-            are taken up by `load_state`, or else emptied.
+        num_nodes: number of nodes N.
+        widths: embedding width of each layer.
+        folder: keep the tables in this folder as memory-mapped files. Existing tables are reused by `load_state` and
+            otherwise cleared. Default: keep them in memory.
+        dtype: data type of the tables. Default: float32.
 
     Raises:
-        StorageError: the files cannot be made.
+        StorageError: the files cannot be created.
     """
 
     def __init__(
@@ -73,18 +77,18 @@ class GasCache(Compensation):
         self.tables[layer][rows] = sent.detach().to(self.dtype).cpu()
 
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
-        """Return a batch of nodes of a graph, whose other neighbours send what is held here."""
-        around = cutter.induced(nodes, halo=True)
-        return GasBatch(around_adjacency(graph, around), torch.from_numpy(around.nodes), self)
+        """Return a batch of nodes whose other neighbors send historical embeddings."""
+        adjacency = cutter.induced(nodes, halo=True)
+        return GasBatch(sampled_adjacency(graph, adjacency), torch.from_numpy(adjacency.nodes), self)
 
     def pull(self, layer: int, rows: Tensor) -> Tensor:
-        """Return what rows sent last at a layer; zeros where they never did."""
+        """Return the historical embeddings of rows at a layer; zeros if they were never stored."""
         if self._journal is not None:
             self._journal.begin()
         return self.tables[layer][rows]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tables by layer; of tables on disk, the mark that their journal goes back to."""
+        """Return the tables by layer; for tables on disk, the journal mark to restore."""
         if self._journal is not None:
             return {"mark": torch.tensor([self._journal.mark(), *self._shape()])}
         return {f"history{i}": table for i, table in enumerate(self.tables)}
@@ -93,19 +97,19 @@ class GasCache(Compensation):
         return [self.num_nodes, *(table.shape[1] for table in self.tables)]
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
+        """Restore a state from `state`."""
         mark = state.get("mark")
         saved = [state.get(f"history{i}") for i in range(len(self.tables))]
         shapes = [None if table is None else table.shape for table in saved]
         if self._made and mark is not None:
             raise CheckpointError(
-                "the cached vectors in files are missing, damaged, or of another graph or model; start the run anew"
+                "the cached vectors in files are missing, damaged, or of another graph or model; start the run again"
             )
         if self._journal is not None and mark is not None and mark[1:].tolist() == self._shape():
             self._journal.go_back(int(mark[0]))
             return
         if mark is not None or shapes != [table.shape for table in self.tables]:
-            raise CheckpointError("the saved cache is of another graph or model; start the run anew")
+            raise CheckpointError("the saved cache is of another graph or model; start the run again")
         if self._journal is not None:
             self._journal.begin()
         for table, values in zip(self.tables, saved, strict=True):
@@ -114,15 +118,15 @@ class GasCache(Compensation):
 
 
 class Journal:
-    """What rows of tables on disk held at a mark: a checkpoint names a mark instead of holding a copy of the tables.
+    """Undo log for tables on disk, so a checkpoint stores only a mark and not a copy of the tables.
 
-    Every row is written down once after each mark, before it changes. The files of the last two marks are kept, for the
-    checkpoint that names the last one may never have been finished.
+    Before a row changes for the first time after a mark, its old value is logged. Logs of the last two marks are kept
+    because the checkpoint with the last mark may be incomplete.
 
     Args:
-        folder: of the tables and the journal.
-        tables: (N, d) each, memory-mapped from files there.
-        used: whether they hold what an earlier run wrote, which counts only after `go_back`.
+        folder: folder of the tables and the journal.
+        tables: memory-mapped (N, d) tables from files there.
+        used: whether an earlier run wrote the tables; their contents count only after `go_back`.
     """
 
     def __init__(self, folder: Path, tables: list[Tensor], *, used: bool) -> None:
@@ -131,7 +135,7 @@ class Journal:
         self._written = [torch.zeros(len(table), dtype=torch.bool) for table in tables]
 
     def begin(self) -> None:
-        """Empty the tables, unless they were taken up or filled before."""
+        """Clear the tables, unless they were restored or written before."""
         if self._last is not None:
             return
         for table in self.tables if self.used else ():
@@ -141,12 +145,12 @@ class Journal:
         self._last = 0
 
     def _sync(self) -> None:
-        """Bring the tables to disk."""
+        """Flush the tables to disk."""
         for number in range(len(self.tables)):
             sync_file(self.folder / f"history-{number}.npy")
 
     def keep(self, layer: int, rows: Tensor) -> None:
-        """Write down what rows hold, where that has not been done since the last mark."""
+        """Log the values of rows that were not logged since the last mark."""
         self.begin()
         new = rows[~self._written[layer][rows]]
         if not len(new):
@@ -157,7 +161,7 @@ class Journal:
         self._written[layer][new] = True
 
     def mark(self) -> int:
-        """Return a mark for what the tables hold now."""
+        """Return a new mark for the present contents of the tables."""
         self.begin()
         assert self._last is not None
         self._sync()
@@ -167,10 +171,10 @@ class Journal:
         return self._last
 
     def go_back(self, mark: int) -> None:
-        """Give the tables what they held at a mark."""
+        """Restore the contents of the tables at a mark."""
         found = {int(path.name.rpartition("-")[2]) for path in self.folder.glob("journal-*")}
         if mark < max(found, default=mark) - 1:
-            raise CheckpointError(f"the cached vectors in {self.folder} are of a later checkpoint; start the run anew")
+            raise CheckpointError(f"the cached vectors in {self.folder} are of a later checkpoint; start the run again")
         for number in sorted((n for n in found if n >= mark), reverse=True):
             self._undo(self._path(number))
         self._sync()
@@ -183,12 +187,12 @@ class Journal:
         with path.open("rb") as file:
             while len(head := np.fromfile(file, np.int64, 2)) == 2:
                 if not 0 <= head[0] < len(self.tables) or not 0 <= head[1] <= len(self.tables[head[0]]):
-                    raise CheckpointError(f"{path} is damaged; start the run anew")
+                    raise CheckpointError(f"{path} is damaged; start the run again")
                 table = self.tables[head[0]]
                 rows = np.fromfile(file, np.int64, head[1])
                 values = np.fromfile(file, table.numpy().dtype, head[1] * table.shape[1])
                 if len(rows) and not 0 <= rows.min() <= rows.max() < len(table):
-                    raise CheckpointError(f"{path} is damaged; start the run anew")
+                    raise CheckpointError(f"{path} is damaged; start the run again")
                 if len(values) == head[1] * table.shape[1]:  # else cut off, and the table was not changed after it
                     table[torch.from_numpy(rows)] = torch.from_numpy(values).view(-1, table.shape[1])
 
@@ -201,45 +205,45 @@ class Journal:
 
 
 class GasBatch:
-    """A batch whose out-of-batch neighbours send what the cache holds of them.
+    """A batch whose out-of-batch neighbors send historical embeddings.
 
     Args:
-        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
-        nodes: (|B| + m,) int64 rows of the graph, the batch's first.
-        cache: read, and written with what the batch's nodes send.
-        writes: whether it is written.
+        adjacency: adjacency of the batch rows over the batch nodes, followed by their out-of-batch neighbors.
+        nodes: (|B| + m,) int64 graph rows, batch first.
+        cache: the historical embeddings.
+        writes: update the cache with the embeddings of the batch. Default: True.
     """
 
-    def __init__(self, around: Adjacency, nodes: Tensor, cache: GasCache, *, writes: bool = True) -> None:
-        self.around, self.nodes, self.cache, self.writes = around, nodes, cache, writes
+    def __init__(self, adjacency: Adjacency, nodes: Tensor, cache: GasCache, *, writes: bool = True) -> None:
+        self.adjacency, self.nodes, self.cache, self.writes = adjacency, nodes, cache, writes
 
     def to(self, device: torch.device | str) -> GasBatch:
-        """Return the batch on a device; the cache stays where they are."""
-        return GasBatch(self.around.to(device), self.nodes, self.cache, writes=self.writes)
+        """Return the batch on a device; the cache is not moved."""
+        return GasBatch(self.adjacency.to(device), self.nodes, self.cache, writes=self.writes)
 
     def written_by(self, model: nn.Module, x: Tensor) -> GasBatch:
-        """Return the batch for a training step, the cache written without dropout where the model has any."""
+        """Return the batch for a training step, after an extra pass without dropout if the model has any."""
         drops = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training and m.p > 0]
         if not drops:
             return self
         with torch.no_grad(), _without(drops, model):
             model(x, self)
-        return GasBatch(self.around, self.nodes, self.cache, writes=False)
+        return GasBatch(self.adjacency, self.nodes, self.cache, writes=False)
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output with the cache in place of the missing rows of the first tensor."""
-        count = self.around.num_receivers
+        """Return the (|B|, F') output of a layer; the cache replaces the missing rows of the first tensor."""
+        count = self.adjacency.num_receivers
         sent = nodes[0]
         if self.writes:
             self.cache.push(layer, self.nodes[:count], sent)
         far = self.cache.pull(layer, self.nodes[count:]).to(sent)
         rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
-        return self.around.propagate(conv, normalization, layer, torch.cat([sent, far]), *rest)
+        return self.adjacency.propagate(conv, normalization, layer, torch.cat([sent, far]), *rest)
 
 
 @contextmanager
 def _without(drops: list[nn.Dropout], model: nn.Module) -> Iterator[None]:
-    """Let nothing be dropped, and batch norms learn no running statistics."""
+    """Disable dropout and freeze the running statistics of batch norms."""
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     kept = [(m.momentum, None if m.num_batches_tracked is None else m.num_batches_tracked.clone()) for m in norms]
     try:

@@ -469,7 +469,7 @@ def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> N
         node = stream.src[unknown[0]]
         name = node if stream.node_ids is None else stream.node_ids.names(np.array([node]))[0]
         raise DataError(
-            f"{stream.name}: event {unknown[0]} deletes node {name}, which has met nobody by then; remove the deletion "
+            f"{stream.name}: event {unknown[0]} deletes node {name}, which has no edges before it; remove the deletion "
             "or add its edges first"
         )
 

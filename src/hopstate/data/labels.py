@@ -127,7 +127,7 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     assert key is not None
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
-        raise DataError(f"{path} has no column of labels beside {key!r}, which holds ids; {rows_are_nodes(path)}")
+        raise DataError(f"{path} has no column of labels, only the ids {key!r}; {rows_are_nodes(path)}")
     chosen = split_column_names(table, options.label_column) or (_label_column(table, options.label_column, rest),)
     ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _labels_of_nodes(table, chosen, options)
@@ -150,10 +150,12 @@ def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions)
     if len(chosen) > 1:
         return targets_from_columns(table, chosen, regression=options.task == "regression")
     if options.label_cells == "all":
-        return multilabel_from_cells(table, chosen[0], options.unlabelled)
+        return parse_multilabel(table, chosen[0], options.unlabelled)
     if options.label_column is None:
         _check_texts_recur(table, chosen[0])
-    return parse_labels(table.kept(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options)
+    return parse_labels(
+        table.keep_leading_zeros(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options
+    )
 
 
 def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
@@ -220,15 +222,17 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         if _are_regression_targets(numbers, ~missing, where, place, options):
             amounts = as_regression_targets(np.where(missing, np.nan, numbers))
-            return amounts, None, (f"labels: {where}, read as amounts (regression){told}",)
+            return amounts, None, (f"labels: {where}, read as regression targets{told}",)
         found = numbers[~missing].astype(np.int64)
     else:
         if options.task == "regression":
             bad = int(np.argmax(~missing))
-            raise DataError(f"{where} holds {values[bad]!r} in {place(bad)}, which is no amount; convert it to numbers")
+            raise DataError(
+                f"{where} holds {values[bad]!r} in {place(bad)}, which is not a number; convert the labels to numbers"
+            )
         found = _class_names(values, missing, where, place, options.label_cells)
     if not len(found):
-        raise DataError(f"{where} holds no label at all")
+        raise DataError(f"{where} has no labels")
     codes, names, note = encode_classes(found, ~missing, where)
     return codes, names, (note + told,)
 
@@ -294,7 +298,7 @@ def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
     try:
         return values.to_numpy(np.float64, na_value=np.nan) == float(str(unlabelled))
     except ValueError:
-        raise ConfigError(f"read.unlabelled={unlabelled!r} is no number, but the labels are numbers") from None
+        raise ConfigError(f"read.unlabelled={unlabelled!r} is not a number, but the labels are numbers") from None
 
 
 def _are_regression_targets(
@@ -303,18 +307,20 @@ def _are_regression_targets(
     """Return whether numbers (n,) are regression targets, not classes."""
     infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
     if len(infinite):
-        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is no label")
+        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is not a label")
     large = np.flatnonzero(labeled & (np.abs(numbers) >= EXACT))
     if len(large) and options.task != "regression":
         bad = int(large[0])
         raise DataError(
             f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
-            "write classes as text, or say --read.task regression (amounts)"
+            "write classes as text, or use --read.task regression"
         )
     broken = np.flatnonzero(labeled & (numbers != np.floor(numbers)))
     if len(broken) and options.task == "classification":
         bad = int(broken[0])
-        raise DataError(f"{where} holds {numbers[bad]} in {place(bad)}, which is no class; classes are whole or text")
+        raise DataError(
+            f"{where} holds {numbers[bad]} in {place(bad)}, which is not a class; classes are integers or texts"
+        )
     if len(broken) or options.task == "regression":
         return True
     check_minus_one(numbers, labeled, where, place, options.unlabelled)
@@ -322,8 +328,8 @@ def _are_regression_targets(
         present = np.unique(numbers[labeled])
         raise DataError(
             f"{where} holds {len(present)} different whole numbers from {present[0]:g} to {present[-1]:g} in "
-            f"{int(labeled.sum())} rows, which look like amounts rather than classes; say which: --read.task "
-            f"classification (each number is a class of its own) or --read.task regression (amounts)"
+            f"{int(labeled.sum())} rows, which look like regression targets rather than classes; choose: --read.task "
+            f"classification (each number is a class) or --read.task regression"
         )
     return False
 
@@ -344,7 +350,7 @@ def looks_like_regression(numbers: np.ndarray) -> bool:
     Up to 10 different ones never do. Beyond, these do: fewer than five rows a value; values that fill an interval
     other than 0..C-1 or 1..C; values whose neighbours are about as frequent as themselves.
 
-    >>> look_like_amounts(np.arange(400) % 40), look_like_amounts(20 + np.arange(400) % 40)
+    >>> looks_like_regression(np.arange(400) % 40), looks_like_regression(20 + np.arange(400) % 40)
     (False, True)
     """
     values, counts = np.unique(numbers, return_counts=True)
@@ -403,17 +409,17 @@ def targets_from_columns(table: Table, columns: Sequence[str], *, regression: bo
     y = table.numbers(columns, "labels", "error", "auto")
     if np.isnan(y).all():
         raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
-    kind = "amounts" if regression or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
+    kind = "regression targets" if regression or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
     known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
-    return as_regression_targets(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
+    return as_regression_targets(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; labeled: {known}",)
 
 
-def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
+def parse_multilabel(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
     """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown."""
     import pandas as pd
     from sklearn.preprocessing import MultiLabelBinarizer
 
-    values = table.kept(column)
+    values = table.keep_leading_zeros(column)
     text = values.where(values.notna(), "").astype(str).str.strip()
     if unlabelled not in (None, "none"):
         text = text.where(text != unlabelled, "")
@@ -423,7 +429,7 @@ def multilabel_from_cells(table: Table, column: str, unlabelled: str | None) -> 
     y = binarizer.fit_transform(cells).astype(np.float32)
     names = tuple(map(str, binarizer.classes_))
     if not names:
-        raise DataError(f"{table.path}: column {column!r} holds no label at all")
+        raise DataError(f"{table.path}: column {column!r} has no labels")
     unknown = (text == "").to_numpy()
     y[unknown] = np.nan
     counts = pd.DataFrame(y, columns=names).sum().astype(int)
@@ -462,11 +468,11 @@ def parse_event_labels(
     if len(columns) > 1:
         return targets_from_columns(table, [str(name) for name in columns], regression=task == "regression")
     if label_cells == "all":
-        return multilabel_from_cells(table, first, unlabelled)
+        return parse_multilabel(table, first, unlabelled)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
         told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
-        return y, None, (f"labels: column {first!r}, read as amounts (regression){told}",)
+        return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
     where = f"{table.path}: column {first!r}"
     values, missing = _parse_values(table.worded(first), where, table.place, unlabelled)
     values = values.where(~missing) if missing.any() else values

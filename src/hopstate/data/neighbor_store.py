@@ -198,7 +198,7 @@ class Histories(ABC):
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: the number of events of each pair strictly before its query time; directed as in `last_meeting`."""
+        """Return (Q,) int64: event count of each pair strictly before its query time; directed as in `last_meeting`."""
         from hopstate.ops.neighbors.kernels import count_meetings_kernel
 
         store = self._of(src, dst)
@@ -423,7 +423,7 @@ class NeighborStore(Histories):
 
         Then the events are read once for each range of nodes that fits in memory.
         """
-        from hopstate.ops.neighbors.kernels import fill_some
+        from hopstate.ops.neighbors.kernels import fill_node_range
 
         columns = (self._codes, self._events, self._times)
         size = self._top if self._folder is None else _STRETCH
@@ -440,7 +440,7 @@ class NeighborStore(Histories):
                     _as_int64_rows(dst[part]),
                     np.ascontiguousarray(t[part], self.time_dtype),
                 )
-                fill_some(a, b, when, i, ids, low, high, self._start, self._length, *entries)
+                fill_node_range(a, b, when, i, ids, low, high, self._start, self._length, *entries)
                 release_pages(src, dst, t)
             for column, filled in zip(columns, entries, strict=True):
                 if self._folder is not None:

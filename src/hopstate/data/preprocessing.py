@@ -72,7 +72,7 @@ class TextColumn:
     def categories(
         self, rows: np.ndarray | slice = slice(None), least: int = MIN_CATEGORY_ROWS
     ) -> tuple[str, ...] | None:
-        """Return the texts that occur in at least so many of the rows, the `MAX_CATEGORIES` most frequent; None if few recur."""
+        """Return the most frequent texts, each in at least this many rows; None if few texts recur."""
         counts, alone = self.counts(rows), int((self.codes[rows] < 0).sum())
         empty = np.array([one == "" for one in self.words], bool)
         some, different = int(counts[~empty].sum()) + alone, int((counts[~empty] > 0).sum()) + alone

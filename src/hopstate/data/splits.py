@@ -179,12 +179,14 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
         bad = np.flatnonzero(key[at] != wanted) if len(key) else np.arange(len(wanted))
         if len(bad):
             u, v = own[bad[0]]
-            raise DataError(f"the split's {name} pair of rows ({u}, {v}) is no link of {graph.name} between two nodes")
+            raise DataError(
+                f"the split's {name} pair of rows ({u}, {v}) is not a link of {graph.name} between two nodes"
+            )
         number = SPLITS.index(name)
         twice = np.flatnonzero(taken[at] & (which[at] != number))
         if len(twice):
             u, v = own[twice[0]]
-            raise DataError(f"the pair of rows ({u}, {v}) stands in {name} and in {SPLITS[int(which[at[twice[0]]])]}")
+            raise DataError(f"the pair of rows ({u}, {v}) is in {name} and in {SPLITS[int(which[at[twice[0]]])]}")
         which[at], taken[at] = number, True
     sizes = np.bincount(which, minlength=3)
     if sizes.min() == 0:

@@ -210,7 +210,9 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
         if head["format"] != FORMAT:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
         if model is not None and head["model"] != model:
-            raise CheckpointError(f"{folder} is the state of another model (other weights); start from this run's own")
+            raise CheckpointError(
+                f"{folder} is the state of another model (other weights); start from this run's own state"
+            )
         return _state(folder, head, verify=verify)
     except CheckpointError:
         raise

@@ -1,4 +1,4 @@
-"""Named data sets and generators: what the papers use, where it is had, and data generated from a seed."""
+"""Named datasets and synthetic dataset generators."""
 
 from hopstate.datasets.registry import dataset_table, find_dataset, load_dataset
 

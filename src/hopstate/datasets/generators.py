@@ -1,4 +1,4 @@
-"""Graphs made from a seed: Minesweeper, stochastic block model, R-MAT, and paths and rings for long-range tests.
+"""Synthetic graphs: Minesweeper, stochastic block model, R-MAT, and paths and rings for long-range tests.
 
 Source: Minesweeper: Platonov et al., ICLR 2023, arXiv:2302.11640, §4; R-MAT: Chakrabarti, Zhan, Faloutsos, SDM 2004.
 """
@@ -12,7 +12,7 @@ from hopstate.data.splits import masks_from_rows, random_split
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
 
-MINE_COUNTS = 6  # the published file tells 0, 1, ..., 4 and "5 or more" neighbouring mines apart
+MINE_COUNTS = 6  # the published file tells 0, 1, ..., 4 and "5 or more" neighboring mines apart
 
 
 def minesweeper(
@@ -20,8 +20,8 @@ def minesweeper(
 ) -> Graph:
     """Return a Minesweeper grid: which cells hold a mine, from the numbers shown in some of the cells.
 
-    Every cell is joined to its up to 8 neighbours. Features, in the order of the published file: a flag for "number
-    unknown", then the number of neighbouring mines one-hot as 0, 1, 2, 3, 4, 5 or more; an unknown cell has the flag
+    Every cell is joined to its up to 8 neighbors. Features, in the order of the published file: a flag for "number
+    unknown", then the number of neighboring mines one-hot as 0, 1, 2, 3, 4, 5 or more; an unknown cell has the flag
     alone.
 
     Args:
@@ -80,7 +80,7 @@ def stochastic_block_model(
     Args:
         num_nodes: N, in memory and time linear in N · degree.
         num_classes: C.
-        degree: expected neighbours of a node.
+        degree: expected neighbors of a node.
         homophily: share of edges that join nodes of the same class.
         num_features: F; 0 for none. Features are signal · (unit vector of the class) + standard normal noise.
         signal: length of the class vector.
@@ -221,7 +221,7 @@ def long_range(
 
 
 def _grid_edges(size: int) -> np.ndarray:
-    """Return each pair of the 8-neighbour grid once, (edges, 2)."""
+    """Return each pair of the 8-neighbor grid once, (edges, 2)."""
     cell = np.arange(size * size).reshape(size, size)
     pairs = (
         (cell[:, :-1], cell[:, 1:]),

@@ -1,4 +1,4 @@
-"""Named data sets: what `catalogue.yaml` says of them, how they are downloaded, checked and read."""
+"""Named datasets: what `catalogue.yaml` says of them, how they are downloaded, checked and read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT = 60.0  # seconds without an answer
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One file of a data set.
+    """One file of a dataset.
 
     Args:
         url: its official address.
@@ -45,7 +45,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """One named data set, an entry of `catalogue.yaml`.
+    """One named dataset, an entry of `catalogue.yaml`.
 
     Args:
         name: as load_dataset and --data take it.
@@ -98,7 +98,7 @@ class Dataset:
 
 @cache
 def catalogue() -> dict[str, Dataset]:
-    """Return all data sets by name."""
+    """Return all datasets by name."""
     text = Path(__file__).with_name("catalogue.yaml").read_text("utf-8")
     return {name: _entry(name, **fields) for name, fields in yaml.safe_load(text)["datasets"].items()}
 
@@ -114,20 +114,20 @@ def find_dataset(name: str) -> Dataset | None:
 
 
 def load_dataset(name: str, **options: Any) -> Any:
-    """Return the record of a named data set, generated or downloaded to the cache folder on first use.
+    """Return the record of a named dataset, generated or downloaded to the cache folder on first use.
 
     Args:
         name: a name that `dataset_table` lists.
         options: those of the generator, or of the reader.
 
     Raises:
-        DataError: an unknown name, or a data set that is listed but has no reader.
+        DataError: an unknown name, or a dataset that is listed but has no reader.
         DownloadError: it could not be fetched; the message says what to put where.
         FormatError: the file is not the published one.
     """
     entry = find_dataset(name)
     if entry is None:
-        raise DataError(f"unknown data set {name!r}{nearest(name.lower(), catalogue())}; `hopstate datasets` lists all")
+        raise DataError(f"unknown dataset {name!r}{nearest(name.lower(), catalogue())}; `hopstate datasets` lists all")
     record = _loaded(entry, options)
     if isinstance(record, GraphSet):
         return record.as_published()
@@ -231,7 +231,7 @@ def fetch(file: RemoteFile, *, retries: int = RETRIES) -> Path:
 
 
 def dataset_table() -> list[dict[str, str]]:
-    """Return a row a data set: name, kind, loader, split, metric, on_disk, address, reachable, license, papers.
+    """Return a row a dataset: name, kind, loader, split, metric, on_disk, address, reachable, license, papers.
 
     "read_at" says where the license was read, "sizes_at" where sizes and split were; "unknown" where nowhere.
     """
@@ -258,7 +258,7 @@ def dataset_table() -> list[dict[str, str]]:
 
 
 def on_disk(entry: Dataset) -> str:
-    """Return "built in", "yes" where all files of a data set lie in the cache folder, else "no"."""
+    """Return "built in", "yes" where all files of a dataset lie in the cache folder, else "no"."""
     if entry.generated:
         return "built in"
     if entry.file is not None:
@@ -273,7 +273,7 @@ def on_disk(entry: Dataset) -> str:
 
 
 def _event_folder(entry: Dataset) -> Path:
-    """Return the folder in which DyGLib's ml_NAME files of a temporal data set are looked for."""
+    """Return the folder in which DyGLib's ml_NAME files of a temporal dataset are looked for."""
     return cache_folder() / "temporal" / entry.name
 
 

@@ -1,7 +1,7 @@
-"""Event streams made from a seed: temporal path graphs with a long-range label, and a message stream to learn on.
+"""Synthetic event streams: temporal path graphs with long-range labels, messages, sessions and clubs.
 
-Source: Gravina et al. 2024, arXiv:2406.02740 (CTAN), for the path graphs, whose published files `path_sequences`
-regenerates bit for bit; the variant "ctdg-ssm" follows CTDG-SSM's notebook.
+Source: Gravina et al. 2024, arXiv:2406.02740 (CTAN), for the path graphs. `path_sequences` regenerates their published
+files bit-identically. The variant "ctdg-ssm" follows CTDG-SSM's notebook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopstate.random import named_rng
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PathSequences:
-    """S temporal paths of L nodes each; the first node of each holds its label as a sign, to be read at the last.
+    """S temporal paths with L nodes each; the sign at the first node is the label, to be predicted at the last.
 
     Args:
         pairs: (L-1, 2) int64, the events of every sequence: (0, 1), (1, 2), ...
@@ -107,23 +107,23 @@ def path_sequences(
 
 
 def check_groups(count: int, groups: int, who: str, what: str) -> None:
-    """Hold a made stream to two members a group.
+    """Check that each group can have at least two members.
 
     Args:
-        count: of members.
-        groups: they are shared out to.
-        who: what the members are called.
-        what: what the groups are called.
+        count: number of members.
+        groups: number of groups.
+        who: word for members in the error message.
+        what: word for groups in the error message.
 
     Raises:
-        ConfigError: fewer than two for each group, or no group.
+        ConfigError: there are fewer than two members per group, or no group.
     """
     if groups < 1 or count < 2 * groups:
         raise ConfigError(f"{count} {who} cannot fill {groups} {what} with two each")
 
 
 def check_shares(config: object, *names: str) -> None:
-    """Raise ConfigError where a field of these names lies outside 0..1."""
+    """Raise ConfigError if a field with one of these names is outside 0..1."""
     for name in names:
         if not 0 <= getattr(config, name) <= 1:
             raise ConfigError(f"{name} is {getattr(config, name)}; it must be in 0..1")
@@ -173,15 +173,14 @@ class MessageConfig:
 
 
 def generate_messages(config: MessageConfig | None = None) -> EventStream:
-    """Make a stream of messages between users in drifting communities, with replies, habits and a daily rhythm.
+    """Generate messages between users in drifting communities, with replies, repeat pairs and a daily rhythm.
 
-    A fresh message goes from an active user to an earlier partner, or to someone of the same group, or to anyone;
-    each message may be answered after a while, and that answer too. Recency alone cannot tell who of the group is
-    written to first, nor that a pair which just exchanged an answer is done.
+    A new message goes to an earlier partner, to a user of the same group, or to anyone. Each message may be answered
+    later, and the answer too. Recency alone cannot predict whom a user writes to first, or when an exchange ends.
 
     Returns:
         A stream in seconds with one edge feature (whether the message is an answer) and labels 0 or 1: whether the
-        sender is away from the group the user began in.
+        sender has left the initial group.
     """
     config = config or MessageConfig()
     rng = named_rng(config.seed)
@@ -258,14 +257,13 @@ class SessionConfig:
 
 
 def generate_sessions(config: SessionConfig | None = None) -> EventStream:
-    """Make a stream on a coarse clock: thousands of events at each of few times, as in a parliament's record.
+    """Generate a stream with few distinct timestamps and thousands of events at each, as in parliament records.
 
-    Members of slowly changing blocs agree mostly with each other, and often with whom they agreed before. When a pair
-    last met tells little more than whether it ever did; the blocs tell who is next.
+    Members of slowly changing blocs mostly interact with each other, and often repeat pairs. Recency of a pair says
+    little more than whether it occurred. The blocs predict the next pairs.
 
     Returns:
-        A stream at times 0, interval, 2 interval, ...; features of a node: the bloc that it began in, one-hot and
-        blurred by noise.
+        A stream at times 0, interval, 2 interval, ... Node features are the one-hot initial bloc plus noise.
     """
     c = config or SessionConfig()
     rng = named_rng(c.seed)
@@ -305,7 +303,7 @@ def generate_sessions(config: SessionConfig | None = None) -> EventStream:
 
 
 class _Users:
-    """Who is active, in which group, and whom they wrote to."""
+    """Active users, their groups and their earlier partners."""
 
     def __init__(self, config: MessageConfig, rng: np.random.Generator) -> None:
         self._config, self._rng = config, rng
@@ -343,12 +341,12 @@ class _Users:
         return found
 
     def moved(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (E,) int64: whether each node has left the group it began in."""
+        """Return (E,) int64: whether each node has left its initial group."""
         return ((t >= self._moves[nodes]) & (self._target[nodes] != self._start[nodes])).astype(np.int64)
 
 
 def _moments(config: MessageConfig, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Draw times of day and week by rejection: less at night and at weekends."""
+    """Draw times by rejection sampling: fewer at night and on weekends."""
     found = np.empty(0)
     while len(found) < count:
         t = rng.uniform(0, config.days * 86400, 4 * count)
@@ -400,10 +398,10 @@ class ClubConfig:
 
 
 def generate_clubs(config: ClubConfig | None = None) -> EventStream:
-    """Make a stream of talks inside hidden clubs, with habits and a noisy reading of the club beside each talk.
+    """Generate a stream of talks inside hidden clubs, with repeat pairs and noisy club indicators as edge features.
 
     Returns:
-        A stream in seconds, from 1 January 2026 on, with num_clubs features an event; nodes have none.
+        A stream in seconds from 1 January 2026, with num_clubs features per event and no node features.
     """
     c = config or ClubConfig()
     rng = named_rng(c.seed)

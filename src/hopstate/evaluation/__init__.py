@@ -1,11 +1,9 @@
-"""Protocols, metrics, intervals, and the guard that nothing looks ahead; knows no model.
+"""Evaluation protocols, metrics, confidence intervals and the leakage test, for any model.
 
-| what all share | function |
+| what | function |
 |---|---|
-| link protocol | `link.evaluate_link` |
-| the leak check | `leak.check_leak` |
+| link prediction protocol | `link.evaluate_link` |
+| leakage test | `leak.check_leak` |
 | metrics | `metrics.average_precision`, `roc_auc`, `ranking.mrr` |
-| intervals | `intervals.bootstrap_areas` |
-
-Scores of a scorer enter (see `streaming`); tables of metrics come out.
+| confidence intervals | `intervals.bootstrap_areas` |
 """

@@ -1,4 +1,4 @@
-"""Whether predicted probabilities mean what they say: reliability bins, expected calibration error, Brier score."""
+"""Calibration of predicted probabilities: reliability bins, calibration error, Brier score, isotonic regression."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Calibration:
     """Reliability of probabilities.
 
     Args:
-        ece: mean |share of positives - mean probability| over bins, weighted by their counts.
-        brier: mean squared difference of probability and outcome.
+        ece: expected calibration error: mean |positive share - mean probability| over bins, weighted by their counts.
+        brier: mean squared difference between probability and outcome.
         edges: (bins+1,) bin limits.
-        mean_probability, positive_share: (bins,) of each bin, NaN where it is empty.
-        count: (bins,) predictions in each bin.
+        mean_probability, positive_share: (bins,) means per bin, NaN for empty bins.
+        count: (bins,) predictions per bin.
     """
 
     ece: float
@@ -33,11 +33,16 @@ class Calibration:
 
 
 def calibration(y: np.ndarray, probabilities: np.ndarray, *, bins: int = 15) -> Calibration:
-    """Return the reliability of probabilities (n,) of outcomes y (n,) in {0, 1}, in bins of equal width.
+    """Measure the calibration of probabilities.
+
+    Args:
+        y: (n,) outcomes, 0 or 1.
+        probabilities: (n,) predicted probabilities.
+        bins: number of bins of equal width. Default: 15.
 
     Raises:
-        ConfigError: bins under 1.
-        DataError: no predictions, NaN, or a value outside 0..1.
+        ConfigError: bins is below 1.
+        DataError: there are no predictions, a value is outside 0..1, or the lengths differ.
     """
     if bins < 1:
         raise ConfigError(f"bins is {bins}; it must be at least 1")
@@ -67,19 +72,19 @@ def calibration(y: np.ndarray, probabilities: np.ndarray, *, bins: int = 15) -> 
     )
 
 
-MOST = 1_000  # events of validation that a curve is fitted to, evenly spread
+MAX_CALIBRATION_EVENTS = 1_000  # events of validation that a curve is fitted to, evenly spread
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A rising map from scores to probabilities.
+class IsotonicCurve:
+    """Isotonic calibration: a monotone map from scores to probabilities.
 
     Args:
-        scores: (k,) rising knots.
-        values: (k,) probabilities there.
-        events: validation events that it was fitted to.
-        ratio: other pairs beside each of them.
-        strategy: how those were drawn.
+        scores: (k,) increasing knots.
+        values: (k,) probabilities at the knots.
+        events: number of validation events the curve was fitted to.
+        ratio: negatives per validation event.
+        strategy: negative-sampling strategy.
     """
 
     scores: np.ndarray
@@ -89,24 +94,24 @@ class Curve:
     strategy: str
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Return (Q,) probabilities of scores (Q,)."""
+        """Return the (Q,) probabilities of scores (Q,)."""
         return np.interp(scores, self.scores, self.values)
 
     def text(self) -> str:
-        """Return what a probability means."""
+        """Describe the data that the curve was fitted to."""
         return (
             f"calibrated on {self.events:,} validation events with {self.ratio:g} {self.strategy} other "
             f"pair{'' if self.ratio == 1 else 's'} beside each"
         )
 
 
-def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
-    """Return the curve of scores with outcomes.
+def fit_isotonic(scores: np.ndarray, y: np.ndarray, strategy: str) -> IsotonicCurve:
+    """Fit an isotonic calibration curve.
 
     Args:
-        scores: (Q,).
+        scores: (Q,) scores.
         y: (Q,) outcomes, 0 or 1.
-        strategy: how those of 0 were drawn.
+        strategy: negative-sampling strategy of the zeros.
     """
     from scipy.optimize import isotonic_regression
 
@@ -120,9 +125,9 @@ def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
     values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
     events = int(y.sum())
     ratio = round((len(y) - events) / max(events, 1), 2)
-    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
+    return IsotonicCurve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
 
 
-def evenly(count: int) -> np.ndarray:
-    """Return the positions, at most MOST of count, evenly spread, that a curve is fitted to."""
-    return np.unique(np.linspace(0, count - 1, min(MOST, count)).astype(np.int64))
+def evenly_spaced(count: int) -> np.ndarray:
+    """Return at most MAX_CALIBRATION_EVENTS evenly spaced positions of count."""
+    return np.unique(np.linspace(0, count - 1, min(MAX_CALIBRATION_EVENTS, count)).astype(np.int64))

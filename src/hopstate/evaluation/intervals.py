@@ -1,7 +1,6 @@
-"""Bootstrap confidence intervals: positives are drawn again, each with its own negatives; seeded.
+"""Bootstrap confidence intervals that resample positives together with their negatives.
 
-Negatives drawn for one positive share its source or its moment, so they go with it: drawing scores one by one would
-make the interval too narrow.
+The negatives of a positive share its source or its time. Resampling single scores would make the intervals too narrow.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ import numpy as np
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
 
-KEPT = 200  # resamples of the intervals that every run of labels keeps: quick, and ends that move by a tenth of a width
+DEFAULT_REPEATS = (
+    200  # resamples of the intervals that every run of labels keeps: quick, and ends that move by a tenth of a width
+)
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Interval:
 
 
 def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, seed: int = 0) -> Interval:
-    """Return the 95% interval of the mean of values (P,), one value for each positive (1/rank, say).
+    """Return the 95% interval of the mean of one value per positive, for example 1/rank.
 
     Args:
-        values: (P,) the values.
-        repeats: resamples.
-        seed: of the resamples.
+        values: (P,) values.
+        repeats: number of resamples. Default: 1000.
+        seed: random seed. Default: 0.
     """
     weights = _weights(len(values), repeats, seed)
     return _interval(np.array([w @ values / len(values) for w in weights]))
@@ -45,18 +46,17 @@ def bootstrap_areas(
     repeats: int = 1000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Return the 95% intervals of "average_precision" and "roc_auc", pooled.
+    """Return the 95% intervals of "average_precision" and "roc_auc" over all scores.
 
     Args:
-        positive: (P,) scores.
-        negative: (T,) scores.
-        offsets: (P+1,), where each positive's own negatives begin; None where negatives belong to nobody and are
-            drawn again one by one.
-        repeats: resamples.
-        seed: of the resampling.
+        positive: (P,) scores of positives.
+        negative: (T,) scores of negatives.
+        offsets: (P+1,) offsets of each positive's negatives. None resamples negatives independently.
+        repeats: number of resamples. Default: 1000.
+        seed: random seed. Default: 0.
 
     Raises:
-        ConfigError: repeats under 1.
+        ConfigError: repeats is below 1.
     """
     if repeats < 1:
         raise ConfigError(f"repeats must be at least 1; got {repeats}")
@@ -76,39 +76,44 @@ def bootstrap_areas(
 
 
 def label_intervals(
-    metrics: Sequence[str], y: np.ndarray, found: np.ndarray, *, repeats: int = KEPT, weights: np.ndarray | None = None
+    metrics: Sequence[str],
+    y: np.ndarray,
+    found: np.ndarray,
+    *,
+    repeats: int = DEFAULT_REPEATS,
+    weights: np.ndarray | None = None,
 ) -> dict[str, Interval]:
-    """Return the intervals of those metrics that are means over rows, or areas of two classes; rows are drawn again.
+    """Return bootstrap intervals of accuracy, AP and ROC AUC (classes) or MAE (regression); other metrics have none.
 
     Args:
-        metrics: names; of others than accuracy of classes, roc_auc, average_precision and mae there is no interval.
-        y: (n,) classes, from C on those that a model does not know; or (n, 1) amounts.
-        found: (n, C) probabilities, or (n, 1) amounts.
-        repeats: resamples.
-        weights: (C,) of the classes, as in `classification_metrics`.
+        metrics: metric names.
+        y: (n,) classes, C and above if unknown to the model, or (n, 1) regression targets.
+        found: (n, C) probabilities, or (n, 1) predictions.
+        repeats: number of resamples.
+        weights: (C,) class weights, as in `evaluate_metrics`.
     """
-    told: dict[str, Interval] = {}
+    intervals: dict[str, Interval] = {}
     if y.ndim == 1 and len(y):
         if "accuracy" in metrics:
             decided = found if weights is None else found * weights
-            told["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=repeats)
+            intervals["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=repeats)
         if found.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
             areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=repeats)
-            told |= {name: own for name, own in areas.items() if name in metrics}
+            intervals |= {name: own for name, own in areas.items() if name in metrics}
     elif found.shape == (len(y), 1) and len(y) and "mae" in metrics:
-        told["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=repeats)
-    return told
+        intervals["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=repeats)
+    return intervals
 
 
-def limits_of(intervals: Mapping[str, Interval]) -> dict[str, float]:
-    """Return the ends of intervals by name: "mrr_low", "mrr_high", ..."""
+def interval_columns(intervals: Mapping[str, Interval]) -> dict[str, float]:
+    """Return the limits of intervals as columns "mrr_low", "mrr_high", ..."""
     return {f"{name}_{end}": getattr(own, end) for name, own in intervals.items() for end in ("low", "high")}
 
 
-def apart(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return metrics without the ends that `limits_of` names, and [low, high] by metric of those that have both.
+def split_intervals(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Split metrics into values and intervals, the inverse of `interval_columns`.
 
-    >>> apart({"mrr": 0.5, "mrr_low": 0.4, "mrr_high": 0.6})
+    >>> split_intervals({"mrr": 0.5, "mrr_low": 0.4, "mrr_high": 0.6})
     ({'mrr': 0.5}, {'mrr': [0.4, 0.6]})
     """
     limits = {
@@ -121,7 +126,7 @@ def apart(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, lis
 
 
 def _weighted_areas(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
-    """Return AP and ROC AUC of sorted, weighted scores; ends are the last places of runs of equal scores."""
+    """Return AP and ROC AUC of sorted, weighted scores; ends are the last positions of runs of equal scores."""
     hit = np.cumsum(np.where(is_positive, weight, 0))[ends].astype(np.float64)
     seen = np.cumsum(weight)[ends].astype(np.float64)
     miss = seen - hit
@@ -134,7 +139,7 @@ def _weighted_areas(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarra
 
 
 def _weights(size: int, repeats: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield, for each resample, how often each of size positives was drawn."""
+    """Yield for each resample how often each of size positives was drawn."""
     rng = named_rng(seed)
     for _ in range(repeats):
         yield np.bincount(rng.integers(0, size, size), minlength=size)

@@ -1,8 +1,8 @@
-"""The leak guard: nothing at or after a time may change a score for that time.
+"""Leakage test: events at or after a time must not change any score for that time.
 
-For moments t of a stream, events at or after t (ties at t included) are changed, added and removed, at random and
-aimed at the very pairs that are scored; every score for a time up to t must stay the same, to `TOLERANCE`. `hopstate
-check-leak` computes in double precision, so that no rounding comes near it.
+At several times t of a stream, the test changes, adds and removes events at or after t, at random and between the
+scored pairs. Every score for a time up to t must stay the same within `TOLERANCE`. `hopstate check-leak` computes in
+double precision to exclude rounding errors.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ALTERATIONS = ("change", "add", "add between the pairs", "remove", "remove all",
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport:
-    """What was compared: nothing differed.
+    """Result of a passed leakage test.
 
     Args:
-        moments: times before which scores were compared.
-        scores: comparisons of one score before and after one alteration.
+        moments: times at which scores were compared.
+        scores: number of compared scores.
     """
 
     moments: tuple[float, ...]
@@ -56,18 +56,17 @@ def check_leak(
     """Check that no event or label at or after a time changes a score for that time.
 
     Args:
-        build: an (altered) stream to a model ready to be replayed to; a model that looks events up in a store gets a
-            store of that stream.
-        stream: events to alter; a few thousand are enough.
-        score: model, src (Q,), dst (Q,), t (Q,) to scores (Q,) or (Q, C); by default those of links.
-        moments: times to check, ties and batch boundaries among them.
-        queries: pairs scored at and before each moment.
-        batch_size: of the replay.
-        seed: one seed, one check.
+        build: makes a model, ready to replay, from an altered stream. A neighbor store must contain that stream.
+        stream: the event stream; a few thousand events are enough.
+        score: maps (model, src (Q,), dst (Q,), t (Q,)) to scores (Q,) or (Q, C). Default: link scores.
+        moments: number of times to check. Default: 6.
+        queries: number of pairs scored at and before each time. Default: 64.
+        batch_size: events per batch in the replay. Default: 200.
+        seed: random seed. Default: 0.
 
     Raises:
         LeakError: a score changed; the message names the pair, its time and the alteration.
-        DataError: a stream without two different times.
+        DataError: the stream has fewer than two distinct times.
     """
 
     def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -81,25 +80,25 @@ def check_leak(
     rng = named_rng(seed)
     times, compared = _moments(stream, moments, batch_size, rng), 0
     for t in times:
-        asked = _queries(stream, t, queries, rng)
-        before = scores(stream, *asked)
+        pairs = _queries(stream, t, queries, rng)
+        before = scores(stream, *pairs)
         for alteration in ALTERATIONS:
-            after = scores(_altered(stream, t, alteration, asked, rng), *asked)
+            after = scores(_alter(stream, t, alteration, pairs, rng), *pairs)
             compared += len(after)
             same = np.isclose(after, before, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
             differs = np.flatnonzero(~same.reshape(len(before), -1).all(1))
             if len(differs):
                 q = differs[0]
                 raise LeakError(
-                    f"the score of {asked[0][q]} -> {asked[1][q]} at time {asked[2][q]} changed from {before[q]!r} to "
+                    f"the score of {pairs[0][q]} -> {pairs[1][q]} at time {pairs[2][q]} changed from {before[q]!r} to "
                     f"{after[q]!r} when only events at or after time {t} were altered ({alteration}); "
-                    f"{len(differs)} of {len(after)} scores changed. Look up strictly before the query time"
+                    f"{len(differs)} of {len(after)} scores changed. Use only events strictly before the query time"
                 )
     return LeakReport(moments=tuple(times.tolist()), scores=compared)
 
 
 def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose times of the stream's later part: with the most ties, at the ends of batches, and at random."""
+    """Choose times in the last three quarters: with the most equal timestamps, at batch boundaries, and random ones."""
     values, sizes = np.unique(stream.t, return_counts=True)
     if len(values) < 2:
         raise DataError(f"{stream.name}: a leak check needs events at two times at least")
@@ -115,7 +114,7 @@ def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Ge
 def _queries(
     stream: EventStream, t: float, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose pairs: those that meet at t, those that met before, random ones; most at t, some earlier."""
+    """Choose pairs with an event at t, pairs with an earlier event and random pairs; some are queried before t."""
     now = np.flatnonzero(stream.t == t)[: count // 4]
     past = rng.integers(0, np.searchsorted(stream.t, t), count // 2)
     rows = np.concatenate([now, past])
@@ -128,23 +127,23 @@ def _queries(
     return src, dst, when
 
 
-def _altered(
-    stream: EventStream, t: float, alteration: str, asked: tuple[np.ndarray, ...], rng: np.random.Generator
+def _alter(
+    stream: EventStream, t: float, alteration: str, queries: tuple[np.ndarray, ...], rng: np.random.Generator
 ) -> EventStream:
-    """Return the stream with events at or after t altered; everything before t stays as it is."""
+    """Return the stream with altered events at or after t; earlier events stay the same."""
     at = int(np.searchsorted(stream.t, t, side="left"))
     columns = {k: np.array(v) for k, v in _columns(stream).items()}
     future = {k: v[at:] for k, v in columns.items()}
     if alteration == "change":
-        future = _scrambled(future, stream.num_nodes, rng)
+        future = _randomize(future, stream.num_nodes, rng)
     elif alteration == "add":
-        future = _joined(future, _scrambled(future, stream.num_nodes, rng))
+        future = _concatenate(future, _randomize(future, stream.num_nodes, rng))
     elif alteration == "add between the pairs":
-        some = rng.integers(0, len(future["src"]), 2 * len(asked[0]))
-        more = _scrambled({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
-        more["src"], more["dst"] = np.concatenate(asked[:2]), np.concatenate([asked[1], asked[0]])
+        some = rng.integers(0, len(future["src"]), 2 * len(queries[0]))
+        more = _randomize({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
+        more["src"], more["dst"] = np.concatenate(queries[:2]), np.concatenate([queries[1], queries[0]])
         more["t"][:] = t
-        future = _joined(more, future)
+        future = _concatenate(more, future)
     elif alteration == "remove":
         keep = rng.random(len(future["src"])) < 0.5
         future = {k: v[keep] for k, v in future.items()}
@@ -162,7 +161,7 @@ def _columns(stream: EventStream) -> dict[str, np.ndarray]:
     return {name: getattr(stream, name) for name in named if getattr(stream, name) is not None}
 
 
-def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _randomize(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     out = {k: v.copy() for k, v in columns.items()}
     size = len(out["src"])
     out["src"], out["dst"] = rng.integers(0, num_nodes, (2, size))
@@ -174,5 +173,5 @@ def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Ge
     return out
 
 
-def _joined(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _concatenate(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {k: np.concatenate([a[k], b[k]]) for k in a}

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.evaluation.ranking import gains, hits, mrr
+from hopstate.evaluation.ranking import hits, mrr, ndcg
 from hopstate.streaming.replay import check_scores
 
 Kind = Literal["classes", "labels", "values", "ranks"]
@@ -119,7 +119,7 @@ def average_precision_of(positive: np.ndarray, negative: np.ndarray) -> float:
     """
     from sklearn.metrics import average_precision_score
 
-    return float(average_precision_score(*_joined(positive, negative))) if len(positive) else float("nan")
+    return float(average_precision_score(*_labels_and_scores(positive, negative))) if len(positive) else float("nan")
 
 
 def roc_auc_of(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -132,10 +132,10 @@ def roc_auc_of(positive: np.ndarray, negative: np.ndarray) -> float:
 
     if not len(positive) or not len(negative):
         return float("nan")
-    return float(roc_auc_score(*_joined(positive, negative)))
+    return float(roc_auc_score(*_labels_and_scores(positive, negative)))
 
 
-def _joined(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _labels_and_scores(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat([1, 0], [len(positive), len(negative)]), np.concatenate([positive, negative])
 
 
@@ -145,26 +145,26 @@ def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     >>> roc_auc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
     0.75
     """
-    return roc_auc_of(*_apart(y, probabilities))
+    return roc_auc_of(*_split_by_label(y, probabilities))
 
 
 def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the average precision of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN without positives."""
-    return average_precision_of(*_apart(y, probabilities))
+    return average_precision_of(*_split_by_label(y, probabilities))
 
 
-def _apart(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_by_label(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores of the rows where y is 1, and of the others."""
     scores, own = check_scores(probabilities if probabilities.ndim == 1 else probabilities[:, 1]), np.asarray(y) == 1
     return scores[own], scores[~own]
 
 
-def one_vs_rest_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
+def ovr_roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the mean over classes of the ROC AUC of each against the rest, from y (n,) and probabilities (n, C).
 
     Of the classes that are there beside others; NaN where none is.
 
-    >>> one_vs_rest_auc(np.array([0, 1, 2]), np.eye(3))
+    >>> ovr_roc_auc(np.array([0, 1, 2]), np.eye(3))
     1.0
     """
     classes = np.unique(y)
@@ -211,7 +211,7 @@ def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 # ---- several 0/1 labels ----------------------------------------------------------------------------------
-def _over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray], float]:
+def _mean_over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray], float]:
     """Return the mean of a two-class metric over the labels (columns) that have both kinds among what is known."""
 
     def mean(y: np.ndarray, probabilities: np.ndarray) -> float:
@@ -265,17 +265,17 @@ def r2(y: np.ndarray, values: np.ndarray) -> float:
     """Return the share of the variance of y that values explain, (n, T) both, averaged over the columns that vary."""
     from sklearn.metrics import r2_score
 
-    return _over_varying(r2_score, y, values)
+    return _mean_over_columns(r2_score, y, values)
 
 
 def spearman(y: np.ndarray, values: np.ndarray) -> float:
     """Return the correlation of the ranks of values with those of y, (n, T) both, averaged over columns that vary."""
     from scipy.stats import spearmanr
 
-    return _over_varying(lambda own, guess: spearmanr(own, guess).statistic, y, values, both=True)
+    return _mean_over_columns(lambda own, guess: spearmanr(own, guess).statistic, y, values, both=True)
 
 
-def _over_varying(metric: Function, y: np.ndarray, values: np.ndarray, *, both: bool = False) -> float:
+def _mean_over_columns(metric: Function, y: np.ndarray, values: np.ndarray, *, both: bool = False) -> float:
     """Return the mean of a metric over the columns of y (n, T), or of both, that vary, each over what is known."""
     found = []
     for own, guess in zip(y.T, values.T):
@@ -290,9 +290,9 @@ for _metric in (
     Metric(name="accuracy", label="accuracy", counts_unknown=True,
            functions={"classes": accuracy, "labels": label_accuracy}),
     Metric(name="roc_auc", label="ROC AUC", two_classes=True,
-           functions={"classes": roc_auc, "labels": _over_labels(roc_auc)}),
+           functions={"classes": roc_auc, "labels": _mean_over_labels(roc_auc)}),
     Metric(name="average_precision", label="AP", two_classes=True,
-           functions={"classes": average_precision, "labels": _over_labels(average_precision)}),
+           functions={"classes": average_precision, "labels": _mean_over_labels(average_precision)}),
     Metric(name="macro_f1", label="macro F1", counts_unknown=True, functions={"classes": macro_f1}),
     Metric(name="balanced_accuracy", label="accuracy-SBM", counts_unknown=True,
            functions={"classes": balanced_accuracy}),
@@ -303,14 +303,14 @@ for _metric in (
     Metric(name="spearman", label="Spearman", functions={"values": spearman}),
     Metric(name="mrr", label="MRR", functions={"ranks": mrr}),
     *(Metric(name=f"hits@{k}", label=f"hits@{k}", functions={"ranks": partial(hits, k=k)}) for k in (1, 3, 10, 50)),
-    Metric(name="ndcg@10", label="NDCG@10", functions={"ranks": lambda rank: float(gains(rank, 10).mean())}),
+    Metric(name="ndcg@10", label="NDCG@10", functions={"ranks": lambda rank: float(ndcg(rank, 10).mean())}),
     Metric(name="loss", label="loss", higher_is_better=False, functions={}),
 ):  # fmt: skip
     register(_metric)
 
 
 # ---- choosing --------------------------------------------------------------------------------------------
-FULL = 500  # events from which on a kind of pairs counts whole in a mean over kinds
+FULL_WEIGHT_EVENTS = 500  # events from which on a kind of pairs counts whole in a mean over kinds
 
 
 def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
@@ -326,10 +326,10 @@ def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
     >>> mean_over_kinds([0.8, 0.6], [9_000, 700]), round(mean_over_kinds([0.8, 0.6], [9_000, 5]), 3)
     (0.7, 0.798)
     """
-    return float(np.average(values, weights=np.minimum(events, FULL)))
+    return float(np.average(values, weights=np.minimum(events, FULL_WEIGHT_EVENTS)))
 
 
-def of_class(metric: str, positive: str | None, words: str = "") -> str:
+def label_with_class(metric: str, positive: str | None, words: str = "") -> str:
     """Return a metric's name, with the positive class if it is a metric of one class.
 
     Args:
@@ -337,7 +337,7 @@ def of_class(metric: str, positive: str | None, words: str = "") -> str:
         positive: of two classes, or None.
         words: how people write the metric; by default its name.
 
-    >>> of_class("roc_auc", "banned"), of_class("accuracy", "banned")
+    >>> label_with_class("roc_auc", "banned"), label_with_class("accuracy", "banned")
     ("roc_auc of 'banned'", 'accuracy')
     """
     words = words or metric

@@ -1,7 +1,7 @@
-"""Ranks of one positive against many negatives: MRR, Hits@k, NDCG@k and recall@k, ties counted half.
+"""Ranking metrics of positives among negatives: MRR, Hits@k, NDCG@k and recall@k. Ties count half.
 
 Source: Huang et al. 2023, arXiv:2307.01026 (TGB), the evaluator.
-Deviation: a NaN score is an error (there, a NaN positive gets rank 1).
+Deviation: a NaN score is an error (in TGB, a NaN positive gets rank 1).
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ _BLOCK = 1 << 15  # negatives that are compared at a time
 
 
 def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
-    """Return (P,) ranks (#(n > p) + #(n >= p)) / 2 + 1 of each positive among its negatives.
+    """Return the (P,) ranks (#(n > p) + #(n >= p)) / 2 + 1 of each positive among its negatives.
 
     Args:
         positive: (P,) scores.
-        negative: (P, K) scores; or (T,) packed by offsets (P+1,).
+        negative: (P, K) scores, or (T,) scores with offsets.
+        offsets: (P+1,) offsets of each positive's negatives.
 
     Raises:
-        DataError: a NaN, shapes that disagree, or no positives.
+        DataError: there are no positives, or shapes disagree.
+        DivergenceError: a score is NaN or infinite.
     """
     positive, negative = check_scores(positive), check_scores(negative)
     if offsets is None:
@@ -36,7 +38,7 @@ def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None
 
 
 def _above(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return (P,) #(n > p) + #(n >= p), some rows at a time, so that what is in between stays in the cache."""
+    """Return (P,) #(n > p) + #(n >= p), computed in blocks that fit the cache."""
     found, counts = np.zeros(len(positive), np.int64), np.diff(offsets)
     rows = np.flatnonzero(counts)  # an empty segment has no sum to reduce
     starts, positive, counts = offsets[rows], positive[rows], counts[rows]
@@ -65,24 +67,24 @@ def hits(rank: np.ndarray, k: int) -> float:
     return float((rank <= k).mean())
 
 
-def gains(rank: np.ndarray, k: int) -> np.ndarray:
-    """Return (P,) 1 / log2(1 + rank), 0 beyond k: NDCG@k of each positive, the one relevant of its candidates.
+def ndcg(rank: np.ndarray, k: int) -> np.ndarray:
+    """Return (P,) NDCG@k of each positive with one relevant candidate: 1 / log2(1 + rank), or 0 beyond k.
 
-    >>> gains(np.array([1.0, 3.0, 11.0]), 10).tolist()
+    >>> ndcg(np.array([1.0, 3.0, 11.0]), 10).tolist()
     [1.0, 0.5, 0.0]
     """
     return np.where(rank <= k, 1 / np.log2(1 + rank), 0.0)
 
 
-def recalls(rank: np.ndarray, k: int, query: np.ndarray) -> np.ndarray:
-    """Return (Q,) for each query the share of its positives whose rank is at most k.
+def recall_at_k(rank: np.ndarray, k: int, query: np.ndarray) -> np.ndarray:
+    """Return (Q,) recall@k of each query: the share of its positives with rank at most k.
 
     Args:
         rank: (P,) ranks.
-        k: places.
-        query: (P,) numbers 0..Q-1 of the queries that they answer.
+        k: cutoff.
+        query: (P,) query number 0..Q-1 of each positive.
 
-    >>> recalls(np.array([1.0, 20.0, 2.0]), 10, np.array([0, 0, 1])).tolist()
+    >>> recall_at_k(np.array([1.0, 20.0, 2.0]), 10, np.array([0, 0, 1])).tolist()
     [0.5, 1.0]
     """
     return np.bincount(query, rank <= k) / np.bincount(query)

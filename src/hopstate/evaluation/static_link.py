@@ -1,8 +1,8 @@
-"""How well the links of a graph are found among pairs that are none: MRR and Hits@k, AP and AUC.
+"""Evaluation of static link prediction: MRR and Hits@k, AP and ROC AUC.
 
-For each end of a held-out link the other end is ranked among nodes that the first has no link to in any split (that is
-"filtered"): all of them, or some drawn by a seed, the same ones for every link of a node and for every model and floor.
-Of a directed graph targets are ranked, given the source. Equal scores share the mean of their ranks.
+For each end of a held-out link, the other end is ranked among nodes without a link to it in any split (filtered
+ranking). The candidates are all such nodes or a fixed random sample, equal for all models and baselines. In directed
+graphs only targets are ranked. Ties share the mean rank.
 
 Source: Bordes et al. 2013 (filtered ranks); Hu et al. 2020, arXiv:2005.00687 (OGB's ranking of sampled candidates).
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import DataError
-from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
+from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, interval_columns
 from hopstate.evaluation.metrics import average_precision, pairwise_loss, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.ops.rows import ranges
@@ -29,15 +29,15 @@ HITS = (1, 3, 10, 50)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Question:
-    """Held-out links of one split, and what they are ranked among.
+class LinkQueries:
+    """Held-out links of a split and their candidates.
 
     Args:
         pairs: (P, 2) links.
-        free: for each node those it has no link to in any split.
-        directed: whether targets alone are ranked.
-        candidates: of a node, drawn; None takes all that are free.
-        seed: fixes what is drawn.
+        free: the non-neighbors of each node over all splits.
+        directed: rank only targets.
+        candidates: number of sampled candidates per node; None ranks all non-neighbors.
+        seed: random seed of the candidates.
     """
 
     pairs: np.ndarray
@@ -47,11 +47,11 @@ class Question:
     seed: int = 0
 
     def ends(self) -> np.ndarray:
-        """Return (Q, 2) given node and the one to be found: both ways round of an undirected graph's links."""
+        """Return (Q, 2) pairs of query node and true node; undirected links are queried from both ends."""
         return self.pairs if self.directed else np.concatenate([self.pairs, self.pairs[:, ::-1]])
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield (rows of `ends`, given node of each, candidates, their bounds by given node) that belong together."""
+        """Yield blocks of queries: (rows of `ends`, query node index, candidates, offsets by query node)."""
         ends = self.ends()
         nodes, which = np.unique(ends[:, 0], return_inverse=True)
         order = np.argsort(which, kind="stable")
@@ -61,12 +61,12 @@ class Question:
         for start in range(0, len(nodes), step):
             block = nodes[start : start + step]
             rng = named_rng(self.seed, "candidates", start)
-            found, cuts = self.free.some(block, most, rng)
+            found, cuts = self.free.sample(block, most, rng)
             rows = order[bounds[start] : bounds[start + len(block)]]
             yield rows, which[rows] - start, found, cuts
 
     def negatives(self) -> np.ndarray:
-        """Return (P, 2) pairs that are no links, one beside each link, that AP and AUC hold it against; -1: none."""
+        """Return (P, 2) one negative pair per link, for AP and ROC AUC; the target is -1 if there is none."""
         rng = named_rng(self.seed, "beside")
         ends = self.pairs
         if not self.directed:
@@ -74,8 +74,8 @@ class Question:
         return np.stack([ends[:, 0], self.free.draw(ends[:, 0], rng)], 1)
 
 
-def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
-    """Return (Q,) the rank of each of `Question.ends`, from 1."""
+def link_ranks(question: LinkQueries, score: PairScorer) -> np.ndarray:
+    """Return the (Q,) rank, from 1, of each of `LinkQueries.ends`."""
     ends = question.ends()
     found = np.empty(len(ends))
     for rows, owner, nodes, cuts in question.blocks():
@@ -89,20 +89,20 @@ def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
         for start in range(0, len(rows), step):
             at = owner[start : start + step]
             offsets = np.concatenate([[0], np.cumsum(counts[at])])
-            beside = both[: len(nodes)][ranges(cuts[at], counts[at])]
-            found[rows[start : start + step]] = ranks(own[start : start + step], beside, offsets)
+            negatives = both[: len(nodes)][ranges(cuts[at], counts[at])]
+            found[rows[start : start + step]] = ranks(own[start : start + step], negatives, offsets)
     return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Judged:
-    """Scores of a question's answers.
+class LinkPredictions:
+    """Ranks and scores of held-out links.
 
     Args:
-        rank: (Q,) of each of `Question.ends`.
-        scores: of the links, then of the pairs beside them that there are.
-        y: 1 for links, 0 for the others.
-        loss: `pairwise_loss` of the links against the pairs beside them, if scores are logits.
+        rank: (Q,) rank of each of `LinkQueries.ends`.
+        scores: scores of the links, then of the negatives.
+        y: 1 for links, 0 for negatives.
+        loss: `pairwise_loss` of links and negatives, if scores are logits.
     """
 
     rank: np.ndarray
@@ -111,33 +111,33 @@ class Judged:
     loss: float
 
 
-def judged(question: Question, score: PairScorer) -> Judged:
-    """Return ranks and scores of links and of the pairs beside them."""
+def predict_links(question: LinkQueries, score: PairScorer) -> LinkPredictions:
+    """Compute ranks of held-out links, and scores of links and negatives."""
     if not len(question.pairs):
         raise DataError("there are no links to rank in this split")
     rank = link_ranks(question, score)
-    beside = question.negatives()
-    there = beside[:, 1] >= 0
-    beside = beside[there]
-    scores = check_scores(score(*np.concatenate([question.pairs, beside]).T), "scores of pairs")
+    negatives = question.negatives()
+    there = negatives[:, 1] >= 0
+    negatives = negatives[there]
+    scores = check_scores(score(*np.concatenate([question.pairs, negatives]).T), "scores of pairs")
     positive, negative = np.split(scores, [len(question.pairs)])
     y = np.repeat([1, 0], [len(positive), len(negative)])
-    return Judged(rank=rank, scores=scores, y=y, loss=pairwise_loss(positive[there], negative))
+    return LinkPredictions(rank=rank, scores=scores, y=y, loss=pairwise_loss(positive[there], negative))
 
 
-def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
-    """Return "mrr", "hits@1", ..., "average_precision" and "roc_auc", and limits of them where bootstrap is not 0.
+def link_metrics(question: LinkQueries, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
+    """Compute "mrr", "hits@1", ..., "average_precision" and "roc_auc" of a scorer.
 
     Args:
         question: links and candidates.
-        score: what is judged.
-        bootstrap: resamples for 95% limits ("mrr_low", "mrr_high", ...), of links, with both of their ends.
+        score: maps source and target rows (n,) to scores (n,).
+        bootstrap: resamples for 95% intervals ("mrr_low", "mrr_high", ...). Default: 0, no intervals.
     """
-    return metrics_of(question, judged(question, score), bootstrap=bootstrap)
+    return metrics_of(question, predict_links(question, score), bootstrap=bootstrap)
 
 
-def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> dict[str, float]:
-    """Return what `link_metrics` does, of answers that were judged before."""
+def metrics_of(question: LinkQueries, answers: LinkPredictions, *, bootstrap: int = 0) -> dict[str, float]:
+    """Compute the metrics of `link_metrics` from existing predictions."""
     rank, scores, y = answers.rank, answers.scores, answers.y
     found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
     found |= {"average_precision": average_precision(y, scores), "roc_auc": roc_auc(y, scores)}
@@ -147,5 +147,5 @@ def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> di
         positive, negative = scores[y == 1], scores[y == 0]
         if len(negative):
             limits |= bootstrap_areas(positive, negative, None, repeats=bootstrap, seed=question.seed)
-        found |= limits_of(limits)
+        found |= interval_columns(limits)
     return found

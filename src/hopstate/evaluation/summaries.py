@@ -1,8 +1,4 @@
-"""What of an evaluation is kept to be drawn: Hits@k over k, and how probabilities and outcomes agree.
-
-A few dozen numbers, however many scores there were. Test scores enter with a curve that validation gave; lists of
-numbers leave, as a run's curves.json holds them.
-"""
+"""Compact data for plots: Hits@k over k, and reliability diagrams. Stored in a run's curves.json."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.evaluation.calibration import Calibration, Curve, calibration, evenly, fitted
+from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration, evenly_spaced, fit_isotonic
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negatives import STRATEGIES, Negatives
@@ -20,12 +16,12 @@ WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
 
 
 def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str, Any]:
-    """Return Hits@k at PLACES, as far as there are so many to be ranked among.
+    """Return Hits@k for the cutoffs in PLACES, up to the number of candidates.
 
     Args:
         rank: (P,) ranks, from 1.
-        candidates: (P,) how many others each was ranked among.
-        of: what they were, in words.
+        candidates: (P,) number of other candidates per query.
+        of: description of the candidates.
     """
     most = int(candidates.max(initial=0))
     places = [k for k in PLACES if k <= most]
@@ -34,7 +30,7 @@ def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str
 
 
 def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
-    """Return the bins of probabilities that hold any: mean probability, share of outcomes, count; and the ECE."""
+    """Return the non-empty bins of a reliability diagram, ECE and Brier score."""
     held = found.count > 0
     return {
         "of": of,
@@ -47,12 +43,12 @@ def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
     }
 
 
-def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
-    """Return how often the likeliest class is right, by its probability; None where no class is known.
+def class_reliability(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
+    """Return the reliability of the predicted class; None if no class is known.
 
     Args:
-        probabilities: (n, C).
-        y: (n,) classes, -1 unknown; from C on for those that the model does not know.
+        probabilities: (n, C) probabilities.
+        y: (n,) classes, -1 if missing, C and above if unknown to the model.
     """
     known = y >= 0
     if not known.any():
@@ -65,44 +61,44 @@ def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> d
 KEY = ("val", "random")  # of the pairs that probabilities are among
 
 
-def validation_curve(scored: LinkScores) -> Curve | None:
-    """Return the curve of probabilities from scores of validation events and random pairs; None without such pairs.
+def validation_curve(scored: LinkScores) -> IsotonicCurve | None:
+    """Fit a calibration curve on validation events and their random negatives; None without negatives.
 
     Args:
-        scored: if there are more than MOST events, some of them are taken, spread evenly. Negatives that are the very
-            pair of their event do not count.
+        scored: scores; at most MAX_CALIBRATION_EVENTS evenly spaced events are used. Negatives equal to their
+            own event are excluded.
     """
-    scored = scored.without_own_event()
+    scored = scored.without_collisions()
     which = np.zeros(len(scored.rows), bool)
-    which[evenly(len(scored.rows))] = True
+    which[evenly_spaced(len(scored.rows))] = True
     at = np.flatnonzero(np.concatenate([which, np.repeat(which, np.diff(scored.offsets))]))
     labels, values = scored.pooled()
     y, scores = labels[at].astype(np.float64), values[at]
-    return None if len(y) == y.sum() else fitted(scores, y, KEY[1])
+    return None if len(y) == y.sum() else fit_isotonic(scores, y, KEY[1])
 
 
-def some(drawn: Negatives) -> Negatives:
-    """Return the pairs beside the events that a curve is made of."""
-    return drawn.take(drawn.rows[evenly(len(drawn.rows))])
+def calibration_negatives(drawn: Negatives) -> Negatives:
+    """Return the negatives of the events that a calibration curve is fitted to."""
+    return drawn.take(drawn.rows[evenly_spaced(len(drawn.rows))])
 
 
-def of_pairs(
+def pair_reliability(
     scores: np.ndarray,
     y: np.ndarray,
     of: str,
-    curve: Curve | None,
+    curve: IsotonicCurve | None,
     raw: np.ndarray | None,
 ) -> list[dict[str, Any]]:
-    """Return the reliability of raw probabilities (Q,), if there are any, and of scores (Q,) through a curve."""
+    """Return the reliability of raw probabilities (Q,), if given, and of calibrated scores (Q,)."""
     found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
     return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
-def of_links(report: LinkReport, split: str) -> dict[str, Any]:
-    """Return the curves of a split of a stream: of ranks among many, of probabilities by kind of negatives.
+def link_curves(report: LinkReport, split: str) -> dict[str, Any]:
+    """Return the ranking and reliability curves of a split.
 
     Args:
-        report: of the evaluation, with the curve of validation, which is drawn for its own kind of negatives alone.
+        report: evaluation results and the calibration curve.
         split: "test".
     """
     ranking, bins, curve = [], [], report.curve
@@ -119,6 +115,6 @@ def of_links(report: LinkReport, split: str) -> dict[str, Any]:
         elif (name, strategy) in report.reliability:
             bins.append(reliability(report.reliability[name, strategy], STRATEGIES[strategy].label, TRAINED))
         if curve is not None and strategy == curve.strategy:
-            y, scores = scored.without_own_event().pooled()
-            bins += of_pairs(scores, y, STRATEGIES[strategy].label, curve, None)
+            y, scores = scored.without_collisions().pooled()
+            bins += pair_reliability(scores, y, STRATEGIES[strategy].label, curve, None)
     return {"ranking": ranking, "reliability": bins}

@@ -32,8 +32,8 @@ from hopstate.errors import (
 MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO = (
     2 << 30,
     100,
-)  # what a packed file may unpack to: at least so many bytes, or so many times its size
-MIN_TABLE_BYTES = 256 << 20  # the same of tables, of which several copies are made
+)  # a compressed file may unpack to the larger of this size and this multiple of its own
+MIN_TABLE_BYTES = 256 << 20  # smaller for tables, which are copied several times
 ZIP = b"PK\x03\x04"
 BOM = b"\xef\xbb\xbf"
 _OVERLAP = 1024  # bytes of a block that are searched again with the next one
@@ -43,7 +43,7 @@ TGB_EVENTS = re.compile(r"(?:.*/)?(?P<name>tgbl-\w+)_edgelist(?:_v\d+)?\.csv")  
 JSON_BYTES = 64 << 20
 _UNITS = {"": 1, "b": 1} | {f"{prefix}b": 1000**n for n, prefix in enumerate("kmgt", 1)}
 _UNITS |= {f"{prefix}ib": 1024**n for n, prefix in enumerate("kmgt", 1)}
-exists, is_file = os.path.exists, os.path.isfile  # False also for names that no file can have
+exists, is_file = os.path.exists, os.path.isfile  # False also for invalid file names
 _limit: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 
 
@@ -55,7 +55,7 @@ def parse_bytes(text: str | int) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
     if not match or match[2].lower() not in _UNITS:
-        raise ConfigError(f"{text!r} is no size in bytes; write for example 2GiB, 500MB or 1048576")
+        raise ConfigError(f"{text!r} is not a size in bytes; write for example 2GiB, 500MB or 1048576")
     number = float(match[1]) * _UNITS[match[2].lower()]
     if number >= 2**63:
         raise ConfigError(f"{text!r} is more bytes than any machine has")
@@ -118,7 +118,7 @@ def check_regular(path: str | Path) -> Path:
     return path
 
 
-def printable_name(text: object) -> str:
+def shorten(text: object) -> str:
     """Return a name for messages: printable, and at most 200 characters."""
     plain = str(text).encode("utf-8", "backslashreplace").decode()
     plain = plain if plain.isprintable() else repr(plain)
@@ -164,11 +164,11 @@ def first_bytes(path: str | Path, count: int = 8) -> bytes:
 
 def _unopened(path: Path, error: OSError | ValueError) -> HopstateError:
     if isinstance(error, ValueError):  # a NUL, or a character that file names cannot have
-        return MissingFileError(f"no file can be called {printable_name(path)}: {error}")
+        return MissingFileError(f"no file can be called {shorten(path)}: {error}")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return MissingFileError(f"no file at {path}")
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
-        return MissingFileError(f"no file can be called {printable_name(path)}: {error.strerror}")
+        return MissingFileError(f"no file can be called {shorten(path)}: {error.strerror}")
     return UnreadableFileError(f"{path} cannot be read: {error.strerror or error}; check its permissions")
 
 
@@ -198,7 +198,9 @@ class BoundedFile(io.RawIOBase):
         """Raise FormatError for bytes that parsers misread."""
         if b"\0" in block:  # some parsers take it for the end of a field
             at = self.count + block.index(b"\0")
-            raise FormatError(f"{self._path} has a NUL at byte {at:,}; it is no text, or UTF-16: save it as UTF-8")
+            raise FormatError(
+                f"{self._path} has a NUL at byte {at:,}; it is not text, or it is UTF-16; save it as UTF-8"
+            )
         whole = self._tail + block
         at = whole.find(BOM, max(len(self._tail) - 2, 0) if self.count else 1)
         if at >= 0:
@@ -266,7 +268,7 @@ def read_text(path: str | Path, *, max_bytes: int | None = None) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start:,})") from None
+        raise FormatError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,})") from None
 
 
 def read_json(path: str | Path, *, kind: type | None = dict, max_bytes: int = JSON_BYTES) -> Any:
@@ -281,7 +283,7 @@ def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> An
     except RecursionError:
         raise FormatError(f"{where} is nested too deep to be read") from None
     except ValueError as error:  # also no UTF-8, and numbers of too many digits
-        raise FormatError(f"{where} is no JSON: {error}") from None
+        raise FormatError(f"{where} is not JSON: {error}") from None
     if kind is not None and not isinstance(found, kind):
         raise FormatError(f"{where} holds {type(found).__name__}, not {names.get(kind, kind.__name__)}")
     return found
@@ -292,9 +294,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(
-            f"the key {printable_name(next(name for name in names if names.count(name) > 1))!r} stands twice"
-        )
+        raise ValueError(f"the key {shorten(next(name for name in names if names.count(name) > 1))!r} is duplicated")
     return found
 
 
@@ -323,7 +323,9 @@ def reading(
     except UnicodeDecodeError as cause:
         raise error(f"{path} is not text in UTF-8 ({cause.reason} at byte {cause.start}); save it as UTF-8") from cause
     except Exception as cause:
-        raise error(f"{path} could not be read{how}: it is damaged or something else ({_summary(cause)})") from cause
+        raise error(
+            f"{path} could not be read{how}: it is corrupt or has another format ({_summary(cause)})"
+        ) from cause
 
 
 def _summary(cause: BaseException) -> str:

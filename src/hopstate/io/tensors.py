@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hopstate.errors import CheckpointError, FormatError, HopstateError
 from hopstate.io.files import replace_file
-from hopstate.io.opening import check_regular, check_size, first_bytes, parse_json, printable_name
+from hopstate.io.opening import check_regular, check_size, first_bytes, parse_json, shorten
 
 _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 
@@ -97,7 +97,7 @@ def check_zip(path: Path) -> None:
         raise FormatError(f"{path} has several members of one name")
     for info in members:
         if info.compress_size > size or info.file_size > _PACKED * info.compress_size + 64:
-            raise FormatError(f"{path}: {printable_name(info.filename)} claims {info.file_size:,} bytes; it is damaged")
+            raise FormatError(f"{path}: {shorten(info.filename)} claims {info.file_size:,} bytes; it is damaged")
     check_size(path, sum(info.file_size for info in members), stored_bytes=size, what="what it unpacks to")
 
 
@@ -138,7 +138,7 @@ def read_tensors(
     if verify and header.get("crc32") != _checksum(tensors, header):
         raise CheckpointError(f"{path} is damaged or no {what}: its contents are not those that were written; {mend}")
     if header.get("format") != format:
-        found = printable_name(header.get("format", "none"))
+        found = shorten(header.get("format", "none"))
         raise CheckpointError(f"{path} holds no {what} of this version: its format is {found}, not {format}; {mend}")
     try:
         return tensors, parse_json(header.get("record", ""), f"the record of {path}")

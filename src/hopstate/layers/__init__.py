@@ -1,6 +1,11 @@
-"""Modules that know tensors only: packed tokens, adjacencies and times enter, representations leave.
+"""Neural network layers on tensors, independent of datasets and tasks.
 
-`message` is what message-passing layers sum over, `mpnn` such layers stacked, `ssm` selective state spaces, `attention`
-Transformers, `encodings` those of gaps and of counts, `decoders` what turns representations into logits; `modes` puts a
-model into evaluation, or into faster products, for a while.
+| module | contents |
+|---|---|
+| `message`, `mpnn`, `edge_layers` | adjacency and message-passing layers |
+| `ssm` | selective state spaces |
+| `attention` | Transformer blocks |
+| `encodings` | encodings of time differences and counts |
+| `decoders` | decoders from embeddings to logits |
+| `modes` | evaluation mode and faster linear layers |
 """

@@ -1,11 +1,10 @@
-"""Self-attention over sequences of one length or packed ones, and the pre-norm Transformer blocks built on it.
+"""Self-attention over equal-length or packed sequences, and pre-norm Transformer blocks.
 
-Of packed sequences linear maps see the real tokens alone, and the attention product is laid out as a padded
-(sequence, token) block. A token may stand for several equal ones: a weight w of a key multiplies its share in the
-softmax, which is the same as w copies of it.
+For packed sequences, linear maps process the real tokens only, and attention uses a padded (sequence, token) block. A
+token can stand for w equal ones: its key's attention score is shifted by log w, which equals w copies of it.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762; LayerNorm before each part as in Xiong et al. 2020, arXiv:2002.04745;
-for packed sequences dropout within the feed-forward part too, as in DyGFormer, arXiv:2303.13047.
+for packed sequences also dropout within the feed-forward part, as in DyGFormer, arXiv:2303.13047.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from hopstate.types import Float, shapecheck
 
 
 class MultiHead(nn.Module):
-    """The projections of multi-head attention: queries, keys and values together, and the way out.
+    """Projections of multi-head attention: joint queries, keys and values, and the output.
 
     Args:
         dim: token width.
-        num_heads: heads; divides dim.
-        dropout: probability that an attention weight is dropped in training.
+        num_heads: number of heads; divides dim.
+        dropout: dropout probability of attention weights.
 
     Raises:
         ConfigError: num_heads does not divide dim.
@@ -42,14 +41,14 @@ class MultiHead(nn.Module):
 
 
 class SelfAttention(MultiHead):
-    """Attention of every token of a sequence to every other, softmax(QK^T / sqrt(d_head)) V W_o."""
+    """Self-attention within a sequence, softmax(QK^T / sqrt(d_head)) V W_o."""
 
     @shapecheck
     def forward(self, x: Float[Tensor, "batch token feature"]) -> Float[Tensor, "batch token feature"]:
         """Return the attended tokens."""
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.num_heads, d // self.num_heads).permute(2, 0, 3, 1, 4).contiguous()
-        if self.training and self.dropout:  # torch has no fused form with dropout on a CPU, and its plain one is slower
+        if self.training and self.dropout:  # torch has no fused CPU kernel with dropout
             mixed = dot_product_attention(q, k, v, dropout=self.dropout)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v)
@@ -57,11 +56,11 @@ class SelfAttention(MultiHead):
 
 
 class FeedForward(nn.Sequential):
-    """W_2 GELU(W_1 x) on every token alone.
+    """W_2 GELU(W_1 x), applied to each token.
 
     Args:
         dim: token width.
-        hidden: inner width.
+        hidden: hidden width.
     """
 
     def __init__(self, dim: int, hidden: int) -> None:
@@ -69,14 +68,14 @@ class FeedForward(nn.Sequential):
 
 
 class TransformerBlock(nn.Module):
-    """x + Attention(LN(x)), then x + FFN(LN(x)), with dropout on what is added.
+    """x + Attention(LN(x)), then x + FFN(LN(x)), with dropout on both residual branches.
 
     Args:
         dim: token width.
-        num_heads: heads; divides dim.
-        ffn_dim: inner width of the feed-forward part.
-        dropout: probability that an added element is dropped in training.
-        attention_dropout: probability that an attention weight is dropped in training.
+        num_heads: number of heads; divides dim.
+        ffn_dim: hidden width of the feed-forward part.
+        dropout: dropout probability of the residual branches.
+        attention_dropout: dropout probability of attention weights.
     """
 
     def __init__(
@@ -97,18 +96,17 @@ class TransformerBlock(nn.Module):
 
 
 def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Tensor:
-    """Return softmax(QK^T / sqrt(d)) V over the last two axes of q, k, v (..., token, d), written out."""
+    """Return softmax(QK^T / sqrt(d)) V over the last two axes of q, k, v (..., token, d), in plain torch."""
     weights = torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), -1)
     return F.dropout(weights, dropout) @ v
 
 
 class PackedLayout(NamedTuple):
-    """Where T packed tokens stand in a (batch, width) block.
+    """Positions of T packed tokens in a padded (batch, width) block.
 
     Args:
-        slot: (T,) int64 place of each token in the flattened block.
-        bias: (batch, 1, 1, width) what is added to the attention scores of each key: the logarithm of its weight,
-            -inf where there is no token.
+        slot: (T,) int64 position in the flattened block.
+        bias: (batch, 1, 1, width) added to the scores of each key: the log of its weight, -inf for padding.
     """
 
     slot: Tensor
@@ -116,9 +114,9 @@ class PackedLayout(NamedTuple):
 
     @classmethod
     def of(cls, row: Tensor, position: Tensor, weight: Tensor, batch: int, width: int) -> PackedLayout:
-        """Lay tokens out by row and position (T,) in a block of batch rows and width.
+        """Place tokens by row and position (T,) in a block of batch rows and width columns.
 
-        weight (T,) says how many equal tokens each stands for; 0 hides a token from the others.
+        weight (T,) is the number of equal tokens that each represents. 0 hides a token from the others.
         """
         slot = row * width + position
         logs = weight.new_full((batch * width,), -torch.inf).index_copy(0, slot, weight.log())
@@ -126,7 +124,7 @@ class PackedLayout(NamedTuple):
 
 
 class PackedSelfAttention(MultiHead):
-    """Attention of every token to those of its own sequence, softmax(QK^T / sqrt(d_head) + log w) V W_o."""
+    """Self-attention within each packed sequence, softmax(QK^T / sqrt(d_head) + log w) V W_o."""
 
     def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
         super().__init__(dim, num_heads, dropout=dropout)
@@ -145,13 +143,13 @@ class PackedSelfAttention(MultiHead):
 
 
 class PackedTransformerBlock(nn.Module):
-    """x + Attention(LN(x)), then x + W_2 GELU(W_1 LN(x)), with dropout on what is added and after the GELU.
+    """x + Attention(LN(x)), then x + W_2 GELU(W_1 LN(x)), with dropout on both branches and after the GELU.
 
     Args:
         dim: token width.
-        num_heads: heads; divides dim.
-        ffn_dim: inner width of the feed-forward part.
-        dropout: probability that an element, or an attention weight, is dropped in training.
+        num_heads: number of heads; divides dim.
+        ffn_dim: hidden width of the feed-forward part.
+        dropout: dropout probability of elements and attention weights.
     """
 
     def __init__(self, dim: int, num_heads: int, *, ffn_dim: int, dropout: float = 0.0) -> None:
@@ -168,11 +166,11 @@ class PackedTransformerBlock(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """x + Attention of every token of u to the tokens of v as they were, and of v to those of u, after a LayerNorm.
+    """Simultaneous cross-attention x + Attention(LN(x)) between the tokens of u and v.
 
     Args:
         dim: token width.
-        num_heads: heads; divides dim.
+        num_heads: number of heads; divides dim.
     """
 
     def __init__(self, dim: int, num_heads: int) -> None:
@@ -200,6 +198,6 @@ class CrossAttention(nn.Module):
         block = x.new_zeros(count * width, 3 * dim).index_copy(0, layout.slot, self.qkv(normed))
         q, k, v = block.view(count, width, 3, heads, dim // heads).permute(2, 0, 3, 1, 4)
         k, v, bias = (torch.roll(part, count // 2, 0) for part in (k, v, layout.bias.to(q.dtype)))
-        alone = bias.isinf().all(-1, keepdim=True)  # nothing to attend to: a softmax over nothing is not a number
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(alone, 0))
+        empty = bias.isinf().all(-1, keepdim=True)  # no keys: the softmax would be NaN
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(empty, 0))
         return x + self.out(mixed.transpose(1, 2).reshape(count * width, dim).index_select(0, layout.slot))

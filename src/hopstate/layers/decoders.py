@@ -1,13 +1,13 @@
-"""Decoders of node vectors: the score of a pair, and a perceptron for one node.
+"""Decoders from node embeddings to logits of pairs or nodes.
 
-`DECODERS` holds the decoders of pairs by name. One of your own is a subclass of `LinkDecoder`; once it is there,
-`--link.decoder` takes its name.
+`DECODERS` holds the pair decoders by name. To add one, subclass `LinkDecoder` and register it there. Then
+`--link.decoder` accepts its name.
 
 Source: Kipf & Welling 2016, arXiv:1611.07308 (dot product); Hu et al. 2020, arXiv:2005.00687 (a perceptron on the
 element-wise product); Yang et al. 2015, arXiv:1412.6575, and Nickel et al. 2011 (bilinear); Xu et al. 2020,
 arXiv:2002.07962 (merge layer); Yu et al. 2023, arXiv:2303.13047 (80-10 perceptron).
-Deviation: all return logits; the loss takes the sigmoid. Of an undirected graph the bilinear score is the mean of both
-ways round, so that it has no direction. Pair features in a head are ours.
+Deviation: all return logits; the loss applies the sigmoid. For undirected graphs the bilinear score averages both
+directions. Pair features in a head are ours.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError, nearest
 from hopstate.types import Float, shapecheck
 
-WIDTH = 64  # of an encoding
-FARTHEST = 5.0  # standard deviations from the mean that are told apart
+WIDTH = 64  # default width of an encoding
+FARTHEST = 5.0  # features are clipped at this many standard deviations
 
 
 class PairHistory(nn.Module):
-    """Features standardised as training pairs had them, a mark for each that is missing, and a perceptron.
+    """Encode standardized pair features and their missing-value flags with an MLP.
 
     Args:
-        num_features: F, of which encodings are made.
-        dim: width of an encoding.
+        num_features: number of features F.
+        dim: width of the encoding.
     """
 
     mean: Tensor
@@ -44,55 +44,55 @@ class PairHistory(nn.Module):
 
     @property
     def num_features(self) -> int:
-        """F."""
+        """Number of features F."""
         return len(self.mean)
 
     @torch.no_grad()
     def fit(self, features: Tensor) -> None:
-        """Take mean and deviation of each feature from pairs (Q, F), not NaN; 0 and 1 of one that is constant."""
+        """Set each feature's mean and standard deviation from pairs (Q, F), ignoring NaN; 0 and 1 if constant."""
         x = features.double()
-        told = ~x.isnan()
-        count = told.sum(0).clamp_min(1)
+        valid = ~x.isnan()
+        count = valid.sum(0).clamp_min(1)
         mean = x.nan_to_num(0.0).sum(0) / count
-        square = torch.where(told, x - mean, 0.0).square().sum(0) / count
+        square = torch.where(valid, x - mean, 0.0).square().sum(0) / count
         self.mean.copy_(mean)
         self.scale.copy_(torch.where(square > 0, square.sqrt(), 1.0))
 
     def forward(self, features: Tensor | None) -> Tensor:
-        """Return (Q, dim) encodings of features (Q, F), NaN where something never happened."""
-        return self._encode(_checked(features, self.num_features).to(self.hidden.weight.dtype))
+        """Return (Q, dim) encodings of features (Q, F), NaN if missing."""
+        return self._encode(_check_features(features, self.num_features).to(self.hidden.weight.dtype))
 
     @shapecheck
     def _encode(self, features: Float[Tensor, "pair feature"]) -> Float[Tensor, "pair channel"]:
         return torch.relu(self.output(torch.relu(self.hidden(self.marked(features)))))
 
     def marked(self, features: Tensor) -> Tensor:
-        """Return (Q, 2F) features, standardised, and marks of the missing ones."""
+        """Return (Q, 2F) standardized features and missing-value flags."""
         missing = features.isnan()
         x = ((features - self.mean) / self.scale).clamp(-FARTHEST, FARTHEST).masked_fill(missing, 0.0)
         return torch.cat([x, missing.to(x.dtype)], 1)
 
 
-def _checked(features: Tensor | None, known: int) -> Tensor:
+def _check_features(features: Tensor | None, num_features: int) -> Tensor:
     found = 0 if features is None else features.shape[1]
-    if features is None or found != known:
-        raise ShapeError(f"the model reads {known} features of a pair's history; the input has {found}")
+    if features is None or found != num_features:
+        raise ShapeError(f"the model expects {num_features} pair features; the input has {found}")
     return features
 
 
-NEAR = 32  # inner width of the perceptron on nearness
+NEAR = 32  # hidden width of the MLP on structural features
 
 
 class LinkDecoder(nn.Module, ABC):
-    """One logit for a pair of node vectors.
+    """Decoder from two node embeddings to one logit.
 
     Args:
-        dim: width of a node vector.
-        directed: whether (u, v) and (v, u) may differ, if the decoder can tell them apart.
-        dropout: of inner layers.
+        dim: width of an embedding.
+        directed: whether (u, v) and (v, u) may get different scores.
+        dropout: dropout probability of hidden layers.
     """
 
-    symmetric = True  # a pair has one score, whichever of its nodes comes first
+    symmetric = True  # (u, v) and (v, u) have the same score
 
     def __init__(self, dim: int, *, directed: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class LinkDecoder(nn.Module, ABC):
     def among(
         self, u: Float[Tensor, "pair channel"], others: Float[Tensor, "pair other channel"]
     ) -> Float[Tensor, "pair other"]:
-        """Return the logits of each u with each of its others, as `forward` does to rounding."""
+        """Return the logits of each u with each of its others; equals `forward` up to rounding."""
         count = others.shape[1]
         return self(u.repeat_interleave(count, 0), others.flatten(0, 1)).view(-1, count)
 
@@ -120,7 +120,7 @@ class DotProduct(LinkDecoder):
 
 
 class ProductPerceptron(LinkDecoder):
-    """A perceptron of two layers on h_u * h_v."""
+    """A two-layer perceptron on h_u * h_v."""
 
     def __init__(self, dim: int, *, directed: bool = True, dropout: float = 0.0) -> None:
         super().__init__(dim)
@@ -152,12 +152,12 @@ class Bilinear(LinkDecoder):
 
 
 class LinkHead(LinkDecoder):
-    """w_2 ReLU(W_1 (h_u || h_v)) for a pair (u, v); with a pair's own history p, of (h_u || h_v || p).
+    """w_2 ReLU(W_1 (h_u || h_v)) for a pair (u, v), optionally with encoded pair features, (h_u || h_v || p).
 
     Args:
         dim: width of an embedding.
         directed, dropout: not used.
-        pair: reads the pair's history; None for a head without.
+        pair: encoder of pair features, or None.
     """
 
     symmetric = False
@@ -177,7 +177,7 @@ class LinkHead(LinkDecoder):
         v: Float[Tensor, "pair channel"],
         features: Float[Tensor, "pair feature"] | None = None,
     ) -> Float[Tensor, "pair"]:
-        """Return one logit a pair from embeddings of its ends; features are read by a head with a `PairHistory`."""
+        """Return one logit per pair; features are read only by a head with a `PairHistory`."""
         parts = [u, v] if self.pair is None else [u, v, self.pair(features)]
         return self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
 
@@ -191,12 +191,12 @@ DECODERS: dict[str, type[LinkDecoder]] = {
 
 
 class PairDecoder(nn.Module):
-    """The logit of a decoder, and of a small perceptron on how near two nodes are by links alone.
+    """Sum of a decoder's logit and a small MLP on structural features of the pair.
 
     Args:
         kind: name in `DECODERS`.
         dim, directed, dropout: see `LinkDecoder`.
-        features: numbers that say how near two nodes are; 0 for none.
+        features: number of structural features, 0 for none.
 
     Raises:
         ConfigError: an unknown kind.
@@ -213,7 +213,7 @@ class PairDecoder(nn.Module):
 
     @property
     def symmetric(self) -> bool:
-        """Whether a pair has one score, whichever of its nodes comes first."""
+        """Whether (u, v) and (v, u) have the same score."""
         return self.score.symmetric
 
     @shapecheck
@@ -232,7 +232,7 @@ class PairDecoder(nn.Module):
         others: Float[Tensor, "pair other channel"],
         near: Float[Tensor, "pair other feature"] | None = None,
     ) -> Float[Tensor, "pair other"]:
-        """Return the logits of each u with each of its others, as `forward` does to rounding."""
+        """Return the logits of each u with each of its others; equals `forward` up to rounding."""
         return self._with_near(self.score.among(u, others), near)
 
     def _with_near(self, logits: Tensor, near: Tensor | None) -> Tensor:
@@ -240,13 +240,13 @@ class PairDecoder(nn.Module):
 
 
 class NodeHead(nn.Sequential):
-    """A perceptron with ReLU and dropout between its layers.
+    """MLP with ReLU and dropout between its layers.
 
     Args:
         dim: width of an embedding.
-        outputs: width of the result.
-        hidden: inner widths.
-        dropout: probability that an inner element is dropped in training.
+        outputs: number of outputs.
+        hidden: hidden widths.
+        dropout: dropout probability of hidden elements.
     """
 
     def __init__(self, dim: int, outputs: int, *, hidden: tuple[int, ...] = (80, 10), dropout: float = 0.1) -> None:

@@ -1,6 +1,6 @@
-"""torch-geometric's layers that weigh edges themselves, on compiled sums that keep no tensor of one row an edge.
+"""GAT and PNA on compiled sums, without tensors of one row per edge.
 
-Their parameters, and what they give for a list of edges, are torch-geometric's. Imported on first use.
+Parameters and results for edge lists equal torch-geometric's. Imported on first use.
 
 Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA).
 """
@@ -22,14 +22,14 @@ AGGREGATORS, SCALERS = ["mean", "min", "max", "std"], ["identity", "amplificatio
 
 
 class GAT(GATConv):
-    """Attention over in-neighbours and the node itself; heads side by side.
+    """Multi-head attention over in-neighbors and the node itself, with concatenated heads.
 
-    `takes_graph`: in place of a list of edges it takes a graph whose edges have no features.
+    `takes_graph` marks that it accepts a graph without edge features instead of an edge list.
 
     Args:
-        dim: width that comes in and goes out, a multiple of heads.
-        heads: attention heads.
-        edge_dim: columns of the edge features, or None.
+        dim: input and output width, a multiple of heads.
+        heads: number of attention heads.
+        edge_dim: number of edge features, or None.
     """
 
     takes_graph = True
@@ -38,7 +38,7 @@ class GAT(GATConv):
         super().__init__(dim, dim // heads, heads, edge_dim=edge_dim)
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency, *args: Any, **kwargs: Any) -> Any:
-        """Return (N, dim) for a list of edges as torch-geometric does, (R, dim) for a graph without edge features."""
+        """Return (N, dim) for an edge list as in torch-geometric, or (R, dim) for a graph without edge features."""
         if isinstance(edge_index, Adjacency):
             return self._receive(x, edge_index)
         return super().forward(x, edge_index, *args, **kwargs)
@@ -46,19 +46,19 @@ class GAT(GATConv):
     def _receive(self, h: Tensor, graph: Adjacency) -> Tensor:
         values = self.lin(h).view(len(h), self.heads, self.out_channels)
         a, b = ((values * side).sum(-1) for side in (self.att_dst, self.att_src))
-        out = edge_attention(graph.indptr, graph.indices, graph.receiving(), a, b, values, self.negative_slope)
+        out = edge_attention(graph.indptr, graph.indices, graph.receiver_ids(), a, b, values, self.negative_slope)
         return out.flatten(1) + self.bias
 
 
 class PNA(PNAConv):
-    """Mean, least, largest and deviation of messages, as they are, amplified and attenuated by degree.
+    """Mean, minimum, maximum and standard deviation of messages, each unscaled, amplified and attenuated by degree.
 
     `takes_graph`: see `GAT`.
 
     Args:
-        dim: width that comes in and goes out.
-        degrees: (D,) how many nodes of the training graph have each in-degree.
-        edge_dim: columns of the edge features, or None.
+        dim: input and output width.
+        degrees: (D,) histogram of in-degrees in the training graph.
+        edge_dim: number of edge features, or None.
     """
 
     takes_graph = True
@@ -67,17 +67,18 @@ class PNA(PNAConv):
         super().__init__(dim, dim, AGGREGATORS, SCALERS, degrees, edge_dim=edge_dim)
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_attr: Tensor | None = None) -> Tensor:
-        """Return (N, dim) for a list of edges as torch-geometric does, (R, dim) for a graph without edge features."""
+        """Return (N, dim) for an edge list as in torch-geometric, or (R, dim) for a graph without edge features."""
         if isinstance(edge_index, Adjacency):
             return self._receive(x, edge_index)
         return super().forward(x, edge_index, edge_attr)
 
     def _receive(self, h: Tensor, graph: Adjacency) -> Tensor:
-        """Return what receivers get.
+        """Return the aggregated messages.
 
-        A message is a linear map of both ends, p_i + q_j: the aggregates of q_j are moved by p_i, the deviation not.
+        A message p_i + q_j is linear in both nodes. Therefore p_i shifts the aggregates of q_j, except the standard
+        deviation.
         """
-        own, dim = graph.own(h), h.shape[1]
+        own, dim = graph.receiver_rows(h), h.shape[1]
         before, after = self.pre_nns[0][0], self.post_nns[0][0]
         to, sent = before.weight.split(dim, 1)
         *places, spread = neighbor_statistics(graph.indptr, graph.indices, F.linear(h, sent))

@@ -1,9 +1,9 @@
-"""Cosine encodings of a gap in time, cos(omega_i gap + phase_i), fixed or learnable; encodings of counts.
+"""Cosine encodings of time differences, cos(omega_i gap + phase_i), fixed or learnable, and encodings of counts.
 
-Source of times: Cong et al. 2023, arXiv:2302.11636 (fixed omega_i = alpha^{-(i-1)/beta}); Xu et al. 2020,
-arXiv:2002.07962, as used by DyGFormer (arXiv:2303.13047) with learnable omega and phase, omega starting at 1 and
-falling by nine decades.
-Source of counts: Yu et al. 2023, arXiv:2303.13047, section 3.3; DyG-Mamba, arXiv:2408.06966, equation 5.
+Source of time encodings: Cong et al. 2023, arXiv:2302.11636 (fixed omega_i = alpha^{-(i-1)/beta}); Xu et al. 2020,
+arXiv:2002.07962, as in DyGFormer (arXiv:2303.13047), with learnable omega and phase, where omega starts at 1 and spans
+nine decades.
+Source of count encodings: Yu et al. 2023, arXiv:2303.13047, section 3.3; DyG-Mamba, arXiv:2408.06966, equation 5.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopstate.types import Float, shapecheck
 
 
 class CountEncoding(nn.Sequential):
-    """f(c_u) + f(c_v) of two counts, f a two-layer perceptron with ReLU on the scalar count.
+    """f(c_u) + f(c_v) of two counts, where f is a two-layer perceptron on a scalar.
 
     Args:
         dim: width of the encoding.
@@ -29,23 +29,23 @@ class CountEncoding(nn.Sequential):
         super().__init__(nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, dim))
 
     def table(self, largest: int) -> Tensor:
-        """Return (largest + 1, dim): f of 0, 1, ..., largest, computed once for each count and not for each token."""
+        """Return (largest + 1, dim): f of 0, 1, ..., largest, computed once per count."""
         weight = next(self.parameters())
         return self(torch.arange(largest + 1, device=weight.device, dtype=weight.dtype).unsqueeze(-1))
 
     def of(self, counts: Tensor, largest: int) -> Tensor:
-        """Return (token, dim) of counts (token, 2), none above largest."""
+        """Return (token, dim) encodings of counts (token, 2), none above largest."""
         if torch.compiler.is_exporting():  # no table: its size would be that of the example
             return self(counts.to(next(self.parameters()).dtype).unsqueeze(-1)).sum(1)
         return F.embedding(counts, self.table(largest)).sum(1)
 
 
 class TimeEncoding(nn.Module):
-    """cos(omega_i gap + phase_i).
+    """Cosine time encoding cos(omega_i gap + phase_i).
 
     Args:
-        omega: (dim,) frequencies to start from, in 1 / (unit of time).
-        learn: train omega and phase; otherwise omega is a buffer and there is no phase.
+        omega: (dim,) initial frequencies, in 1 / (time unit).
+        learn: train omega and phase. Otherwise omega is a buffer, without phase.
     """
 
     omega: Tensor
@@ -80,10 +80,10 @@ class TimeEncoding(nn.Module):
 
     @classmethod
     def decades(cls, dim: int, *, span: float = 9.0, learn: bool) -> TimeEncoding:
-        """Return omega falling evenly in its logarithm from 1 to 10^-span; learn makes it, and a phase, parameters.
+        """Return omega log-spaced from 1 to 10^-span; learn makes omega and a phase parameters.
 
         Raises:
-            ConfigError: dim under 1.
+            ConfigError: dim is below 1.
         """
         if dim < 1:
             raise ConfigError(f"a time encoding needs dim >= 1; got {dim}")
@@ -91,10 +91,10 @@ class TimeEncoding(nn.Module):
 
     @classmethod
     def between(cls, dim: int, slowest: float, fastest: float, *, learn: bool) -> TimeEncoding:
-        """Return omega falling evenly in its logarithm from fastest to slowest; learn as in `decades`.
+        """Return omega log-spaced from fastest to slowest; learn as in `decades`.
 
         Raises:
-            ConfigError: dim under 1, or not 0 < slowest <= fastest.
+            ConfigError: dim is below 1, or not 0 < slowest <= fastest.
         """
         if dim < 1 or not 0 < slowest <= fastest < math.inf:
             raise ConfigError(
@@ -105,20 +105,20 @@ class TimeEncoding(nn.Module):
 
     @shapecheck
     def forward(self, gap: Float[Tensor, "*token"]) -> Float[Tensor, "*token channel"]:
-        """Return the encoding of gaps, in the unit of time that omega is an inverse of."""
+        """Return the encoding of gaps, in the time unit of omega."""
         angle = gap.to(self.omega.dtype).unsqueeze(-1) * self.omega
         return torch.cos(angle if self.phase is None else angle + self.phase)
 
 
 class AlignedProjections(nn.ModuleDict):
-    """A linear map of every encoding of a token to one width, side by side.
+    """Project each encoding of a token to one width, and concatenate the results.
 
-    An encoding without columns is zeros, and so are its values where they are None.
+    Encodings without columns or values give zeros.
 
     Args:
-        widths: columns of each encoding, 0 for none.
+        widths: width of each encoding, 0 for none.
         dim: width of each projection.
-        patch_size: consecutive tokens that are joined and projected together.
+        patch_size: number of consecutive tokens that are projected together.
     """
 
     def __init__(self, widths: dict[str, int], dim: int, *, patch_size: int = 1) -> None:
@@ -141,7 +141,7 @@ class AlignedProjections(nn.ModuleDict):
 
 
 def check_widths(dims: tuple[int, int], x: Tensor | None, edge_attr: Tensor | None) -> None:
-    """Raise ShapeError if features of nodes or events have other widths than dims, those that a model was built for."""
+    """Raise ShapeError if node or event features do not have the model's widths dims."""
     for what, values, dim in zip(("node", "edge"), (x, edge_attr), dims, strict=True):
         if values is not None and values.shape[1] != dim:
             raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")

@@ -1,9 +1,8 @@
-"""The adjacency that message-passing layers sum over: sparse CSR matrices weighted once for the whole graph.
+"""Normalized sparse adjacency for message-passing layers.
 
-Over an edge (u, v) node v receives from u, as in torch-geometric: row v holds v's in-edges, and degrees are in-degrees,
-or sums of the weights of in-edges. A model calls `propagate` for each of its message-passing layers, and nothing else
-of a graph: what stands behind it may be the whole graph, a subgraph, or a batch whose missing neighbours are replaced
-by something.
+As in torch-geometric, node v receives from u over an edge (u, v): row v holds v's in-edges, and degrees are (weighted)
+in-degrees. Models only call `propagate`. Therefore the same model runs on a full graph, a subgraph, or a batch with
+replacements for missing neighbors.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Normalization = Literal["symmetric", "mean", "sum", "edges"]
 
 @runtime_checkable
 class Propagator(Protocol):
-    """What a model may ask of a graph or batch."""
+    """The interface of a graph or batch that models use."""
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return conv's output at the receivers; see `Adjacency.propagate`."""
@@ -33,7 +32,7 @@ class Propagator(Protocol):
 
 @runtime_checkable
 class TakesGraph(Protocol):
-    """A layer that weighs edges itself and, where they have no features, takes the graph: `layers.edge_layers`."""
+    """An attention-like layer that can read the graph directly if edges have no features: `layers.edge_layers`."""
 
     takes_graph: bool
     edge_dim: int | None
@@ -44,21 +43,21 @@ class TakesGraph(Protocol):
 
 
 class Adjacency:
-    """A graph's CSR adjacency and its weighted forms; each is made when first asked for and kept.
+    """A graph's CSR adjacency and its lazily computed normalizations.
 
-    Forms: "symmetric" is (D+I)^-1/2 (A+I) (D+I)^-1/2, "mean" is D^-1 A (zero rows where a node has no edge),
-    "sum" is A, with the edges' weights in A and D. Row v holds the weights by which v sums what its neighbours send.
-    "edges" stands for layers that weigh edges themselves (attention, say) and take a list of them, with their features.
+    "symmetric" is (D+I)^-1/2 (A+I) (D+I)^-1/2, "mean" is D^-1 A (zero rows for isolated nodes), and "sum" is A, with
+    edge weights in A and D. Row v holds the weights of v's in-neighbors. "edges" gives an edge list with features for
+    layers that compute their own weights, such as attention.
 
     Args:
-        indptr: (R+1,) int64, R receivers.
+        indptr: (R+1,) int64 row pointers of R receivers.
         indices: (E,) int64 senders in 0..N-1.
-        num_nodes: N; by default R.
-        receivers: (R,) int64 distinct nodes whose rows these are, the others only send; by default the first R.
-        degree: (N,) degrees that weights are made from; by default those of the rows given (of a subgraph, then).
-        scale: (E,) factors of the edges, such as 1 / probability that an edge was sampled.
-        weight: (E,) weights of the edges in the graph; None where all weigh 1.
-        edge_attr: (E, D) features of the edges, for layers that take lists of edges.
+        num_nodes: N. Default: R.
+        receivers: (R,) int64 distinct nodes of the rows. Default: the first R nodes.
+        degree: (N,) degrees for the normalization. Default: degrees in these rows.
+        scale: (E,) edge factors, such as inverse sampling probabilities.
+        weight: (E,) edge weights. Default: 1.
+        edge_attr: (E, D) edge features for layers that read edge lists.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Adjacency:
         self._normalized: dict[tuple[Normalization, torch.dtype], Tensor] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_normalized": {}}  # torch copies no sparse CSR tensors
+        return self.__dict__ | {"_normalized": {}}  # torch cannot copy sparse CSR tensors
 
     @classmethod
     def of(
@@ -96,7 +95,7 @@ class Adjacency:
         weight: np.ndarray | None = None,
         edge_attr: np.ndarray | None = None,
     ) -> Adjacency:
-        """Return the adjacency of CSR arrays, as `data.Graph.incoming` holds them."""
+        """Build an adjacency from NumPy CSR arrays such as `data.Graph.incoming`."""
         others = {"degree": degree, "scale": scale, "weight": weight, "edge_attr": edge_attr}
         return cls(
             torch.from_numpy(np.array(indptr, np.int64)),
@@ -119,24 +118,24 @@ class Adjacency:
         return moved
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (R, F'): a torch-geometric layer's output at the receivers.
+        """Return a torch-geometric layer's output (R, F') at the receivers.
 
         Args:
             conv: the layer.
-            normalization: the form it sums over; "edges" where it takes a list of edges.
+            normalization: adjacency that the layer needs; "edges" for an edge list.
             layer: number of the layer in its model, for adjacencies that differ between layers.
-            nodes: (N, F) tensors that the layer takes before the edges.
+            nodes: (N, F) tensors that the layer reads before the edges.
         """
         self._check(conv, normalization)
         if isinstance(conv, TakesGraph) and self.edge_attr is None and conv.edge_dim is None:
             return conv(nodes[0], self)
-        matrix = self.normalized_adjacency(normalization, wide(nodes[0]))
+        matrix = self.normalized_adjacency(normalization, sum_dtype(nodes[0]))
         if normalization == "edges":
-            carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
-            return self.own(conv(*nodes, matrix, **carried))
+            carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(sum_dtype(nodes[0]))}
+            return self.receiver_rows(conv(*nodes, matrix, **carried))
         if not matrix.is_cpu:
             return self._summed(conv, normalization, matrix, *nodes)
-        with torch.autocast("cpu", enabled=False):  # a CPU has no sparse products in half precision
+        with torch.autocast("cpu", enabled=False):  # no sparse half-precision products on CPU
             return self._summed(conv, normalization, matrix, *(h.to(matrix.dtype) for h in nodes))
 
     def _summed(self, conv: nn.Module, normalization: Normalization, matrix: Tensor, *nodes: Tensor) -> Tensor:
@@ -144,11 +143,11 @@ class Adjacency:
             return conv(*nodes, matrix)
         from torch_geometric.nn import GCNConv
 
-        if isinstance(conv, GCNConv):  # its sum first and its linear map after: fewer rows to map
+        if isinstance(conv, GCNConv):  # aggregate first: the linear map then has fewer rows
             return F.linear(conv.propagate(matrix, x=nodes[0], edge_weight=None), conv.lin.weight, conv.bias)
         if normalization == "symmetric":  # GCN2Conv
-            return conv(nodes[0], *(self.own(h) for h in nodes[1:]), matrix)
-        return conv((nodes[0], self.own(nodes[0])), matrix)
+            return conv(nodes[0], *(self.receiver_rows(h) for h in nodes[1:]), matrix)
+        return conv((nodes[0], self.receiver_rows(nodes[0])), matrix)
 
     def gated_mean(
         self, a: Tensor, b: Tensor, v: Tensor, c: Tensor | None = None, rows: Tensor | None = None
@@ -161,23 +160,23 @@ class Adjacency:
         if (self.edge_attr is not None and not takes) or (self.weight is not None and normalization != "symmetric"):
             what = "weights" if self.weight is not None else "features"
             raise ConfigError(
-                f"{type(conv).__name__} has no place for the edge {what} of this graph; leave them out "
-                f"(graph.with_(edge_attr=None, edge_weight=None)), or take a model that is made for them"
+                f"{type(conv).__name__} does not support edge {what}; remove them "
+                f"(graph.with_(edge_attr=None, edge_weight=None)), or use a model that supports them"
             )
 
-    def own(self, h: Tensor) -> Tensor:
-        """Return (R, ...): the receivers' rows of h (N, ...)."""
+    def receiver_rows(self, h: Tensor) -> Tensor:
+        """Return the receivers' rows (R, ...) of h (N, ...)."""
         return h[: self.num_receivers] if self.receivers is None else h[self.receivers]
 
     def normalized_adjacency(self, normalization: Normalization, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return what a layer of this normalization takes: a sparse matrix of a dtype, or the list of edges."""
+        """Return a sparse matrix of a dtype for a normalization, or an edge list."""
         key = normalization, torch.float32 if normalization == "edges" else dtype
         if key not in self._normalized:
             self._normalized[key] = self.edge_index() if normalization == "edges" else self._make(normalization, dtype)
         return self._normalized[key]
 
     def edge_index(self) -> Tensor:
-        """Return (2, E) int64: senders above receivers."""
+        """Return (2, E) int64 senders and receivers."""
         rows = self._rows()
         return torch.stack([self.indices, rows if self.receivers is None else self.receivers[rows]])
 
@@ -186,23 +185,23 @@ class Adjacency:
 
     def _degree(self, dtype: torch.dtype) -> Tensor:
         if self.degree is not None:
-            if len(self.degree) == self.num_nodes:  # without a copy: a few rows of a large graph need few of them
+            if len(self.degree) == self.num_nodes:  # avoids a copy of large arrays
                 return self.degree
             return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))])
         degree = torch.zeros(self.num_nodes, device=self.indptr.device, dtype=dtype)
         own = self.indptr.diff().to(dtype)
         if self.weight is not None:
             own = torch.zeros_like(own).index_add_(0, self._rows(), self.weight.to(dtype))
-        degree[self.receiving()] = own
+        degree[self.receiver_ids()] = own
         return degree
 
-    def receiving(self) -> Tensor:
-        """Return (R,) int64: the nodes whose rows these are."""
+    def receiver_ids(self) -> Tensor:
+        """Return (R,) int64 receiver nodes."""
         return torch.arange(self.num_receivers, device=self.indptr.device) if self.receivers is None else self.receivers
 
     def _make(self, normalization: Normalization, dtype: torch.dtype) -> Tensor:
         degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
-        own = degree[self.receiving()].double()
+        own = degree[self.receiver_ids()].double()
         if normalization == "symmetric":
             weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
         else:
@@ -215,19 +214,19 @@ class Adjacency:
             indptr, columns, weight = self._with_loops(rows, weight, 1 / (own + 1))
         return self._csr(indptr, columns, weight.to(dtype))
 
-    def _with_loops(self, rows: Tensor, weight: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (indptr, columns, weights) with self-loops of the given weights, in order where columns are."""
-        to, edge = self.receiving(), torch.arange(len(rows), device=rows.device)
+    def _with_loops(self, rows: Tensor, weight: Tensor, loop_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (indptr, columns, weights) with weighted self-loops in column order."""
+        to, edge = self.receiver_ids(), torch.arange(len(rows), device=rows.device)
         row = torch.arange(self.num_receivers, device=rows.device)
         start = self.indptr[:-1] + torch.bincount(rows[self.indices <= to[rows]], minlength=self.num_receivers)
         place, loops = edge + rows + (edge >= start[rows]), start + row
         columns, joined = self.indices.new_empty(len(edge) + len(row)), weight.new_empty(len(edge) + len(row))
         columns[place], joined[place] = self.indices, weight
-        columns[loops], joined[loops] = to, own
+        columns[loops], joined[loops] = to, loop_weight
         return self.indptr + torch.arange(len(self.indptr), device=rows.device), columns, joined
 
     def _csr(self, indptr: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-        kind = torch.int32 if max(self.num_nodes, len(columns)) < 2**31 else torch.int64  # what the products take
+        kind = torch.int32 if max(self.num_nodes, len(columns)) < 2**31 else torch.int64  # dtype of the sparse products
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
             return torch.sparse_csr_tensor(
@@ -239,8 +238,8 @@ class Adjacency:
             )
 
 
-def wide(h: Tensor) -> torch.dtype:
-    """Return what the sums of h are made in: float64 for float64, else float32."""
+def sum_dtype(h: Tensor) -> torch.dtype:
+    """Return the dtype of sums over h: float64 for float64, otherwise float32."""
     return torch.float64 if h.dtype == torch.float64 else torch.float32
 
 
@@ -251,20 +250,20 @@ def _is_gine(conv: nn.Module) -> bool:
 
 
 class EdgeList(Adjacency):
-    """What a model may ask of an adjacency, over edges in any order; all nodes receive.
+    """An adjacency given as an unordered edge list, in which all nodes receive.
 
     Args:
-        edges: (2, E) int64 senders above receivers.
+        edges: (2, E) int64 senders and receivers.
         num_nodes: N.
-        weight: (E,) weights of the edges, for layers that have a place for them; None where all weigh 1.
-        attr: (E, D) features of the edges, likewise.
+        weight: (E,) edge weights. Default: 1.
+        attr: (E, D) edge features.
     """
 
     def __init__(self, edges: Tensor, num_nodes: int, weight: Tensor | None = None, attr: Tensor | None = None) -> None:
         self.edges, self.num_nodes, self.weight, self.edge_attr = edges, num_nodes, weight, attr
 
     def edge_index(self) -> Tensor:
-        """Return (2, E) int64: senders above receivers."""
+        """Return (2, E) int64 senders and receivers."""
         return self.edges
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
@@ -276,10 +275,10 @@ class EdgeList(Adjacency):
             weight = nodes[0].new_ones(len(source)) if self.weight is None else self.weight.to(nodes[0].dtype)
             loop = source == target
             own = weight.new_ones(self.num_nodes).index_add(0, source, weight * loop)
-            weight = torch.where(loop, own[source], weight)  # A + I: gcn_norm leaves loops that are there
+            weight = torch.where(loop, own[source], weight)  # A + I: gcn_norm keeps existing loops
             edges, weight = gcn_norm(self.edges, weight, self.num_nodes, dtype=nodes[0].dtype)
             return conv(*nodes, edges, weight)
-        if normalization == "mean":  # SAGEConv, which sums here
+        if normalization == "mean":  # SAGEConv
             ones = nodes[0].new_ones(self.edges.shape[1])
             degree = nodes[0].new_zeros(self.num_nodes).index_add(0, self.edges[1], ones)
             sage: Any = conv
@@ -290,7 +289,7 @@ class EdgeList(Adjacency):
     def gated_mean(
         self, a: Tensor, b: Tensor, v: Tensor, c: Tensor | None = None, rows: Tensor | None = None
     ) -> Tensor:
-        """Return (N, d); see `ops.gated.gated_mean`, c in the order of the list."""
+        """Return (N, d); see `ops.gated.gated_mean`. c follows the order of the edge list."""
         a, b, v = (a, b, v) if rows is None else (a[rows], b[rows], v[rows])
         mask = getattr(self.edges, "message_mask", None)  # of an explainer
         return gated_mean_of_edges(self.edges[1], self.edges[0], a, b, v, c, mask)

@@ -1,4 +1,4 @@
-"""What training and inference ask of a model: evaluation mode, faster linear maps, the parameters of state spaces."""
+"""Evaluation mode, faster linear layers in training, and parameters of state spaces."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BLOCKS = (2048, 512)  # rows that go to oneDNN at a time; fewer are left to torch
+BLOCKS = (2048, 512)  # rows per oneDNN call; torch processes the remainder
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return (..., n) x W^T + b; what torch's own gives, to rounding, and the same gradients."""
-    if not _suits(x, weight, bias):
+    """Return x W^T + b; equals torch's result and gradients up to rounding."""
+    if not _supports_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
     return y.view(*x.shape[:-1], len(weight))
 
 
 @lru_cache(maxsize=1)
-def pays() -> bool:
-    """Return whether oneDNN multiplies faster than MKL: the processor has 512-bit vectors and is not Intel's.
+def onednn_is_faster() -> bool:
+    """Return whether oneDNN multiplies faster than MKL: on processors with 512-bit vectors that are not Intel's.
 
-    MKL keeps to 256-bit vectors there.
+    MKL uses only 256-bit vectors there.
     """
     has_both = torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return has_both and torch.backends.cpu.get_cpu_capability() == "AVX512" and "GenuineIntel" not in _processor()
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    return told.read_text(errors="replace").partition("\n\n")[0] if told.is_file() else platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.read_text(errors="replace").partition("\n\n")[0] if cpuinfo.is_file() else platform.processor()
 
 
-def _suits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+def _supports_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     tensors = [x, weight] if bias is None else [x, weight, bias]
     return (
-        pays()
+        onednn_is_faster()
         and all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
         and x.shape[-1] == weight.shape[-1] > 0
         and x.numel() >= BLOCKS[-1] * x.shape[-1]
@@ -62,7 +62,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        plain = torch.is_grad_enabled()  # the gradient itself is to be differentiated
+        plain = torch.is_grad_enabled()  # double backward
         of_x = of_weight = None
         if ctx.needs_input_grad[0]:
             of_x = grad @ weight if plain else _rows(grad, weight.t(), None)
@@ -72,18 +72,18 @@ class _Linear(torch.autograd.Function):
 
 
 def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return (rows, n) x W^T + b, block by block."""
+    """Return x W^T + b (rows, n), block by block."""
     y = x.new_empty(len(x), len(weight))
-    for some, product in _blocks(len(x)):
-        y[some] = product(x[some], weight, bias)
+    for block, product in _blocks(len(x)):
+        y[block] = product(x[block], weight, bias)
     return y
 
 
 def _over_rows(grad: Tensor, x: Tensor) -> Tensor:
-    """Return (n, k) grad^T x, the blocks' products added in their order."""
+    """Return grad^T x (n, k), summed over blocks in order."""
     total = grad.new_zeros(grad.shape[1], x.shape[1])
-    for some, product in _blocks(len(x)):
-        total += product(grad[some].t(), x[some].t(), None)
+    for block, product in _blocks(len(x)):
+        total += product(grad[block].t(), x[block].t(), None)
     return total
 
 
@@ -104,12 +104,12 @@ def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def training_products(model: nn.Module) -> Iterator[None]:
-    """Within it every `nn.Linear` of a model that is in training multiplies by `linear`, where that pays."""
+    """Use `linear` for each `nn.Linear` in training mode inside the block, if oneDNN is faster."""
     changed = []
-    if pays():
+    if onednn_is_faster():
         changed = [m for m in model.modules() if type(m).forward is nn.Linear.forward and "forward" not in vars(m)]
     for module in changed:
-        module.forward = MethodType(_forward, module)  # a method, so that a copy of the model has its own
+        module.forward = MethodType(_forward, module)  # a bound method, so that a copied model gets its own
     try:
         yield
     finally:
@@ -123,7 +123,7 @@ def _forward(self: nn.Linear, input: Tensor) -> Tensor:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode without gradients, and each module back in its own however the block ends."""
+    """Set a model to evaluation mode without gradients inside the block, then restore each module's mode."""
     training = [module for module in _modules(model) if module.training]
     if training:
         model.eval()
@@ -136,7 +136,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield a module and all in it, without the names that torch's own walk makes: a fifth of a small answer's time."""
+    """Yield a module and its submodules without names, which is faster than `nn.Module.modules`."""
     waiting = [model]
     while waiting:
         module = waiting.pop()
@@ -145,16 +145,16 @@ def _modules(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class StateSpace(nn.Module):
-    """What holds a state matrix and step sizes, which may want a learning rate of their own."""
+    """A module with a state matrix and step sizes, which can have their own learning rate."""
 
     A_log: nn.Parameter
 
     def state_parameters(self) -> list[nn.Parameter]:
-        """Return A's parameter and those that step sizes are made of."""
+        """Return the parameters of A and the step sizes."""
         return [self.A_log]
 
 
 def state_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return what the state spaces of a model say are theirs, each once."""
+    """Return the distinct state-space parameters of a model."""
     spaces = (module for module in model.modules() if isinstance(module, StateSpace))
     return list({id(p): p for space in spaces for p in space.state_parameters()}.values())

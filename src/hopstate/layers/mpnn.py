@@ -1,10 +1,10 @@
-"""Message-passing layers on a packed graph, stacked with normalisation and residuals; pooling of packed rows.
+"""Message-passing blocks with normalization and residual connections, and pooling of packed rows.
 
-GatedGCN is our own, on a compiled gated sum; GIN, GINE, GCN, GraphSAGE are torch-geometric's, and PNA but for its sums.
+GatedGCN uses a compiled gated sum. GIN, GINE, GCN and GraphSAGE come from torch-geometric; PNA uses compiled sums.
 
 Source: Dwivedi et al. 2020, arXiv:2003.00982, equations 9-12 (GatedGCN with edge features); Xu et al. 2019 (GIN);
 Hu et al. 2020 (GINE); Corso et al. 2020, arXiv:2004.05718 (PNA).
-Deviation: without edge features GatedGCN keeps no edge state, so that no tensor has a row an edge.
+Deviation: without edge features, GatedGCN has no edge states, so that no tensor has one row per edge.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMS: dict[str, Normalization] = {"gcn": "symmetric", "sage": "mean", "pna": "e
 
 
 class GatedGCN(nn.Module):
-    """A h_i + sum_j g_ij * B h_j / sum_j g_ij with g = sigmoid(D h_i + E h_j + C e_ij), and that gate's input as e'.
+    """A h_i + sum_j g_ij * B h_j / sum_j g_ij with g = sigmoid(D h_i + E h_j + C e_ij); the gate's input becomes e'.
 
     Args:
         dim: width of nodes and edges.
@@ -42,9 +42,9 @@ class GatedGCN(nn.Module):
     def forward(
         self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return (node, dim) and, where there are edge features e (edge, dim), the new ones before their activation.
+        """Return (node, dim), and the new edge features (edge, dim) before the activation if there are any.
 
-        Where rows is given, node i of the graph has the features h[rows[i]].
+        If rows is given, node i of the graph has the features h[rows[i]].
         """
         parts = zip(self.node.weight.chunk(4), self.node.bias.chunk(4))  # four products, no copies of columns
         own, value, receiver, sender = (F.linear(h, weight, bias) for weight, bias in parts)
@@ -58,16 +58,16 @@ class GatedGCN(nn.Module):
 
 
 class MessageBlock(nn.Module):
-    """h + Dropout(ReLU(Norm(conv(h)))); GatedGCN treats its edge features alike.
+    """h + Dropout(ReLU(Norm(conv(h)))); GatedGCN updates edge features in the same way.
 
     Args:
         kind: the convolution.
         dim: width.
-        edges: whether edge features come in; READS_EDGES names who uses them.
-        dropout: probability that an element of what is added is dropped in training.
+        edges: whether there are edge features; READS_EDGES lists the kinds that use them.
+        dropout: dropout probability of the residual branch.
         norm: "batch" or "layer".
-        last: no block follows that would read new edge features.
-        degrees: (N,) edges of each node of the training graph; only "pna" looks at them.
+        last: True if no later block reads the updated edge features.
+        degrees: (N,) in-degrees of the training graph, used only by "pna".
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class MessageBlock(nn.Module):
     def forward(
         self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return nodes (P, dim) and edges (E, dim) after one block; node i starts as h[rows[i]], or as h[i]."""
+        """Return nodes (P, dim) and edges (E, dim) after one block; node i starts as h[rows[i]], or h[i]."""
         rows_of = h if rows is None else h.index_select(0, rows)
         if self.kind == "gatedgcn":
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
@@ -99,7 +99,7 @@ class MessageBlock(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation over rows; a single row has no statistics to learn from, and the running ones serve it."""
+    """Batch normalization over rows; a single row uses the running statistics."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return (n, d) normalised rows."""
@@ -141,8 +141,8 @@ class MPNN(nn.Module):
 
     Args:
         kind, dim, dropout, norm, degrees: see `MessageBlock`.
-        num_layers: blocks.
-        edges: whether (E, dim) edge features come in.
+        num_layers: number of blocks.
+        edges: whether there are (E, dim) edge features.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class MPNN(nn.Module):
         )
 
     def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """Return (P, dim) after all blocks, e (edge, dim) or None; node i starts as h[rows[i]], or as h[i]."""
+        """Return (P, dim) after all blocks; e is (edge, dim) or None, and node i starts as h[rows[i]], or h[i]."""
         for block in self.blocks:
             h, e = block(h, graph, e, rows)
             rows = None
@@ -165,20 +165,20 @@ class MPNN(nn.Module):
 
 
 def read_width(width: int, how: Reading) -> int:
-    """Return the columns that `pool` makes of rows of some width; how: as there."""
+    """Return the output width of `pool`."""
     return width * len(get_args(Pooling)) if how == "all" else width
 
 
 def pool(x: Tensor, offsets: Tensor, how: Reading) -> Tensor:
-    """Reduce the rows of every segment of x to one.
+    """Pool the rows of each segment of x.
 
     Args:
         x: (row, d).
-        offsets: (segment + 1,) int64; segment i is rows offsets[i]..offsets[i + 1] - 1.
-        how: "mean", "sum" or "max", or "all" of them side by side; an empty segment gives zeros.
+        offsets: (segment + 1,) int64; segment i has the rows offsets[i]..offsets[i + 1] - 1.
+        how: "mean", "sum", "max", or "all" for their concatenation. Empty segments give zeros.
 
     Returns:
-        (segment, d), (segment, 3 * d) of "all".
+        (segment, d), or (segment, 3 * d) for "all".
     """
     if how == "all":
         return torch.cat([pool(x, offsets, one) for one in get_args(Pooling)], 1)
@@ -192,7 +192,7 @@ def pool(x: Tensor, offsets: Tensor, how: Reading) -> Tensor:
 
 
 class _SegmentSum(torch.autograd.Function):
-    """Sums of consecutive rows; backwards each row takes its segment's gradient."""
+    """Sum of consecutive rows; the gradient of a row is its segment's."""
 
     @staticmethod
     def forward(ctx, x: Tensor, offsets: Tensor) -> Tensor:  # type: ignore[no-untyped-def,override]
@@ -210,12 +210,12 @@ class WalkEncoder(nn.Module):
 
     Args:
         dim: width.
-        window: steps back that the identity and adjacency bits look.
-        edges: whether (step, dim) edge features come in.
-        pooling: over the steps of all walks of a token.
-        conv_width: taps of the convolution along a walk.
-        norm: normalise the convolution's output over all steps, as the source does; without, what tokens share drowns
-            what tells them apart.
+        window: number of earlier steps that the identity and adjacency bits cover.
+        edges: whether there are (step, dim) edge features.
+        pooling: pooling over the steps of all walks of a token.
+        conv_width: kernel size of the convolution.
+        norm: normalize the convolution's output over all steps, as in the paper. Without it, features shared by all
+            tokens dominate.
 
     Source: Tönshoff et al. 2023, arXiv:2102.08786 (CRaWl), section 3.
     """
@@ -235,11 +235,11 @@ class WalkEncoder(nn.Module):
         """Return (token, dim).
 
         Args:
-            x: (step, dim) features of the node at every step.
+            x: (step, dim) features of the node at each step.
             bits: (step, 2 * window) uint8.
             walks: (walk + 1,) int64 bounds of the walks.
             tokens: (token + 1,) int64 bounds of the tokens, in steps.
-            e: (step, dim) features of the edge that led to the step, zeros at starts.
+            e: (step, dim) features of the edge that leads to the step, zeros at starts.
         """
         from hopstate.ops.conv1d import conv1d
 

@@ -1,9 +1,9 @@
-"""The selective state-space branch over packed sequences, and the bidirectional block made of two of them.
+"""Selective state-space branch over packed sequences, and the bidirectional block of two branches.
 
-Axes: token, channel (the block's width), inner (the branch's), state.
+Axes: token, channel (the block's width), inner (the branch's width), state.
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 2 and equations 8-9; Gu & Dao 2023, arXiv:2312.00752
-(low-rank step projection and its start, state matrix start).
-Deviation: as in Mamba, there is a skip D u around the scan, which Algorithm 2 has not, and W_delta is of low rank.
+(low-rank step projection and its initialization, initial state matrix).
+Deviation: as in Mamba, the scan has a skip connection D u, which Algorithm 2 lacks, and W_delta has low rank.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from hopstate.ops.conv1d import conv1d
 from hopstate.ops.selective_scan import selective_scan
 from hopstate.ops.span_step import inverse_softplus
 
-Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its window (< conv_width, inner); states
-STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
+Carried = tuple[Tensor, Tensor | None]  # inputs still in the convolution's window (< conv_width, inner); states
+STEP_RANGE = (1e-3, 1e-1)  # initial step sizes, log-uniform, as in Mamba
 
 
 class SelectiveSSM(StateSpace):
-    """W_1 (SSM(u) * SiLU(W_2 z)) with u = SiLU(Conv(W_input z)), the maps B, C and the step projected from u.
+    """W_1 (SSM(u) * SiLU(W_2 z)) with u = SiLU(Conv(W_input z)), where B, C and the step size are projections of u.
 
     Args:
-        dim: width of input and output.
-        inner_dim: width inside.
-        state_dim: S, numbers of state a channel.
-        conv_width: taps of the causal convolution; 0 leaves it out.
-        reverse: run every sequence from its last token to its first.
+        dim: input and output width.
+        inner_dim: inner width.
+        state_dim: S, state size per channel.
+        conv_width: kernel size of the causal convolution; 0 disables it.
+        reverse: scan each sequence from its last token to its first.
 
     Raises:
-        ConfigError: a width below 1.
+        ConfigError: a width is below 1.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class SelectiveSSM(StateSpace):
         self.output = nn.Linear(inner_dim, dim, bias=False)  # W_1
 
     def state_parameters(self) -> list[nn.Parameter]:
-        """Return A's parameter and the step projection's."""
+        """Return the parameters of A and the step projection."""
         return [self.A_log, *self.step.parameters()]
 
     def forward(self, z: Tensor, offsets: Tensor | None = None) -> Tensor:
-        """Return what z's shape is.
+        """Return a tensor of z's shape.
 
         Args:
-            z: (token, channel), normalised; or (batch, length, channel) sequences of one length, without offsets.
+            z: (token, channel) packed, normalized; or (batch, length, channel) without offsets.
             offsets: (sequence + 1,) int64 bounds of the sequences.
         """
         u, gate = self.input(z).chunk(2, -1)
@@ -80,21 +80,21 @@ class SelectiveSSM(StateSpace):
         return self.output(self._scanned(u, gate, offsets))
 
     def part(self, z: Tensor, before: Carried | None = None) -> tuple[Tensor, Carried]:
-        """Return (token, channel) of one part of a sequence, and what its next part takes as before.
+        """Process one part of a sequence; return (token, channel) and the `before` of the next part.
 
-        The parts of a sequence follow each other in the branch's direction: a reversed branch takes the last one first.
+        Parts follow each other in the branch's direction, so a reversed branch starts with the last one.
 
         Args:
-            z: (token, channel), normalised.
-            before: what the part before returned; None for the first.
+            z: (token, channel), normalized.
+            before: carried state of the previous part. None for the first part.
         """
         u, gate = self.input(z).chunk(2, -1)
         tail, state = (u[:0], None) if before is None else before
         both = torch.cat([u, tail] if self.reverse else [tail, u])
         u = self._convolved(both, torch.tensor([0, len(both)], device=z.device))
         u = F.silu(u[: len(z)] if self.reverse else u[len(tail) :]).contiguous()
-        kept = 0 if self.conv is None else self.conv.kernel_size[0] - 1
-        tail = both[:kept] if self.reverse else both[max(0, len(both) - kept) :]
+        context = 0 if self.conv is None else self.conv.kernel_size[0] - 1
+        tail = both[:context] if self.reverse else both[max(0, len(both) - context) :]
         bounds = torch.tensor([0, len(z)], device=z.device)
         y, state = self._scanned(u, gate, bounds, initial_state=state, return_state=True)
         return self.output(y), (tail.clone(), state)
@@ -106,7 +106,7 @@ class SelectiveSSM(StateSpace):
         return conv1d(u.contiguous(), *weights, offsets=offsets, reverse=self.reverse)
 
     def _scanned(self, u: Tensor, gate: Tensor, offsets: Tensor | None, **given: Any) -> Any:
-        """Return (token, inner) gated outputs, with the states where return_state is given."""
+        """Return (token, inner) gated outputs, and the states if return_state is set."""
         return selective_scan(
             u,
             self.step(u),
@@ -122,7 +122,7 @@ class SelectiveSSM(StateSpace):
 
 
 class StepProjection(nn.Module):
-    """softplus(W_up W_down u + b), with b such that the steps start log-uniform in STEP_RANGE."""
+    """softplus(W_up W_down u + b), where b makes the initial steps log-uniform in STEP_RANGE."""
 
     def __init__(self, dim: int, rank: int) -> None:
         super().__init__()
@@ -140,14 +140,14 @@ class StepProjection(nn.Module):
 
 
 class BidirectionalMamba(nn.Module):
-    """x + W_out (forward branch(LN(x)) + backward branch(LN(x))), each branch with its own weights.
+    """x + W_out (forward(LN(x)) + backward(LN(x))), two branches with separate weights.
 
     Args:
         dim: width.
         expand: inner width of a branch, in multiples of dim.
         state_dim, conv_width: see `SelectiveSSM`.
-        dropout: probability that an element of what is added to x is dropped in training.
-        bidirectional: False keeps the forward branch only.
+        dropout: dropout probability of the residual branch.
+        bidirectional: False keeps only the forward branch.
     """
 
     def __init__(
@@ -176,11 +176,11 @@ class BidirectionalMamba(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, offsets: Tensor | None = None) -> Tensor:
-        """Return what x's shape is, after one block.
+        """Return a tensor of x's shape after one block.
 
         Args:
-            x: (token, channel), packed; or (batch, length, channel) sequences of one length, without offsets.
-            offsets: (sequence + 1,) int64.
+            x: (token, channel) packed; or (batch, length, channel) without offsets.
+            offsets: (sequence + 1,) int64 bounds of the sequences.
         """
         z = self.norm(x)
         y = self.branches[0](z, offsets)

@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from hopstate.errors import CheckpointError, ConfigError, nearest
-from hopstate.io.opening import printable_name
+from hopstate.io.opening import shorten
 from hopstate.methods.method import AnyMethod, Method
 
 
@@ -93,16 +93,14 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
     if not isinstance(name, str):
         raise CheckpointError(f"{where} does not name a method, so it is not from a hopstate run")
     if named is not None and named != name:
-        raise ConfigError(f"{where} is of the method {printable_name(name)}, not of {named}")
+        raise ConfigError(f"{where} is of the method {shorten(name)}, not of {named}")
     if ":" not in name and name not in MODULES | OF_RUNS:
-        raise CheckpointError(
-            f"{where} is of the method {printable_name(name)}, which is not known{nearest(name, MODULES)}"
-        )
+        raise CheckpointError(f"{where} is of the method {shorten(name)}, which is not known{nearest(name, MODULES)}")
     allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
     if ":" in name and named is None and name not in _named and name not in allowed:
         raise CheckpointError(
-            f"{where} is of the custom method {printable_name(name)}, and run folders may be untrusted; if you trust "
-            f"that module, name it: --method {printable_name(name)} (method= in Python), or set {ALLOWED}"
+            f"{where} is of the custom method {shorten(name)}, and run folders may be untrusted; if you trust "
+            f"that module, name it: --method {shorten(name)} (method= in Python), or set {ALLOWED}"
         )
     return get_method(name)
 
@@ -110,7 +108,7 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
 def _outside(name: str) -> AnyMethod:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise ConfigError(f"{printable_name(name)!r} is not a method of the form module:NAME")
+        raise ConfigError(f"{shorten(name)!r} is not a method of the form module:NAME")
     try:
         method = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:

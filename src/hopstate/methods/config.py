@@ -18,7 +18,7 @@ import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_dumper, set_loader
 
 from hopstate.errors import ConfigError, FormatError, closest
-from hopstate.io.opening import exists, printable_name, read_text, reading
+from hopstate.io.opening import exists, read_text, reading, shorten
 from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
 from hopstate.training.run_folder import flatten, plain_setting
 
@@ -86,7 +86,7 @@ def in_words(message: str) -> str:
             word = re.sub(r"<class '|'>|\[.*", "", type_)
             expected.append(_WORDS.get(word, word))
     listed = " or ".join(filter(None, (", ".join(expected[:-1]), expected[-1])))
-    return f"{match['name']} must be {listed}; got {printable_name(match['value'].strip())!r}"
+    return f"{match['name']} must be {listed}; got {shorten(match['value'].strip())!r}"
 
 
 SETTINGS_BYTES, DEEPEST = 1 << 20, 50  # of a file of settings: bytes, and lists and mappings in each other
@@ -135,9 +135,7 @@ def _check_keys(node: yaml.Node | None) -> None:
         seen = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.YAMLError(
-                    f"the key {printable_name(key.value)!r} stands twice, line {key.start_mark.line + 1}"
-                )
+                raise yaml.YAMLError(f"the key {shorten(key.value)!r} stands twice, line {key.start_mark.line + 1}")
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
             _check_keys(value)
     elif isinstance(node, yaml.SequenceNode):
@@ -185,7 +183,7 @@ def _check_group(parser: Parser, name: str, value: object, *, word: bool = False
             return
     such = f"kind {value}" if kind else "x 1"
     raise ConfigError(
-        f"{name} is a group of settings, such as --{name}.{such}; got {printable_name(value)!r}{parser.given_in()}"
+        f"{name} is a group of settings, such as --{name}.{such}; got {shorten(value)!r}{parser.given_in()}"
     )
 
 
@@ -347,7 +345,7 @@ def _check_sizes(tree: Mapping[str, Any]) -> None:
         if type(value) is not int:
             continue
         if not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{key} must lie within 64 bits; got {printable_name(value)}")
+            raise ConfigError(f"{key} must lie within 64 bits; got {shorten(value)}")
         most = next((most for end, most in _LARGEST.items() if key.endswith(end)), SIZE)
         if value > most and key.partition(".")[0] in _GROUPS:
             raise ConfigError(f"{key}={value} is a size that no model has; at most {most:,}")
@@ -410,11 +408,11 @@ def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
     known = parser.keys()
     for key, value in settings.items():
         if not isinstance(key, str) or key not in known:
-            parser.error(f"unrecognized arguments: --{printable_name(key)}")
+            parser.error(f"unrecognized arguments: --{shorten(key)}")
         parts = value if isinstance(value, (list, tuple)) else [value]
         if not all(part is None or isinstance(part, (bool, int, float, str)) for part in parts):
             raise ConfigError(
-                f"{key} takes a plain value or a list of them, not {type(value).__name__}: {printable_name(value)}"
+                f"{key} takes a plain value or a list of them, not {type(value).__name__}: {shorten(value)}"
             )
 
 

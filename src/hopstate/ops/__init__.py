@@ -1,16 +1,16 @@
-"""Pure tensor and array functions, a folder an operator: no Module, no graph object, no hidden randomness.
+"""Pure functions on tensors and arrays, without modules, graph objects or hidden randomness.
 
-Most folders hold the definition (`naive`), the fast paths that are held to it (kernels compiled by numba, `triton` for
-GPUs), the function that chooses between them, and a README with the equations.
+Most folders contain a reference implementation (`naive`), faster paths tested against it (numba kernels on CPUs,
+`triton` on GPUs), a function that selects the path, and a README with the equations.
 
-| of sequences | of graphs | of streams |
+| sequences | graphs | event streams |
 |---|---|---|
 | `selective_scan`, `conv1d`, `span_step` | `propagate`, `proximity`, `walks` | `neighbors` |
 | | `gated`, `edge_attention`, `neighbor_statistics` | |
 | | `returns`, `sampling`, `filters`, `eigenvectors` | |
 
-`rows` gathers rows, `dispatch` chooses the paths, `cpu` is the vector type that kernels are written in. Tensors and
-arrays enter and leave; numba and triton are imported when first needed.
+`rows` handles packed rows, `dispatch` selects paths, and `cpu` defines the vector type of the kernels. numba and triton
+are imported on first use.
 """
 
 from hopstate.ops.conv1d import conv1d, conv1d_naive

@@ -1,10 +1,12 @@
-"""Which path an operator takes: compiled CPU kernels, Triton kernels, or its reference in plain torch, and why.
+"""Path selection for operators: numba kernels on CPUs, Triton kernels on GPUs, or the reference in plain torch.
 
-CPU, numba present                  numba kernels: float32 and float64 as they are, float16 and bfloat16 in float32
-CUDA, Triton present, not float64   Triton kernels; short or long sequences have their own (see triton.py)
-everything else                     the reference, with one SlowPathWarning that names the reason
-within `use_reference_ops`          the reference
-forward-mode derivatives (jvp)      the reference: kernels have gradients for the backward pass alone
+| condition | path |
+|---|---|
+| CPU with numba | numba kernels; float16 and bfloat16 are computed in float32 |
+| CUDA with Triton, except float64 | Triton kernels |
+| otherwise | reference, with one SlowPathWarning per reason |
+| within `use_reference_ops` | reference |
+| forward-mode derivatives (jvp) | reference, because kernels only define backward gradients |
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning,
 
 
 def checking() -> bool:
-    """Whether HOPSTATE_CHECK=1 asks for checks that cost time."""
+    """Return whether HOPSTATE_CHECK=1 enables slow checks."""
     return os.environ.get("HOPSTATE_CHECK") == "1"
 
 
 def check_same(name: str, x: Tensor, shape: tuple[int, ...], legend: str, u: Tensor) -> None:
-    """Require x to be floating, of this shape and on u's device."""
+    """Check that x is floating-point, has this shape and is on u's device."""
     if tuple(x.shape) != tuple(shape):
         wanted = f"expected {legend} = {tuple(shape)} where u has {tuple(u.shape)}"
         raise ShapeError(f"{name} has shape {tuple(x.shape)}, {wanted}")
@@ -47,7 +49,7 @@ def check_scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
     offsets: Tensor | None, initial_state: Tensor | None,
 ) -> int:  # fmt: skip
-    """Check shapes, dtypes and devices of all arguments; return the number of sequences."""
+    """Check shapes, dtypes and devices of all arguments, and return the number of sequences."""
     if u.dim() not in (2, 3):
         raise ShapeError(f"u has shape {tuple(u.shape)}, expected (token, channel) or (batch, length, channel)")
     rows, channels = tuple(u.shape[:-1]), u.shape[-1]
@@ -70,7 +72,7 @@ def check_scan(
 
 
 def check_packing(u: Tensor, offsets: Tensor | None) -> int:
-    """Check offsets against packed or padded u, without reading values; return the number of sequences."""
+    """Check offsets against packed or padded u without reading values, and return the number of sequences."""
     if offsets is None:
         return u.shape[0] if u.dim() == 3 else 1
     if u.dim() == 3:
@@ -84,7 +86,7 @@ def check_packing(u: Tensor, offsets: Tensor | None) -> int:
 
 
 def check_values(delta: Tensor, A: Tensor, offsets: Tensor) -> None:
-    """Check offsets and rates, and where HOPSTATE_CHECK=1 each step."""
+    """Check offsets and rates, and each step if HOPSTATE_CHECK=1."""
     check_offsets(offsets, delta.shape[0])
     check_rates(A)
     if checking():
@@ -92,8 +94,8 @@ def check_values(delta: Tensor, A: Tensor, offsets: Tensor) -> None:
 
 
 def check_offsets(offsets: Tensor, tokens: int) -> None:
-    """Require offsets to run from 0 to the number of tokens without decreasing; nothing while a model is exported."""
-    if torch.compiler.is_exporting():  # there are no values yet
+    """Check that offsets rise from 0 to the number of tokens; skipped during export."""
+    if torch.compiler.is_exporting():  # no values yet
         return
     offsets = offsets if offsets.device.type == "cpu" else offsets.cpu()
     # numpy: a tenth of torch's cost for each small call; not `Tensor.numpy`, which fails within torch.func.jvp
@@ -108,15 +110,15 @@ def check_offsets(offsets: Tensor, tokens: int) -> None:
 
 
 def check_rates(A: Tensor) -> None:
-    """Require every rate to decay (A < 0); a NaN fails too."""
-    if A.numel() and not float(A.amax()) < 0:  # the largest is NaN where any is
+    """Check that all rates are negative and not NaN."""
+    if A.numel() and not float(A.amax()) < 0:  # the maximum is NaN if any entry is
         bad = ~(A < 0)
         channel, state = bad.nonzero()[0].tolist()
         raise DataError(f"A[{channel}, {state}] = {float(A[channel, state]):.6g}, expected A < 0 so that states decay")
 
 
 def check_steps(delta: Tensor) -> None:
-    """Require every step to be a number >= 0, naming the first that is not."""
+    """Check that all steps are at least 0 and not NaN."""
     bad = ~(delta >= 0)
     if bool(bad.any()):
         token, channel = bad.nonzero()[0].tolist()
@@ -124,47 +126,47 @@ def check_steps(delta: Tensor) -> None:
         raise DataError(f"delta at token {token}, channel {channel} is {value:.6g}, expected a step >= 0")
 
 
-CELL, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
-GPU_CELL = 8  # of the Triton kernels: tokens between checkpoints
+SEGMENT, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
+GPU_SEGMENT = 8  # of the Triton kernels: tokens between checkpoints
 
 
 NUMBA, TRITON = (importlib.util.find_spec(name) is not None for name in ("numba", "triton"))
 
 
 class Path(NamedTuple):
-    """The path in use and why."""
+    """The selected path and the reason."""
 
     name: str  # "numba", "triton" or "naive"
     reason: str
 
 
-_asked = 0  # how many `use_reference_ops` are open; a plain number, which torch.compile can look at
+_reference_depth = 0  # open `use_reference_ops` blocks; a plain int, which torch.compile can trace
 
 
 @contextmanager
 def use_reference_ops() -> Iterator[None]:
-    """Compute every operator by its reference in plain torch, for debugging and checks in double precision.
+    """Run each operator's reference in plain torch, for debugging and double-precision checks.
 
-    It holds for all threads of the process.
+    The setting applies to all threads of the process.
 
     Example:
         with hopstate.ops.use_reference_ops():
             y = selective_scan(u, delta, A, B, C)
     """
-    global _asked
-    _asked += 1
+    global _reference_depth
+    _reference_depth += 1
     try:
         yield
     finally:
-        _asked -= 1
+        _reference_depth -= 1
 
 
 def choose_path(device: str, dtype: torch.dtype) -> Path:
-    """Return the path for tensors of this dtype on this kind of device ("cpu", "cuda", ...).
+    """Return the path for a dtype and device type ("cpu", "cuda", ...).
 
-    The reason is empty where the reference is what was asked for.
+    The reason is empty if the reference was requested.
     """
-    if _asked or forward_ad._current_level >= 0:
+    if _reference_depth or forward_ad._current_level >= 0:
         return Path("naive", "")
     if device == "cpu":
         if not NUMBA:
@@ -183,7 +185,7 @@ def choose_path(device: str, dtype: torch.dtype) -> Path:
 
 @lru_cache
 def warn_slow(op: str, reason: str) -> None:
-    """Warn once for each op and reason that the naive loop runs; "" warns of nothing."""
+    """Warn once per op and reason that the reference runs; no warning if the reason is empty."""
     if not reason:
         return
     warnings.warn(f"{op} runs as a plain torch loop, which is slow: {reason}", SlowPathWarning, stacklevel=4)
@@ -193,7 +195,7 @@ Discretization = Literal["zoh", "euler"]
 
 
 def check_discretization(name: str) -> str:
-    """Return name if it is a known rule, else raise ConfigError."""
+    """Return name if it is a valid rule, otherwise raise ConfigError."""
     known = get_args(Discretization)
     if name not in known:
         raise ConfigError(f"discretization={name!r} is not one of {known}{nearest(str(name), known)}")

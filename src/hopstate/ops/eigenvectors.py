@@ -1,19 +1,17 @@
-"""Eigenvectors of the symmetric normalised Laplacian with the smallest non-trivial eigenvalues.
+"""Smallest non-trivial eigenvectors of the symmetric normalized Laplacian.
 
-L = I - D^-1/2 A D^-1/2 with D the row sums of A; a directed A is replaced by (A + A^T) / 2. On a graph of several
-connected components L is block-diagonal: every component has one trivial eigenvalue 0, all its others are positive;
-each vector is zero outside its component, and an isolated node is zero everywhere. The s vectors are shared out among
-the components by their sizes (`shares`): a few small components, whose eigenvalues may be the smallest, do not take the
-vectors of the giant one. Asked for the smallest of all components together, as by definition, it gives those.
+L = I - D^-1/2 A D^-1/2, where D holds the row sums of A; a directed A is replaced by (A + A^T) / 2. L is block-diagonal
+over connected components. Each component has one trivial eigenvalue 0, and each vector is zero outside its component.
+Isolated nodes are zero everywhere. By default the s vectors are distributed over the components by size (`shares`), so
+that small components do not use up the vectors of the giant one.
 
-Every component is solved alone, with its trivial vector D^1/2 1 projected out, by one of three routes:
-dense where it is small, Lanczos on (L + sigma I)^-1 where a factor of L stays sparse (meshes, roads, trees), where
-Lanczos on L itself would take thousands of steps, else Lanczos on 3 I - L. A Krylov space from one start vector holds
-one vector of a repeated eigenvalue's space, so after each solve Lanczos is run again in the orthogonal complement of
-what was found, until nothing smaller is left there. Residuals are checked.
+Each component is solved separately, with its trivial vector D^1/2 1 projected out. Small ones use a dense solver.
+Meshes, road networks and trees, whose factor of L stays sparse, use Lanczos on (L + sigma I)^-1. Others use Lanczos on
+3 I - L. A Krylov space from one start vector contains one vector of a repeated eigenvalue. Therefore Lanczos is
+repeated in the orthogonal complement until no smaller eigenvalue is left. Residuals are checked.
 
-Within an eigenspace the basis is fixed by the eigenspace alone (`canonical_basis`), signs included, so that the
-result does not depend on the route as long as the s-th eigenvalue is not one of several equal ones.
+The basis of an eigenspace, signs included, depends only on the eigenspace (`canonical_basis`). Therefore the result
+does not depend on the solver, unless the s-th eigenvalue is repeated beyond s.
 """
 
 from __future__ import annotations
@@ -26,35 +24,34 @@ from hopstate.errors import HopstateError
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 
-DENSE = 600  # nodes up to which the dense solver is quicker
+DENSE = 600  # maximum nodes for the dense solver
 MESH = 5  # mean width of a graph's level sets, in multiples of sqrt(N), up to which its factor stays sparse
-TREE = 1.2  # edges a node up to which it does in any case
+TREE = 1.2  # maximum edges per node of a tree-like graph
 SIGMA = 1e-4  # shift that makes L + sigma I definite; well below the eigenvalues that matter at such sizes
 EQUAL = 1e-8  # eigenvalues closer than this are one eigenvalue
-RESIDUAL = 1e-7  # |L v - lambda v| above which a result is refused
+RESIDUAL = 1e-7  # maximum |L v - lambda v|
 
 
 def shares(sizes: np.ndarray, count: int) -> np.ndarray:
-    """Return (components,) int64 how many of count vectors each component gets: by size, at most its nodes less one.
+    """Return (components,) int64 the number of vectors per component, distributed by size.
 
-    One vector after the other goes to the component of most nodes for each vector that it would then have (the method
-    of D'Hondt), the first of equals, so that no component has more vectors than a larger one unless that is full.
+    Vectors are assigned one by one by the D'Hondt method, at most nodes - 1 per component. Ties go to the first one.
 
     Args:
-        sizes: (components,) nodes.
+        sizes: (components,) numbers of nodes.
         count: s.
 
     >>> shares(np.array([100, 30, 2, 1]), 5).tolist()
     [4, 1, 0, 0]
     """
-    got, room = np.zeros(len(sizes), np.int64), np.maximum(sizes - 1, 0)
-    for _ in range(min(count, int(room.sum()))):
-        got[np.argmax(np.where(got < room, sizes / (got + 1), 0))] += 1
-    return got
+    assigned, limit = np.zeros(len(sizes), np.int64), np.maximum(sizes - 1, 0)
+    for _ in range(min(count, int(limit.sum()))):
+        assigned[np.argmax(np.where(assigned < limit, sizes / (assigned + 1), 0))] += 1
+    return assigned
 
 
 def components(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return (N,) the connected component of each node, directions of edges aside."""
+    """Return (N,) the weakly connected component of each node."""
     import scipy.sparse as sp
     from scipy.sparse.csgraph import connected_components
 
@@ -65,21 +62,21 @@ def components(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.asarray(connected_components(sp.csr_array(parts, shape=(n, n)), directed=True, connection="weak")[1])
 
 
-@one_thread(numpy=True)  # they are kept in files
+@one_thread(numpy=True)  # results are stored in files
 def laplacian_eigenvectors(
     indptr: np.ndarray, indices: np.ndarray, count: int, *, by_size: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return small non-trivial eigenvalues of L, count in all, and their eigenvectors.
+    """Return small non-trivial eigenvalues of L and their eigenvectors.
 
     Args:
-        indptr: (N+1,) row starts of A.
-        indices: (E,) columns; an entry stored twice counts twice.
-        count: s.
-        by_size: the smallest of each component, of each as many as `shares` says; otherwise the smallest of all.
+        indptr: (N+1,) CSR row pointers of A.
+        indices: (E,) columns; duplicate entries add up.
+        count: s, number of eigenvectors.
+        by_size: distribute the vectors over components by `shares`. Otherwise use the smallest eigenvalues overall.
 
     Returns:
-        values: (s,) float64 ascending, NaN beyond those that exist (N less the number of components).
-        vectors: (N, s) float64, orthonormal columns; zero beyond those that exist.
+        values: (s,) float64 ascending, NaN if fewer exist (N minus the number of components).
+        vectors: (N, s) float64 orthonormal columns, zero if fewer exist.
 
     Raises:
         HopstateError: a solver did not converge to residuals below `RESIDUAL`.
@@ -94,7 +91,7 @@ def laplacian_eigenvectors(
     _, labels = connected_components(a, directed=False)
     best: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries), ascending
     if by_size:
-        best = _shared_out(a, labels, count)
+        best = _eigenpairs_by_size(a, labels, count)
     for rows, bound in () if by_size else _components(a, labels):
         if len(best) == count and bound >= best[-1][0]:
             continue  # nothing in this component can be among the smallest
@@ -106,8 +103,8 @@ def laplacian_eigenvectors(
     return values, vectors
 
 
-def _shared_out(a: Any, labels: np.ndarray, count: int) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Return (eigenvalue, rows, entries), ascending, of each component as many as its share."""
+def _eigenpairs_by_size(a: Any, labels: np.ndarray, count: int) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """Return (eigenvalue, rows, entries), ascending, with each component's number of vectors by `shares`."""
     every = [rows for rows, _ in _components(a, labels)]
     best: list[tuple[float, np.ndarray, np.ndarray]] = []
     for rows, own in zip(every, shares(np.array([len(rows) for rows in every]), count)):
@@ -128,7 +125,7 @@ def _symmetric(indptr: np.ndarray, indices: np.ndarray) -> Any:
 
 
 def _components(a: Any, labels: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """Return (rows, lower bound of the first non-trivial eigenvalue), larger components first, isolated nodes not.
+    """Return (rows, lower bound of the first non-trivial eigenvalue) of non-isolated components, largest first.
 
     The bound is 1 / (diameter * volume), Chung 1997, Lemma 1.9, with n - 1 for the diameter.
     """
@@ -158,14 +155,14 @@ def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
-    # both operators are positive, so that what is projected out, at eigenvalue 0, comes last
+    # both operators are positive, so the projected-out space, at eigenvalue 0, sorts last
     apply = _inverse(laplacian) if _factor_stays_sparse(laplacian) else lambda x: 3 * x - laplacian @ x
     generator = named_rng(0)
     values, vectors = _rayleigh_ritz(laplacian, _lanczos(apply, trivial[:, None], wanted, generator))
     while len(values) < len(trivial) - 1:
         basis = np.concatenate([trivial[:, None], vectors], 1)
         highest = values[wanted - 1] - EQUAL
-        # a coarse solve mostly shows that nothing smaller is left; else a fine one finds what there is
+        # a coarse solve usually shows that no smaller eigenvalue is left; otherwise solve accurately
         rough = _lanczos(apply, basis, 1, generator, tolerance=1e-3)
         (value,), vector = _rayleigh_ritz(laplacian, rough)
         if value - np.linalg.norm(laplacian @ vector[:, 0] - value * vector[:, 0]) > highest:
@@ -177,15 +174,17 @@ def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarr
             break
     worst = np.linalg.norm(laplacian @ vectors[:, :wanted] - vectors[:, :wanted] * values[:wanted], axis=0).max()
     if not worst <= RESIDUAL:
-        raise HopstateError(f"Laplacian eigenvectors did not converge: residual {worst:.2g}; ask for fewer of them")
+        raise HopstateError(
+            f"Laplacian eigenvectors did not converge: residual {worst:.2g}; request fewer eigenvectors"
+        )
     return values, vectors
 
 
 def _factor_stays_sparse(laplacian: Any) -> bool:
-    """Return whether L is like a mesh or a tree.
+    """Return whether L is similar to a mesh or tree, so that its factor stays sparse.
 
-    Its nodes line up so that entries lie near the diagonal, or few edges close rings. (Minimum-degree ordering of other
-    graphs is slow itself, so their fill cannot be had by trying.)
+    Either an ordering places entries near the diagonal, or few edges close cycles. Trying a minimum-degree ordering
+    would be slow for other graphs.
     """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -211,7 +210,7 @@ def _inverse(laplacian: Any) -> Any:
 def _lanczos(
     apply: Any, basis: np.ndarray, count: int, generator: np.random.Generator, tolerance: float = 1e-12
 ) -> np.ndarray:
-    """Return (n, count) eigenvectors of the largest eigenvalues of apply in the orthogonal complement of basis.
+    """Return (n, count) eigenvectors of the largest eigenvalues of apply, orthogonal to basis.
 
     tolerance bounds the residual relative to the eigenvalue.
     """
@@ -229,7 +228,7 @@ def _lanczos(
         return eigsh(operator, count, which="LA", v0=start, ncv=ncv, tol=tolerance, maxiter=500)[1]
     except ArpackNoConvergence as error:
         raise HopstateError(
-            f"Laplacian eigenvectors did not converge ({len(error.eigenvalues)} of {count}); ask for fewer of them"
+            f"Laplacian eigenvectors did not converge ({len(error.eigenvalues)} of {count}); request fewer eigenvectors"
         ) from error
 
 
@@ -247,10 +246,11 @@ def _canonical(values: np.ndarray, vectors: np.ndarray, wanted: int) -> tuple[np
 
 
 def canonical_basis(space: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of a space that depends on the space alone, not on the basis it was given in.
+    """Return an orthonormal basis that depends only on the space, not on the given basis.
 
-    The first vector is the projection of the unit vector that lies nearest to the space (the first of equals), the
-    next the same in what remains: a Cholesky factor, with pivoting, of the projector. Each is positive at its pivot.
+    The first vector is the projection of the unit vector nearest to the space (the first of equals). The next ones
+    repeat this in the remainder, as in a pivoted Cholesky factorization of the projector. Each vector is positive at
+    its pivot.
 
     Args:
         space: (n, m) orthonormal columns.

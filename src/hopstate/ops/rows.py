@@ -1,4 +1,4 @@
-"""Rows that lie in consecutive runs: their positions, bounds and sums."""
+"""Packed rows: positions, bounds and sums of consecutive segments."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hopstate.types import Float, Int, shapecheck
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return starts[i] .. starts[i] + counts[i] - 1 for each i, one after the other.
+    """Return the positions starts[i] .. starts[i] + counts[i] - 1 of all i, concatenated.
 
     Args:
-        starts: (R,) first positions, such as the indptr of some rows of a CSR.
+        starts: (R,) first positions, such as CSR row pointers.
         counts: (R,) lengths.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
@@ -24,12 +24,12 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def bounds_of(counts: np.ndarray) -> np.ndarray:
-    """Return (R+1,) int64 bounds of runs of counts (R,) rows that lie one after the other."""
+    """Return (R+1,) int64 bounds of consecutive segments with counts (R,)."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 @shapecheck
 def segment_sum(x: Float[Tensor, "token channel"], offsets: Int[Tensor, "bound"]) -> Float[Tensor, "segment channel"]:
-    """Return the sum of each run of rows x[offsets[s]:offsets[s+1]], 0 where it is empty; halves add up in single."""
+    """Return the sum of each segment x[offsets[s]:offsets[s+1]], 0 if empty; half precision is summed in float32."""
     kind = torch.promote_types(x.dtype, torch.float32)  # a running sum in half precision stops growing
     return torch.segment_reduce(x.contiguous().to(kind), "sum", offsets=offsets, axis=0, initial=0).to(x.dtype)

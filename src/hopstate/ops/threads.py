@@ -1,8 +1,8 @@
-"""One thread for linear algebra whose results are kept in files and compared.
+"""Thread control for linear algebra whose results are stored and compared.
 
-BLAS and LAPACK choose how to sum by the number of their threads, so equal input gives other last digits under another
-number. What is written down once and used by later runs is made inside `one_thread`. Kernels of this library cut their
-work by shape alone and keep all threads there (`usual_threads`): no result of theirs depends on how many there are.
+BLAS and LAPACK choose the order of summation by the number of threads. Therefore rounding differs between numbers of
+threads. Results that are stored and reused are computed inside `one_thread`. This library's kernels split work by shape
+only, so they keep all threads there (`usual_threads`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MIN_GROUP = 16_384  # numbers (tokens x channels) that make a unit worth a thread of its own
-MAX_GROUPS = 64  # partial sums to keep
-TURNS = 8  # of each thread
+MIN_GROUP = 16_384  # minimum size (tokens x channels) of a unit
+MAX_GROUPS = 64  # maximum number of partial sums
+TURNS = 8  # calls per thread
 
 
 def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
-    """Call kernel(first, last, *arguments) until every unit in 0..units - 1 has been run once."""
+    """Run kernel(first, last, *arguments) on all units 0..units - 1, split over threads."""
     threads = min(usual_threads(), units)
     if threads <= 1:
         kernel(0, units, *arguments)
         return
-    size = max(1, units // (TURNS * threads))  # a call costs tens of microseconds, and one thread at a time makes it
-    turn = itertools.count(0, size)  # next() on it is atomic: a thread that is done takes the next units
+    size = max(1, units // (TURNS * threads))  # a call takes tens of microseconds under the interpreter lock
+    turn = itertools.count(0, size)  # next() is atomic: an idle thread takes the next units
 
     def work() -> None:
         for unit in turn:
@@ -47,7 +47,7 @@ def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
 
 
 def group_sequences(bounds: np.ndarray, channels: int) -> np.ndarray:
-    """Cut packed sequences into groups of about equal tokens, by shape alone; return group bounds in sequences."""
+    """Split packed sequences into groups of similar size, by shape only; return the group bounds."""
     tokens, sequences = int(bounds[-1]), bounds.size - 1
     wanted = max(1, min(sequences, MAX_GROUPS, tokens * channels // MIN_GROUP))
     if wanted == 1:
@@ -57,58 +57,58 @@ def group_sequences(bounds: np.ndarray, channels: int) -> np.ndarray:
 
 
 def flat_array(x: Tensor | None, kind: torch.dtype) -> np.ndarray:
-    """x as one flat array of kind, without a copy where it already is one; an absent x is empty."""
+    """Return x as a flat array of a dtype, without a copy if possible; None gives an empty array."""
     return (torch.empty(0, dtype=kind) if x is None else x.detach().to(kind).contiguous().view(-1)).numpy()
 
 
 @lru_cache(maxsize=4)
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads kept between calls; a forked process, which inherits none, gets its own."""
+    """Return a cached thread pool; a forked process gets its own."""
     return ThreadPoolExecutor(threads, thread_name_prefix="hopstate")
 
 
-class _Own(threading.local):
-    """What `one_thread` holds for this thread: how many threads there were, None outside; whether numpy has one too."""
+class _ThreadState(threading.local):
+    """Thread-local state of `one_thread`: the usual number of threads, or None outside; whether NumPy is limited."""
 
     usual: int | None = None
     numpy = False
 
 
-_own = _Own()
-_numpy = threading.Lock()  # the number of threads of numpy's BLAS is the whole process's
+_state = _ThreadState()
+_numpy = threading.Lock()  # NumPy's BLAS threads are global to the process
 
 
 def usual_threads() -> int:
-    """Return the number of threads that torch uses here outside `one_thread`."""
-    return _own.usual or torch.get_num_threads()
+    """Return torch's number of threads outside `one_thread`."""
+    return _state.usual or torch.get_num_threads()
 
 
 @contextmanager
 def one_thread(*, numpy: bool = False) -> Iterator[None]:
-    """Within it BLAS and LAPACK run on one thread; also a decorator.
+    """Run BLAS and LAPACK on one thread inside the block; also a decorator.
 
     Args:
-        numpy: those of numpy and scipy too, not of torch alone. They are limited for the whole process, where
-            threadpoolctl is installed (it comes with hopstate), and one caller at a time has them.
+        numpy: also limit NumPy and SciPy, for the whole process. This needs threadpoolctl, and one caller at a time
+            holds the limit.
     """
-    if _own.usual is not None:
+    if _state.usual is not None:
         with numpy_on_one_thread() if numpy else nullcontext():
             yield
         return
-    _own.usual = torch.get_num_threads()
+    _state.usual = torch.get_num_threads()
     try:
-        _set_own_threads(1, _own.usual)
+        _set_torch_threads(1, _state.usual)
         with numpy_on_one_thread() if numpy else nullcontext():
             yield
     finally:
-        torch.set_num_threads(_own.usual)
-        _own.usual = None
+        torch.set_num_threads(_state.usual)
+        _state.usual = None
 
 
-def _set_own_threads(count: int, others: int) -> None:
-    """Set torch's number of threads here; threads that start later get others.
+def _set_torch_threads(count: int, others: int) -> None:
+    """Set torch's number of threads here; threads that start later get `others`.
 
-    torch keeps a number for each thread, and that of the last call for those that have none yet.
+    torch stores a number per thread. The last call also sets the number of new threads.
     """
     torch.set_num_threads(count)
     if count != others:
@@ -119,29 +119,29 @@ def _set_own_threads(count: int, others: int) -> None:
 
 @contextmanager
 def numpy_on_one_thread() -> Iterator[None]:
-    """Within it numpy's and scipy's BLAS run on one thread, torch's on as many as before; also a decorator.
+    """Run NumPy's and SciPy's BLAS on one thread inside the block, without limiting torch; also a decorator.
 
-    For products too small to be shared out: threads that wait for each other spin. See `one_thread` of whom it limits.
+    Small products are slower on several threads, which spin while they wait. `one_thread` describes the scope.
     """
-    controller = None if _own.numpy else _controller()
+    controller = None if _state.numpy else _controller()
     if controller is None:
         yield
         return
     with _numpy, controller.limit(limits=1, user_api="blas"):
-        _own.numpy = True
+        _state.numpy = True
         try:
             yield
         finally:
-            _own.numpy = False
+            _state.numpy = False
 
 
 @lru_cache(maxsize=1)
 def _controller() -> Any:
-    """Return what sets the threads of numpy's and scipy's BLAS; None without threadpoolctl."""
+    """Return the controller of NumPy's and SciPy's BLAS threads, or None without threadpoolctl."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         return None
     with suppress(ImportError):
-        import scipy.linalg  # noqa: F401  only libraries that are loaded are found
+        import scipy.linalg  # noqa: F401  the controller finds only loaded libraries
     return ThreadpoolController()

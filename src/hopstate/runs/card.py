@@ -9,11 +9,11 @@ from typing import Any
 
 from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import CheckpointError
-from hopstate.evaluation.metrics import of_class
+from hopstate.evaluation.metrics import label_with_class
 from hopstate.io.opening import reading
 from hopstate.methods.method import Method
-from hopstate.runs.data import known_data, settings_of_run
-from hopstate.runs.load import kept_state
+from hopstate.runs.data import load_data_facts, settings_of_run
+from hopstate.runs.load import saved_state_folder
 from hopstate.runs.queries import CALIBRATION_FILE
 from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
@@ -54,7 +54,7 @@ def _head(folder: RunFolder, method: Method) -> list[str]:
 
 
 def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
-    known = known_data(folder)
+    known = load_data_facts(folder)
     lines = [f"data    {settings.get('data')}", f"nodes   {known.get('num_nodes', '?'):,}"]
     lines += [note for note in known.get("notes") or () if str(note).startswith(READ_AS)]
     dims = known.get("feature_dims") or {}
@@ -68,7 +68,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
         lines.append(f"split   {split['kind']}")
     if known.get("partitioner"):
         lines.append(f"clusters by {PARTITIONERS.get(str(known['partitioner']), known['partitioner'])}")
-    state = kept_state(folder)
+    state = saved_state_folder(folder)
     if state is not None:
         lines.append(f"state   {state}: events that were streamed since are known")
     if (folder.path / CALIBRATION_FILE).is_file():
@@ -76,9 +76,9 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return what is predicted: classes, labels of yes or no, or amounts with their scale in the unit of the file."""
-    target = known.get("target") or {"goal": "classes", "names": known.get("class_names") or ()}
+    target = data_facts.get("target") or {"goal": "classes", "names": data_facts.get("class_names") or ()}
     names = [str(name) for name in target["names"]]
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     if settings.get("task") == "link" or not names:
@@ -89,13 +89,13 @@ def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
         return [f"labels  {shown}: a probability each, as a row may have several or none"]
     read = settings.get("read")
     column = (read.get("label_column") if isinstance(read, Mapping) else None) or "the label"
-    own = [column] if len(names) == 1 else names
-    centers, scales = (target.get(key) or [float("nan")] * len(own) for key in ("center", "scale"))
+    targets = [column] if len(names) == 1 else names
+    centers, scales = (target.get(key) or [float("nan")] * len(targets) for key in ("center", "scale"))
     amounts = [
         f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
-        for name, center, scale in list(zip(own, centers, scales, strict=True))[:10]
+        for name, center, scale in list(zip(targets, centers, scales, strict=True))[:10]
     ]
-    more = f" and {len(own) - 10} more" if len(own) > 10 else ""
+    more = f" and {len(targets) - 10} more" if len(targets) > 10 else ""
     return [f"target  amounts: {', '.join(amounts)}{more}; answers and errors are in the unit of the file"]
 
 
@@ -107,9 +107,11 @@ def _metrics(folder: RunFolder) -> list[str]:
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     rows = [["", *columns]]
     positive = result.get("positive_class")
-    rows += [[of_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names]
+    rows += [
+        [label_with_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    chosen = f"{of_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
+    chosen = f"{label_with_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
     lines = [f"metrics (chosen on validation by {chosen})"]
     lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return lines

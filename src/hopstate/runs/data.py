@@ -1,4 +1,4 @@
-"""The data of a run: read as its settings say, remembered by their hash, known again."""
+"""Load, preprocess and describe the data of a run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from hopstate.io.opening import (
     is_inside,
     names_host,
     parse_bytes,
-    printable_name,
     reading,
+    shorten,
 )
 from hopstate.methods import method_of_run
 from hopstate.methods.config import as_dict, config_from
@@ -43,14 +43,14 @@ from hopstate.runs.in_memory import load_saved, with_saved_data
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
-from hopstate.training.tasks.target import remembered
+from hopstate.training.tasks.target import target_record
 from hopstate.training.tasks.task import Task, TaskFacts
 
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 
-def fitted(record: Graph | GraphSet | EventStream, config: RunConfig, edges: bool) -> dict[str, FeatureScaler]:
+def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges: bool) -> dict[str, FeatureScaler]:
     """Return scales of a record's features by name (x, edge_attr), fitted to its training part."""
     holder, read = record.union if isinstance(record, GraphSet) else record, cast("ReadOptions", config.read)
     kind = read.scale if read.scale != "auto" else "none" if holder.published else "standard"
@@ -60,11 +60,17 @@ def fitted(record: Graph | GraphSet | EventStream, config: RunConfig, edges: boo
         if values is None or not values.shape[1] or (name == "edge_attr" and isinstance(holder, Graph) and not edges):
             continue
         if kind == "none" and table is None:
-            _warn_of_scales(values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}")
+            _warn_scales_differ(
+                values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}"
+            )
         else:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
-    found = {name: _fit(getattr(holder, name), tables[name], own, kind, read) for name, own in rows.items() if len(own)}
+    found = {
+        name: _fit(getattr(holder, name), tables[name], rows_of_name, kind, read)
+        for name, rows_of_name in rows.items()
+        if len(rows_of_name)
+    }
     return {name: one.sums() for name, one in found.items()} if isinstance(record, GraphSet) else found
 
 
@@ -76,9 +82,12 @@ def _training_rows(
         ids = cast("SetRun", config).training_graphs(record)
         rows = {"x": lambda: record.rows(ids)[0], "edge_attr": lambda: record.edges(ids)}
     elif isinstance(record, EventStream):
-        own = cast("EventRun", config).split.of(record).train
-        ends = (record.src[own], record.dst[own]) if record.has_node_features else ()
-        rows = {"x": lambda: np.unique(np.concatenate([own[:0], *ends])), "edge_attr": lambda: record.additions(own)}
+        train = cast("EventRun", config).split.of(record).train
+        ends = (record.src[train], record.dst[train]) if record.has_node_features else ()
+        rows = {
+            "x": lambda: np.unique(np.concatenate([train[:0], *ends])),
+            "edge_attr": lambda: record.additions(train),
+        }
     elif isinstance(config, NodeRun) and config.task == "link":
         links = config.link, config.split
         rows = {
@@ -89,7 +98,7 @@ def _training_rows(
         unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
         split = getattr(config, "split", None)
         if unlabelled or not isinstance(split, SplitConfig):
-            return {}  # the build says what is amiss
+            return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
         rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
     return {name: rows[name]() for name in names}
@@ -114,15 +123,15 @@ def _fit(
     return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
 
 
-def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
-    """Warn where features are left as they are although nobody said so and their scales differ widely."""
-    if values is None or asked != "auto" or not values.size:
+def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> None:
+    """Warn if unscaled features differ widely in scale and the user has not chosen a scaling."""
+    if values is None or scale != "auto" or not values.size:
         return
     ratio, large, small = scale_ratio(values)
     if ratio > WARN_SCALE_RATIO:
         warnings.warn(
-            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are left as they are; "
-            f"--read.scale standard standardises them",
+            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are not scaled; "
+            f"use --read.scale standard to standardize them",
             HopstateWarning,
             stacklevel=5,
         )
@@ -131,34 +140,35 @@ def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
 def preprocess(
     record: Record, config: RunConfig, context: Context, *, edges: bool = False
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
+    """Impute and scale the features of a record.
 
-    Features are standardised unless `read.scale` says otherwise; those of published data sets are left as they are.
-    What is filled in and how columns are scaled is fitted to the training split alone; of a trained run, or of the one
-    that a run begins from (`init`), what it kept is taken.
+    Features are standardized by default, except those of published datasets. Scalers are fitted to the training split
+    only. A trained run, or a run that starts from another (`init`), uses the stored scalers.
 
     Args:
-        record: a graph, a set of graphs or an event stream; others come back as they are.
-        config: the method's configuration; its fields read and split count.
-        context: of the build.
-        edges: whether the method learns from a graph's edge features.
+        record: a graph, a set of graphs or an event stream; other records are returned unchanged.
+        config: the method's configuration, of which read and split are used.
+        context: context of the build.
+        edges: whether the method learns from a graph's edge features. Default: False.
 
     Returns:
-        The record, and a JSON-able dict, empty where nothing was done.
+        The record, and JSON-able scalers by feature name.
 
     Raises:
-        DataError: other columns than the run was trained with, or missing values that it cannot fill.
-        ConfigError: another scale or another filling.
+        DataError: the columns differ from those of training, or missing values cannot be imputed.
+        ConfigError: the scale or imputation is unknown.
     """
-    ready, kept = _scaled(record, config, context, edges)
+    ready, scalers = _preprocess_features(record, config, context, edges)
     # codes are inputs already: two values of a column would be scaled to 0 and 1
     if isinstance(ready, Graph) and ready.x is None and (context.trained or {"node_codes": True}).get("node_codes"):
         ready = with_codes(ready)
         context.noted["node_codes"] = True
-    return ready, kept
+    return ready, scalers
 
 
-def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) -> tuple[Any, dict[str, Any]]:
+def _preprocess_features(
+    record: Record, config: RunConfig, context: Context, edges: bool
+) -> tuple[Any, dict[str, Any]]:
     read = config.read
     if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
         return record, {}
@@ -166,16 +176,18 @@ def _scaled(record: Record, config: RunConfig, context: Context, edges: bool) ->
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
     if context.trained is not None:
         return preprocess_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
-    begun = _features_of_init(config, context)
-    if begun is not None:
-        return as_trained(record, begun, edges=edges), begun
-    found = fitted(record, config, edges)
-    kept = {name: scaler.as_json() | _left(record, name, scaler) for name, scaler in found.items()}
-    return as_trained(record, kept, edges=edges, tell=False), kept
+    inherited = _features_of_init(config, context)
+    if inherited is not None:
+        return apply_scalers(record, inherited, edges=edges), inherited
+    fitted = fit_scalers(record, config, edges)
+    scalers = {name: scaler.as_json() | _ignored_text_columns(record, name, scaler) for name, scaler in fitted.items()}
+    return apply_scalers(record, scalers, edges=edges, warn=False), scalers
 
 
-def _left(record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScaler) -> dict[str, list[str]]:
-    """Return the columns of texts that a run leaves out, of which it told: later files need not hear of them again."""
+def _ignored_text_columns(
+    record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScaler
+) -> dict[str, list[str]]:
+    """Return ignored text columns, of which training has already warned."""
     table = _tables(record.union if isinstance(record, GraphSet) else record)[name]
     if table is None or scaler.columns is None:
         return {}
@@ -184,17 +196,17 @@ def _left(record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScal
 
 
 def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | None:
-    """Return what the run that this one begins from kept of its features (its weights take no others), or None."""
+    """Return the scalers of the run in `init`, because its weights expect the same features; None without `init`."""
     if not isinstance(config, EventNodeRun) or config.init is None:
         return None
-    for folder in (context.run, Path(config.init)):  # a run that is resumed has them itself
+    for folder in (context.run, Path(config.init)):  # a resumed run has its own copy
         if (folder / "data.json").is_file():
             return dict(RunFolder(folder).read_json("data.json").get("features") or {})
     return None
 
 
 def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
-    """Return a record with its features and its events' classes as a run has them.
+    """Scale features and align event classes as in a trained run.
 
     Args:
         record: a graph, a set of graphs or an event stream.
@@ -202,35 +214,40 @@ def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, An
         edges: see `preprocess`.
 
     Raises:
-        DataError: see `as_trained`.
+        DataError: see `apply_scalers`.
     """
-    kept = facts.get("features") or {}  # without any nothing is told, and what a record holds need not be hashed
-    # of its own data all was said when it was trained
-    own = bool(kept) and facts.get("content_hash") == record.content_hash
-    ready = as_trained(record, kept, edges=edges, tell=not own)
-    return _classes_as_trained(ready, facts.get("class_names") or ())
+    scalers = facts.get("features") or {}  # hash the record only if there are scalers
+    # training has already warned about its own data
+    is_training_data = bool(scalers) and facts.get("content_hash") == record.content_hash
+    ready = apply_scalers(record, scalers, edges=edges, warn=not is_training_data)
+    return _align_classes(ready, facts.get("class_names") or ())
 
 
-def as_trained(
-    record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False, tell: bool = True
+def apply_scalers(
+    record: Graph | GraphSet | EventStream, scalers: Mapping[str, Any], *, edges: bool = False, warn: bool = True
 ) -> Any:
-    """Return a record with its features as those of a run were, of which `preprocess` returned kept.
+    """Scale the features of a record with the scalers that `preprocess` returned for a run.
 
-    Texts that the run does not know are told, unless tell is False. The table of a graph's edges stays beside them:
-    weights are taken from it as they are.
+    A graph keeps its edge table, because edge weights are read from it unscaled.
+
+    Args:
+        record: a graph, a set of graphs or an event stream.
+        scalers: JSON of a scaler by feature name.
+        edges: see `preprocess`.
+        warn: warn of categories that training has not seen. Default: True.
 
     Raises:
-        DataError: other columns, or missing values that the run cannot fill.
+        DataError: the columns differ, or missing values cannot be imputed.
     """
     if isinstance(record, GraphSet):
-        return replace(record, union=as_trained(record.union, kept, edges=edges, tell=tell))
+        return replace(record, union=apply_scalers(record.union, scalers, edges=edges, warn=warn))
     changes: dict[str, Any] = {}
     for name, table in _tables(record).items():
         values = getattr(record, name)
         if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
             continue
-        if name in kept:
-            changes[name] = _applied(values, table, kept[name], record.name, name, tell=tell)
+        if name in scalers:
+            changes[name] = _apply_scaler(values, table, scalers[name], record.name, name, warn=warn)
         elif table is not None and table.has_missing:
             raise DataError(
                 f"{record.name} has missing values among its features, and the run was trained without scales or "
@@ -241,7 +258,7 @@ def as_trained(
     return record.with_(**changes) if changes else record
 
 
-def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
+def _align_classes(record: Record, names: Sequence[str]) -> Any:
     if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
         return record
     if record.labels.ndim > 1:  # the names of columns, which the task goes by
@@ -252,12 +269,12 @@ def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
     return record.with_(labels=moved[record.labels], class_names=all_names)
 
 
-def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
-    """Return what was done to the features of a record, a line each, from what `preprocess` returned."""
+def scaling_notes(scalers: dict[str, Any], record: Record) -> list[str]:
+    """Describe the scalers that `preprocess` returned, one line per feature table."""
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
-    return [FeatureScaler.from_json(scaler).describe(*what[name]) for name, scaler in kept.items()]
+    return [FeatureScaler.from_json(scaler).describe(*what[name]) for name, scaler in scalers.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
@@ -266,14 +283,14 @@ def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
     return {"x": None, "edge_attr": record.edge_table}
 
 
-def _applied(
-    values: np.ndarray, table: FeatureTable | None, stored: dict[str, Any], record: str, name: str, *, tell: bool
+def _apply_scaler(
+    values: np.ndarray, table: FeatureTable | None, stored: dict[str, Any], record: str, name: str, *, warn: bool
 ) -> np.ndarray:
     scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
         left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.align_to(scaler.columns, what, warn_new=tell, skipped=left))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=left))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -316,7 +333,7 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
         return config_from(method, settings)
 
 
-def own_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+def load_run_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
     """Return the data that a run folder's own settings name.
 
     Raises:
@@ -333,14 +350,14 @@ SOURCES = (*_FILES, "read.num_nodes", "read.max_bytes")
 
 
 def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
-    """Check that the settings of a run folder name plain files alone, or a data set whose content is known.
+    """Check that the settings of a run folder name only plain files or a known dataset.
 
-    A run folder may come from anywhere. On its word no code runs, no network address is opened, and no memory is taken
-    that its files do not stand for.
+    Run folders are untrusted input. They must not run code, open network addresses, or allocate more memory than the
+    size of their files justifies.
 
     Args:
         folder: the run folder.
-        names: the settings that are taken from it, by dotted name; the user has given the others.
+        names: dotted names of the settings that come from the folder instead of the user.
 
     Raises:
         ConfigError: what the user has to give again, with the file that names it.
@@ -352,15 +369,16 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
         value = flat.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
-                f"{place} names {name}={printable_name(value)}, which is neither a plain file or folder nor a data set whose "
-                f"content is known here; if you trust it, give it yourself: --{name} {printable_name(value)}"
+                f"{place} names {name}={shorten(value)}, which is not a plain "
+                f"file, a folder or a known dataset. If you trust it, give it yourself: --{name} {shorten(value)}"
             )
-    for name, most in (("read.num_nodes", most_nodes(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
+    for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
         value = flat.get(name)
         if value is not None and parse_bytes(value) > most:
             raise ConfigError(
-                f"{place} gives {name}={printable_name(value)}, more than its files stand for (at most {most:,}); if you trust "
-                f"it, give it yourself: --data {printable_name(every.get('data'))} --{name} {printable_name(value)}"
+                f"{place} gives {name}={shorten(value)}, more than its files justify "
+                f"(at most {most:,}). If you "
+                f"trust it, give it yourself: --data {shorten(every.get('data'))} --{name} {shorten(value)}"
             )
 
 
@@ -374,11 +392,11 @@ def _is_plain(text: str, *, of_data: bool) -> bool:
     return not names_host(text) and not any(is_inside(text, place) for place in ("/dev", "/proc", "/sys"))
 
 
-def most_nodes(folder: RunFolder, settings: Mapping[str, Any]) -> int:
-    """Return how many nodes the files of a run, and those that its settings name, may stand for."""
-    own = (path for path in folder.path.rglob("*") if path.is_file())
+def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
+    """Return a limit on the number of nodes, from the size of a run's files and of its data files."""
+    files = (path for path in folder.path.rglob("*") if path.is_file())
     named = (Path(value) for name in _FILES if isinstance(value := settings.get(name), str) and is_file(value))
-    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*own, *named}))
+    return max(1 << 20, 32 * sum(path.stat().st_size for path in {*files, *named}))
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -404,29 +422,31 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "graphs":
         from hopstate.data.readers.read_graph import read_graph_set
 
-        return read_graph_set(source, **sets_reading(read))
+        return read_graph_set(source, **graph_set_kwargs(read))
     if kind == "events":
         from hopstate.data.readers.read_events import read_events
 
-        return read_events(source, **reader_options(read))
+        return read_events(source, **reader_kwargs(read))
     if kind == "sequences":
         raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
     from hopstate.data.readers.read_graph import read_graph
 
-    return read_graph(source, **reader_options(read))
+    return read_graph(source, **reader_kwargs(read))
 
 
-def sets_reading(read: Any) -> dict[str, Any]:
-    """Return the options of reading that sets of graphs take; others that are given are named by a warning."""
-    own = ("max_bytes", "undirected", "duplicates", "self_loops")
-    idle = [f.name for f in fields(read) if f.name not in (*own, "scale") and getattr(read, f.name) != f.default]
-    if idle:
-        warnings.warn(f"read.{', read.'.join(idle)} do nothing for sets of graphs", HopstateWarning, stacklevel=3)
-    return {name: getattr(read, name) for name in own}
+def graph_set_kwargs(read: Any) -> dict[str, Any]:
+    """Return the reader arguments for sets of graphs; warn of options that do not apply to them."""
+    accepted = ("max_bytes", "undirected", "duplicates", "self_loops")
+    ignored = [
+        f.name for f in fields(read) if f.name not in (*accepted, "scale") and getattr(read, f.name) != f.default
+    ]
+    if ignored:
+        warnings.warn(f"read.{', read.'.join(ignored)} have no effect on sets of graphs", HopstateWarning, stacklevel=3)
+    return {name: getattr(read, name) for name in accepted}
 
 
-def reader_options(read: Any) -> dict[str, Any]:
-    """Return options of reading as the readers take them: scales and the positive class are a matter of the run."""
+def reader_kwargs(read: Any) -> dict[str, Any]:
+    """Return the reader arguments among the reading options; scaling and the positive class are not among them."""
     return {key: value for key, value in asdict(read).items() if key not in OF_RUN}
 
 
@@ -437,23 +457,24 @@ def resolve_config(
     out: str | Path | None = None,
     resume: bool = False,
     record: Record | None = None,
-    suited: dict[str, Any] | None = None,
-    suit: bool = True,
+    automatic: dict[str, Any] | None = None,
+    auto: bool = True,
 ) -> tuple[Any, Any]:
-    """Return the configuration of a run, and its data where they had to be looked at.
+    """Return the configuration of a run, and its data if they were loaded.
 
-    What is not given is what the run that is resumed has, else what suits the data, else the method's default.
+    Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
+    otherwise from the method's defaults.
 
     Args:
         method: the method.
-        parse: defaults by dotted name → configuration; what a user gives stands over them.
+        parse: maps defaults by dotted name to a configuration; user settings override them.
         out, resume, record: as in `hopstate.runs.run.fit_config`.
-        suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
-        suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
+        automatic: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
+        auto: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    with idle_reset():  # what suits the data may give a setting its meaning
+    with idle_reset():  # automatic defaults may enable a setting that has no effect now
         config = parse({})
     check_loggers(config.loop.logger)
     if resume and out is not None and (Path(out) / "config.json").is_file():
@@ -461,13 +482,13 @@ def resolve_config(
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
         return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
-    if method.auto_config is None or not (suit or begun):
+    if method.auto_config is None or not (auto or begun):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
-    first = not suited
-    chosen = suited or dict(method.auto_config(record, config, data_metrics(config.data)))
-    if suited is not None:
-        suited |= chosen
+    first = not automatic
+    chosen = automatic or dict(method.auto_config(record, config, data_metrics(config.data)))
+    if automatic is not None:
+        automatic |= chosen
     settled = parse(chosen)
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
@@ -477,27 +498,27 @@ def resolve_config(
 
 
 def same_data(run: RunFolder, record: Record) -> bool:
-    return known_data(run)["content_hash"] == record.content_hash
+    return load_data_facts(run)["content_hash"] == record.content_hash
 
 
-def known_data(run: RunFolder) -> dict[str, Any]:
-    """Return what `describe` noted of a run's data.
+def load_data_facts(run: RunFolder) -> dict[str, Any]:
+    """Return the content of data.json, see `describe`.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: the file is missing or corrupt.
     """
-    known, place = run.read_json("data.json"), run.path / "data.json"
+    facts, place = run.read_json("data.json"), run.path / "data.json"
     for key in ("content_hash", "num_nodes"):
-        if key not in known:
+        if key not in facts:
             raise CheckpointError(f"{place} has no {key}; train again")
-    for key, value in known.items():
+    for key, value in facts.items():
         if key in _KINDS and not _KINDS[key](value):
-            raise CheckpointError(f"{place} gives {key} as {printable_name(value)}; train again")
-    if known["num_nodes"] > 1 << 20 and known["num_nodes"] > (most := most_nodes(run, flatten(run.settings()))):
+            raise CheckpointError(f"{place} gives {key} as {shorten(value)}; train again")
+    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
-            f"{place} gives num_nodes as {known['num_nodes']:,}; the files stand for {most:,} at most"
+            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {most:,}. Train again"
         )
-    return known
+    return facts
 
 
 def _is_text(value: Any) -> bool:
@@ -526,7 +547,7 @@ def _is_target(value: Any) -> bool:
 
 
 def _are_scales(value: Any) -> bool:
-    """Return whether a value is what `preprocess` gives beside a record."""
+    """Return whether a value holds scalers as `preprocess` returns them."""
     try:
         for scaler in value.values():
             FeatureScaler.from_json(scaler)
@@ -536,7 +557,7 @@ def _are_scales(value: Any) -> bool:
     return all(names is None or _are_texts(names) for names in named)
 
 
-# what stands in data.json; other notes are checked by the methods that made them
+# checks of data.json by key; methods check their own keys
 _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
     **dict.fromkeys(("num_nodes", "num_features"), _is_count),
@@ -565,36 +586,36 @@ def data_metrics(source: str) -> tuple[str, ...]:
 def describe(
     record: Record, task: Task, context: Context, features: dict[str, Any], content_hash: str
 ) -> dict[str, Any]:
-    """Return what a run must remember of its data to be applied to others.
+    """Return the content of data.json, which is needed to apply a run to other data.
 
     Args:
-        record: as the method took it.
-        task: what it built; its classes are kept.
-        context: of the build.
-        features: what `hopstate.runs.data.preprocess` returned beside the record.
-        content_hash: of the data as they were read.
+        record: the preprocessed record.
+        task: the task that the method built.
+        context: context of the build.
+        features: scalers from `preprocess`.
+        content_hash: hash of the data before preprocessing.
     """
-    own: TaskFacts = task.facts()
-    target, clock = own.get("target"), own.get("clock")
+    task_facts: TaskFacts = task.facts()
+    target, clock = task_facts.get("target"), task_facts.get("clock")
     return {
         "name": record.name,
         "content_hash": content_hash,
         "num_nodes": record.num_nodes,
-        "notes": list(notes_of_record(record)),
-        **_facts(record),
-        **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
+        "notes": list(reading_notes(record)),
+        **_record_facts(record),
+        **({"class_names": list(task_facts["class_names"])} if "class_names" in task_facts else {}),
         "edge_columns": getattr(task.model, "edge_dim", None),
-        "target": remembered(target) if target is not None else None,
+        "target": target_record(target) if target is not None else None,
         "metrics": list(context.metrics),
-        "walks": own.get("walks"),
+        "walks": task_facts.get("walks"),
         "clock": asdict(clock) if clock is not None else None,
         "features": features,
         **context.noted,
     }
 
 
-def _facts(record: Record) -> dict[str, Any]:
-    """Return what only some kinds of records have, nothing of it for the others."""
+def _record_facts(record: Record) -> dict[str, Any]:
+    """Return facts of a record, with empty values if its kind lacks them."""
     facts: dict[str, Any] = {"source": "", "num_features": 0, "used_features": {}, "feature_dims": {}, "time_unit": ""}
     facts |= {"class_names": [], "has_deletes": False}
     if isinstance(record, (Graph, GraphSet, EventStream)):
@@ -609,60 +630,62 @@ def _facts(record: Record) -> dict[str, Any]:
     return facts
 
 
-def notes_of_record(record: Record) -> tuple[str, ...]:
-    """Return what reading a record left out, a sentence each."""
+def reading_notes(record: Record) -> tuple[str, ...]:
+    """Return notes on rows and values that the reader ignored."""
     if isinstance(record, GraphSet):
         return record.union.notes
     return record.notes if isinstance(record, (Graph, EventStream)) else ()
 
 
-def dates_of(run: RunFolder) -> str:
+def time_zone_of_dates(run: RunFolder) -> str:
     """Return the zone of the dates in a run's own file, "" if its times are numbers."""
-    return str(known_data(run).get("dates") or "")
+    return str(load_data_facts(run).get("dates") or "")
 
 
 # ---- other data, read as a run's own ----------------------------------------------------------------------------
-def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return how a run's own files were read, as far as that applies to other data."""
+def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return the reading options of a run that also apply to other events."""
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
-    return found | _columns_of(folder, own)
+    found = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
+    return found | _columns_of(folder, run_read)
 
 
-def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
+def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
-    scalers = (known_data(folder).get("features") or {}).values()
+    scalers = (load_data_facts(folder).get("features") or {}).values()
     names = [name for scaler in scalers for name in scaler.get("columns") or ()]
-    kinds = column_specs_of_run(tuple(dict.fromkeys(names)), own.get("columns"))
+    kinds = column_specs_of_run(tuple(dict.fromkeys(names)), run_read.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 
 
-def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a run's own graph was read, as far as that applies to another source of a graph.
+def inherited_graph_options(
+    folder: RunFolder, run_read: Mapping[str, Any], data: Any, read: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the reading options of a run that also apply to another graph.
 
     Args:
         folder: the run.
-        own: its options of reading.
-        data: a path, a table, the name of a data set or a record; nothing applies to the last two.
-        read: options given for the source.
+        run_read: the reading options of the run.
+        data: a path, a table, a dataset name or a record; no option applies to the last two.
+        read: user options for this graph.
     """
     from hopstate.data.labels import has_column
 
-    tabled = is_frame(data)
-    if not tabled and not isinstance(data, (str, os.PathLike)):
+    is_frame_data = is_frame(data)
+    if not is_frame_data and not isinstance(data, (str, os.PathLike)):
         return {}
-    if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
+    if not is_frame_data and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not tabled and not is_table(expand_home(str(data)), read.get("format", "auto")):
-        return {key: own[key] for key in keys if key in own}
-    found = {key: own[key] for key in (*keys, *_TABLE_OPTIONS) if key in own}
-    goal = (known_data(folder).get("target") or {}).get("goal")
+    if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
+        return {key: run_read[key] for key in keys if key in run_read}
+    found = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
+    goal = (load_data_facts(folder).get("target") or {}).get("goal")
     if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
         found["split_column"] = None  # other labels need no splits
-    found |= _columns_of(folder, own)
+    found |= _columns_of(folder, run_read)
     if goal is not None:
         found["task"] = "classification" if goal == "classes" else "regression"
     return found

@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.shared.link import LinkRun
-from hopstate.runs.data import SOURCES, check_sources, load_data, own_data, same_data, settings_of_run
+from hopstate.runs.data import SOURCES, check_sources, load_data, load_run_data, same_data, settings_of_run
 from hopstate.runs.in_memory import FACTS, FOLDER, register
 from hopstate.runs.run import Run, fit_config
 from hopstate.training.run_folder import RunFolder, flatten
@@ -44,27 +44,27 @@ def ensemble(
     known = [settings_of_run(folder) for folder in folders]
     if len(folders) < 2 or {method.data for method, _ in known} not in ({"events"}, {"graph"}):
         raise ConfigError(f"runs: an ensemble combines at least two runs on links of one kind of data; got {len(runs)}")
-    for folder, (method, own) in zip(folders, known, strict=True):
-        if not issubclass(method.config, LinkRun) and own.get("task") != "link":
+    for folder, (method, shared) in zip(folders, known, strict=True):
+        if not issubclass(method.config, LinkRun) and shared.get("task") != "link":
             raise ConfigError(f"runs: an ensemble combines runs on links; {folder.path} ({method.name}) predicts nodes")
     first, kind = {**folders[0].settings()}, known[0][0].data
     method = get_method("ensemble" if kind == "events" else "link-ensemble")
-    if kind == "events" and all("evaluation" in own for _, own in known):
+    if kind == "events" and all("evaluation" in shared for _, shared in known):
         # a node memory moves by batches of its own size, and no other member depends on a size
         first["evaluation"] = first["evaluation"] | {"batch_size": min(s["evaluation"]["batch_size"] for _, s in known)}
     first["data"] = first["data"] if data is None else str(data)
     groups = {key: first[key] for key in ("data", "read", "split", "link", "evaluation") if key in first}
-    own = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
-    made = config_from(method, flatten({**own, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
+    shared = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
+    made = config_from(method, flatten({**shared, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
     if data is not None:
         check_sources(folders[0], [name for name in SOURCES if name != "data"])
-    record = own_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)
+    record = load_run_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)
     for folder in folders:
         if not same_data(folder, record):
             raise ConfigError(f"{folder.path} was trained on other data than {made.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
     save = partial(_copy_inputs, folders[0]) if in_memory else None
-    return fit_config(method, made, out=out, record=record, floors=True, save_data=save)
+    return fit_config(method, made, out=out, record=record, with_baselines=True, save_data=save)
 
 
 def _copy_inputs(source: RunFolder, run: RunFolder, record: Any) -> str:

@@ -34,15 +34,15 @@ from hopstate.io.output import (
     write_table,
 )
 from hopstate.random import random_state_kept
-from hopstate.runs.data import known_data, settings_of_run
-from hopstate.runs.export import spec_of
-from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task
-from hopstate.runs.queries import Session
-from hopstate.runs.query_inputs import Nodes, plain_table, times_in, times_of, with_rows
-from hopstate.streaming.live import PairQueries, continue_stream, past_of
-from hopstate.streaming.protocols import LinkFollower, MovesMemory
+from hopstate.runs.data import load_data_facts, settings_of_run
+from hopstate.runs.export import export_spec
+from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task
+from hopstate.runs.queries import QuerySession
+from hopstate.runs.query_inputs import QueryNodes, pair_rows, parse_query_times, plain_table, query_times
+from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
+from hopstate.streaming.protocols import HasMemory, LinkFollower
 from hopstate.streaming.replay import as_scores
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask
@@ -74,7 +74,7 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
         t: the time, not before the state's last event.
     """
     past = queries.past
-    memory = isinstance(queries.at(t), MovesMemory)
+    memory = isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
     near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
     latest = [near.of(end)[1][-count:] for end in (0, 1)]
@@ -138,9 +138,9 @@ def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
 
 
 # ---- texts for `score` and `rank` ----------------------------------------------------------------------------
-def reasons(opened: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+def explain_pairs(opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
-    sources, targets = with_rows(opened.past, u, v)
+    sources, targets = pair_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
     for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
         events = yield from leave_one_out(opened.queries, source, target, when)
@@ -155,9 +155,9 @@ def _value(row: Any) -> str:
     return f"{row.feature} {'never' if np.isnan(row.value) else f'{row.value:.3g}'}"
 
 
-def _events_text(opened: Session, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
+def _events_text(opened: QuerySession, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
     best = sorted((one for one in events if one[1]), key=lambda one: -abs(one[1]))[:SHOWN]
-    times = opened.shown(np.array([event.t for event, _ in best], opened.past.time_dtype))
+    times = opened.display_times(np.array([event.t for event, _ in best], opened.past.time_dtype))
     texts = []
     for (event, weight), time in zip(best, times, strict=True):
         end = source if source in (event.src, event.dst) else target
@@ -167,7 +167,7 @@ def _events_text(opened: Session, source: int, target: int, events: Sequence[tup
     return "; ".join(texts)
 
 
-def _facts(opened: Session, u: int, v: int, t: Any) -> str:
+def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
     """Return what is known of a pair whose score no event changes."""
     store = opened.queries.past.store()
     pair = np.array([u]), np.array([v]), np.array([t])
@@ -175,12 +175,14 @@ def _facts(opened: Session, u: int, v: int, t: Any) -> str:
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
     known = (
-        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.shown(last)[0]}" if met[0] else "never met"
+        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
+        if met[0]
+        else "never met"
     )
     return f"{known}; {len(first & second)} shared among the latest 32 of each"
 
 
-def _name(opened: Session, row: int) -> str:
+def _name(opened: QuerySession, row: int) -> str:
     ids = opened.past.node_ids
     return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
@@ -333,10 +335,10 @@ def explain(
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs to explain")
         if data is None:
-            past = known_state(folder, task)
+            past = load_state(folder, task)
         else:
-            past = past_of(task, as_trained(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(Session(folder, task, past, None, method), source, target, t)
+            past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
+        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
         if len(found.features):
@@ -346,21 +348,21 @@ def explain(
     return found
 
 
-def explain_pair(opened: Session, source: Any, target: Any, t: Any = None) -> Explanation:
+def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) -> Explanation:
     """Return the explanation of a pair's score; arguments as in `explain`."""
     import pandas as pd
 
-    from hopstate.runs.queries import scored
+    from hopstate.runs.queries import score_session
 
     if t is not None and len(opened.past):
-        t = times_in(opened.past, np.atleast_1d(np.asarray(t)), opened.dates)[0]
+        t = parse_query_times(opened.past, np.atleast_1d(np.asarray(t)), opened.dates)[0]
         if t <= opened.past.last_time:
             opened = opened.over(state_before(opened.task, opened.past, t))
-    t = times_of(opened.past, t, 1, "pair", opened.dates)[0]
+    t = query_times(opened.past, t, 1, "pair", opened.dates)[0]
     ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
-    row = scored(opened, [(source, target)], t).iloc[0]
-    events = finished(leave_one_out(opened.queries, u, v, t))
+    row = score_session(opened, [(source, target)], t).iloc[0]
+    events = run_to_completion(leave_one_out(opened.queries, u, v, t))
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)
@@ -473,7 +475,7 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
     row = _row(known, node, "node")
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
-    form = spec_of(method, task, fills=True)
+    form = export_spec(method, task, fills=True)
     inputs = dict(zip((port.name for port in form.inputs), form.filled(None), strict=True))
     name = "x" if "x" in inputs else "tokens"
     if name not in inputs:
@@ -524,7 +526,7 @@ def _explain_node(
     run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
 ) -> NodeExplanation:
     known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
-    names = (known_data(folder).get("features") or {}).get("x", {}).get("columns") or ()
+    names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
     with load_run(run, data, device="cpu", method=method) as (_, task):
         found = explain_node(task, known, node, names)
     if out is not None:

@@ -1,4 +1,4 @@
-"""A trained run as a program that needs no hopstate: torch.export's .pt2, or ONNX, and export.json that explains it."""
+"""Export a trained run as a standalone program (torch.export .pt2 or ONNX) with export.json, which describes it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from hopstate.data.events import EventBatch
 from hopstate.data.readers.pyg import weights_only
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingExtraError
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.io.files import replace_files
-from hopstate.io.opening import printable_name, read_json
+from hopstate.io.opening import read_json, shorten
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery
 from hopstate.ops import use_reference_ops
 from hopstate.random import random_state_kept
 from hopstate.runs.load import load_run
-from hopstate.runs.queries import Session, curve_of, session
-from hopstate.runs.query_inputs import nodes_of, read_pairs, times_of, with_rows
+from hopstate.runs.queries import QuerySession, calibration_of, open_session
+from hopstate.runs.query_inputs import pair_rows, query_times, read_pairs, resolve_nodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, to_values
 from hopstate.streaming.live import PairQueries
 from hopstate.training.run_folder import RunFolder, json_text
@@ -40,10 +40,10 @@ from hopstate.training.tasks.link import LinkTask
 if TYPE_CHECKING:
     import onnx
 
-PROMISED = 1e-5  # of a logit or an amount z as a part of 1 + |z|, as tests hold it (testing.asserts.PROGRAM)
-SHARES = ("score", "probability")  # outputs between 0 and 1
-SAMPLE = 100  # pairs that met, and as many of their ends that are drawn from other pairs; or nodes
-Answers = dict[str, np.ndarray]
+TOLERANCE = 1e-5  # relative to 1 + |z| for logits and regression outputs z; equals testing.asserts.PROGRAM
+BOUNDED_OUTPUTS = ("score", "probability")  # outputs between 0 and 1
+SAMPLE_SIZE = 100  # latest events that `check_program` queries
+Arrays = dict[str, np.ndarray]
 Format = Literal["torch", "onnx"]
 FILES: dict[str, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
 RUNTIMES = {18: "1.14", 19: "1.16", 20: "1.17", 21: "1.18"}  # opset to the first onnxruntime that reads it
@@ -59,34 +59,34 @@ def export_run(
     method: str | None = None,
     opset: int | None = None,
 ) -> Path:
-    """Write a finished run's network as a program, with export.json beside it, and return the program's file.
+    """Export the network of a finished run with its export.json, and return the program's file.
 
     Args:
         run: the run folder.
         to: "torch" (torch.export, model.pt2) or "onnx" (model.onnx).
         out: folder to write to; a program of the same format there is replaced.
-        data: the run's own data, where they are nowhere else.
+        data: the run's data, if they are not in a file.
         method: as in `hopstate.evaluate`.
-        opset: version of ONNX's operators, 18 or more; null takes what torch writes by default (20).
+        opset: version of ONNX's operators, at least 18. Default: torch's own (20).
 
     Raises:
-        ConfigError: an unknown format or opset, or a method that has no program, with the reason.
-        MissingExtraError: ONNX is asked for and its packages are not installed.
+        ConfigError: the format or opset is unknown, or the method has no program.
+        MissingExtraError: ONNX packages are not installed.
     """
     if to not in FILES:
-        raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {printable_name(to)!r}")
+        raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {shorten(to)!r}")
     if opset is not None and (to != "onnx" or opset not in RUNTIMES):
         raise ConfigError(f"opset is of ONNX, {min(RUNTIMES)} to {max(RUNTIMES)}; got {opset} (--to {to})")
     if to == "onnx":
-        needed("onnx", "onnxscript")
+        require_packages("onnx", "onnxscript")
     folder, known = _exported_method(run, method)
     with load_run(run, data, device="cpu", method=method) as (_, task):
-        spec = spec_of(known, task)
+        spec = export_spec(known, task)
         if isinstance(task, LinkTask):
-            spec = with_probabilities(spec, curve_of_run(folder.path, data, method))
+            spec = add_probabilities(spec, calibration_of_run(folder.path, data, method))
         spec.module.eval()
-        content, versions = packed(traced(spec), spec, to, opset)
-        facts = json_text({"format": to, "method": known.name, "versions": versions, **described(spec)})
+        content, versions = serialize(trace(spec), spec, to, opset)
+        facts = json_text({"format": to, "method": known.name, "versions": versions, **describe_ports(spec)})
     target = Path(out)
     replace_files(
         {
@@ -97,42 +97,42 @@ def export_run(
     return target / FILES[to]
 
 
-def refuse(method: AnyMethod) -> None:
-    """Raise ConfigError, with the reason, for a method that has no program."""
+def reject_without_export(method: AnyMethod) -> None:
+    """Raise ConfigError, with the reason, if a method has no exported program."""
     if not callable(method.export):
         reason = method.export or "it does not say how (Method.export)"
-        raise ConfigError(f"{method.name} is not exported: {reason}")
+        raise ConfigError(f"{method.name} cannot be exported: {reason}")
 
 
 def _exported_method(run: str | Path, method: str | None) -> tuple[RunFolder, AnyMethod]:
     folder = RunFolder.open(run)
     known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
-    refuse(known)
+    reject_without_export(known)
     return folder, known
 
 
-def spec_of(method: AnyMethod, task: Any, *, fills: bool = False) -> ExportSpec:
-    """Return what is exported of a task; `fills` refuses a method that makes no inputs."""
+def export_spec(method: AnyMethod, task: Any, *, fills: bool = False) -> ExportSpec:
+    """Return the export of a task; `fills` rejects methods that do not build program inputs."""
     assert callable(method.export)
     spec: ExportSpec = method.export(task)
     if fills and spec.fill is None:
         raise ConfigError(
-            f"{method.name} makes no inputs (ExportSpec.fill); `hopstate export` does write its program, whose "
-            f"export.json says what each of them holds"
+            f"{method.name} does not build program inputs (ExportSpec.fill). `hopstate export` writes its program, and "
+            f"export.json describes each input"
         )
     return spec
 
 
-def traced(spec: ExportSpec) -> torch.export.ExportedProgram:
-    """Return the program of a module, its operators in their reference form, with the lengths that are left free."""
+def trace(spec: ExportSpec) -> torch.export.ExportedProgram:
+    """Trace a module with reference operators and dynamic lengths."""
     free: dict[str, Any] = {axis: torch.export.Dim(axis) for port in spec.inputs for axis in port.axes if axis}
     shapes = tuple({i: free[axis] for i, axis in enumerate(port.axes) if axis} for port in spec.inputs)
-    with torch.no_grad(), quiet(), use_reference_ops():
-        return torch.export.export(_InOrder(spec.module), spec.example, dynamic_shapes=(shapes,), strict=False)
+    with torch.no_grad(), silence_exporters(), use_reference_ops():
+        return torch.export.export(_OrderedInputs(spec.module), spec.example, dynamic_shapes=(shapes,), strict=False)
 
 
-class _InOrder(nn.Module):
-    """A module with one argument an input, so that the program's inputs stand in order."""
+class _OrderedInputs(nn.Module):
+    """A module that takes each input as a positional argument, so that the program keeps their order."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -142,80 +142,82 @@ class _InOrder(nn.Module):
         return self.module(*inputs)
 
 
-def packed(
+def serialize(
     program: torch.export.ExportedProgram, spec: ExportSpec, to: Format, opset: int | None = None
 ) -> tuple[bytes, dict[str, Any]]:
     buffer = io.BytesIO()
-    with quiet():
+    with silence_exporters():
         if to == "torch":
             torch.export.save(program, buffer)
             return buffer.getvalue(), {"torch": torch.__version__}
-        taken, given = ([port.name for port in ports] for ports in (spec.inputs, spec.outputs))
-        names: dict[str, Any] = {"input_names": taken, "output_names": given, "opset_version": opset}
-        made = torch.onnx.export(one_by_one(program), dynamo=True, verbose=False, **names)
-    if made is None:
+        input_names, output_names = ([port.name for port in ports] for ports in (spec.inputs, spec.outputs))
+        names: dict[str, Any] = {"input_names": input_names, "output_names": output_names, "opset_version": opset}
+        onnx_program = torch.onnx.export(sequential_sums(program), dynamo=True, verbose=False, **names)
+    if onnx_program is None:
         raise HopstateError("torch.onnx.export gave no program")
-    refuse_races(made)
+    reject_racing_sums(onnx_program)
     from onnx import helper
 
-    model = made.model_proto
-    # older runtimes refuse a newer file format, also where none of its novelties is used
+    model = onnx_program.model_proto
+    # older runtimes reject a newer file format even if none of its features is used
     model.ir_version = min(model.ir_version, helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True))
     found = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
     return model.SerializeToString(), {"opset": found, "ir": model.ir_version, "onnxruntime": RUNTIMES.get(found)}
 
 
-# ---- operations that ONNX has, and that add in one order ---------------------------------------------------
-def one_by_one(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program whose sums over rows are added one by one wherever it runs, of operations that ONNX has.
+# ---- ONNX decompositions -------------------------------------------------------------------------------------
+def sequential_sums(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Decompose a program into ONNX operations whose row sums do not race between threads.
 
-    onnxruntime adds up what torch's exporter makes of `index_add` (ScatterND) in several threads that overwrite each
-    other, https://github.com/microsoft/onnxruntime/issues/18048; that of `scatter_add` (ScatterElements) in one. ONNX
-    has no operation for `repeat_interleave` and `segment_reduce`.
+    torch's exporter turns `index_add` into ScatterND, whose threads overwrite each other in onnxruntime, see
+    https://github.com/microsoft/onnxruntime/issues/18048. ScatterElements (`scatter_add`) runs in one thread. ONNX
+    lacks `repeat_interleave` and `segment_reduce`.
     """
     aten = torch.ops.aten
     return program.run_decompositions(
         {
-            aten.index_add.default: _scattered,
-            aten.repeat_interleave.Tensor: _repeated,
-            aten.repeat_interleave.self_Tensor: _repeated_rows,
-            aten.segment_reduce.default: _reduced,
+            aten.index_add.default: _index_add,
+            aten.repeat_interleave.Tensor: _repeat_interleave,
+            aten.repeat_interleave.self_Tensor: _repeat_rows,
+            aten.segment_reduce.default: _segment_reduce,
         }
     )
 
 
-def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     shape = [1] * source.dim()
     shape[dim] = -1
     added = source if alpha == 1 else source * alpha
     return x.scatter_add(dim, index.view(shape).expand_as(source), added)
 
 
-def _repeated(repeats: Tensor, *, output_size: int) -> Tensor:
+def _repeat_interleave(repeats: Tensor, *, output_size: int) -> Tensor:
     """Return repeat_interleave's (output_size,) rows of repeats (S,)."""
     starts, ones = repeats.cumsum(0) - repeats, torch.ones_like(repeats)
     return repeats.new_zeros(output_size + 1).scatter_add(0, starts, ones).narrow(0, 0, output_size).cumsum(0) - 1
 
 
-def _repeated_rows(x: Tensor, repeats: Tensor, dim: int | None = None, *, output_size: int) -> Tensor:
-    return x.index_select(dim or 0, _repeated(repeats, output_size=output_size))
+def _repeat_rows(x: Tensor, repeats: Tensor, dim: int | None = None, *, output_size: int) -> Tensor:
+    return x.index_select(dim or 0, _repeat_interleave(repeats, output_size=output_size))
 
 
-def _reduced(data: Tensor, reduce: str, *, offsets: Tensor, initial: float, **_: Any) -> Tensor:
-    rows = _repeated(offsets.diff(), output_size=data.shape[0]).view(-1, *[1] * (data.dim() - 1)).expand_as(data)
+def _segment_reduce(data: Tensor, reduce: str, *, offsets: Tensor, initial: float, **_: Any) -> Tensor:
+    rows = (
+        _repeat_interleave(offsets.diff(), output_size=data.shape[0]).view(-1, *[1] * (data.dim() - 1)).expand_as(data)
+    )
     out = data.new_full((offsets.shape[0] - 1, *data.shape[1:]), initial)
     return out.scatter_reduce(0, rows, data, {"sum": "sum", "max": "amax"}[reduce])
 
 
-def refuse_races(program: torch.onnx.ONNXProgram) -> None:
-    """Raise HopstateError for an ONNX program with sums that onnxruntime does not add one by one."""
+def reject_racing_sums(program: torch.onnx.ONNXProgram) -> None:
+    """Raise HopstateError for an ONNX program with sums that race between onnxruntime's threads."""
     model = program.model_proto
     for node in chain(_nodes(model.graph), *map(_nodes, model.functions)):
         how = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
         if node.op_type == "ScatterND" and how != b"none":
             raise HopstateError(
                 f"torch {torch.__version__} writes sums (ScatterND, {how.decode()}) that threads of onnxruntime "
-                "overwrite, so that answers would differ from one call to the next; export with --to torch, and tell us"
+                "overwrite, so results would differ between calls. Export with --to torch, and report this"
             )
 
 
@@ -227,22 +229,22 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
                 yield from _nodes(inner)
 
 
-# ---- what programs of links carry besides the network: a run's curve of probabilities -----------------------
-def curve_of_run(run: Path, own: Any, method: str | None) -> Curve | HopstateError:
-    with session(run, own=own, device="cpu", method=method) as opened:
+# ---- calibration in link programs ---------------------------------------------------------------------------
+def calibration_of_run(run: Path, run_data: Any, method: str | None) -> Curve | HopstateError:
+    with open_session(run, run_data=run_data, device="cpu", method=method) as opened:
         try:
-            return curve_of(opened)
+            return calibration_of(opened)
         except HopstateError as error:
             return error
 
 
 class Calibrated(nn.Module):
-    """A network's (P,) logits, the scores of `hopstate.score`, their sigmoid, and with a curve their probabilities."""
+    """Return (P,) logits, scores (their sigmoid) and, with a calibration curve, probabilities."""
 
     knots: Tensor
     values: Tensor
 
-    def __init__(self, module: nn.Module, curve: Curve | None) -> None:
+    def __init__(self, module: nn.Module, curve: IsotonicCurve | None) -> None:
         super().__init__()
         self.module, self.has_curve = module, curve is not None
         if curve is not None:
@@ -255,7 +257,7 @@ class Calibrated(nn.Module):
         return (logit, score, self._interpolated(score)) if self.has_curve else (logit, score)
 
     def _interpolated(self, score: Tensor) -> Tensor:
-        """Return the curve at scores (P,): linear between knots, as at the nearest one beyond them."""
+        """Interpolate the curve linearly at scores (P,), constant outside its knots."""
         count = (score.unsqueeze(1) >= self.knots).sum(1)
         left, right = (count - 1).clamp(min=0), count.clamp(max=len(self.knots) - 1)
         low, width = self.knots[left], self.knots[right] - self.knots[left]
@@ -263,15 +265,15 @@ class Calibrated(nn.Module):
         return self.values[left] + share * (self.values[right] - self.values[left])
 
 
-def with_probabilities(spec: ExportSpec, curve: Curve | HopstateError) -> ExportSpec:
-    """Return a model of pairs with scores and, where there is a curve, probabilities beside its logits."""
+def add_probabilities(spec: ExportSpec, curve: IsotonicCurve | HopstateError) -> ExportSpec:
+    """Add scores and, if a curve exists, probabilities to the outputs of a link model."""
     outputs = [
         *spec.outputs,
         Port(name="score", meaning="sigmoid of the logit, as hopstate.score has it", axes=("pair",)),
     ]
     about, found = spec.preprocessing, None
     if isinstance(curve, HopstateError):
-        about = f"{about}; there is no output of probabilities: {curve}"
+        about = f"{about}; probabilities are not exported: {curve}"
     else:
         found = curve
         outputs.append(Port(name="probability", meaning=f"of the score, {curve.text()}", axes=("pair",)))
@@ -279,8 +281,8 @@ def with_probabilities(spec: ExportSpec, curve: Curve | HopstateError) -> Export
 
 
 # ---- export.json -------------------------------------------------------------------------------------------
-def described(spec: ExportSpec) -> dict[str, Any]:
-    """Return what export.json says of inputs, output, preprocessing, and what is left out."""
+def describe_ports(spec: ExportSpec) -> dict[str, Any]:
+    """Return inputs, outputs, preprocessing and omissions for export.json."""
     with torch.no_grad():
         found = spec.module(*spec.example)
     outputs = (found,) if isinstance(found, Tensor) else found
@@ -293,14 +295,14 @@ def described(spec: ExportSpec) -> dict[str, Any]:
 
 
 def _port_facts(port: Port, like: Tensor) -> dict[str, Any]:
-    """Return name, dtype, shape (a name where a length is free) and meaning of a port."""
+    """Return name, dtype, shape (dynamic lengths by name) and meaning of a port."""
     shape = [axis or size for axis, size in zip(port.axes, like.shape, strict=True)]
     return {"name": port.name, "dtype": str(like.dtype).removeprefix("torch."), "shape": shape, "meaning": port.meaning}
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep exporters from telling of their own affairs."""
+def silence_exporters() -> Iterator[None]:
+    """Silence logging and warnings of the exporters."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -311,119 +313,128 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-# ---- the same queries to a run and to its program -------------------------------------------------------------------
+# ---- comparison of a run and its program -------------------------------------------------------------------
 @dataclass(frozen=True)
-class Questions:
-    """What is asked of a run: inputs of its program by name, its own outputs by name, and how many of what they are."""
+class ProgramQueries:
+    """Queries of an exported program, with the outputs of the run that they are compared with.
 
-    inputs: Answers
-    answers: Callable[[], Answers]
+    Args:
+        inputs: arrays by input name.
+        expected: computes the run's outputs by name.
+        count, what: number and kind of the queries: pairs, nodes or graphs.
+    """
+
+    inputs: Arrays
+    expected: Callable[[], Arrays]
     count: int
     what: str
 
 
 @random_state_kept(0)
 def export_inputs(
-    run: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None, method: str | None = None
+    run: str | Path, pairs: Any = None, time: Any = None, *, run_data: Any = None, method: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Return the inputs of a run's exported program: for pairs at a time, or of the run's own graph or graphs.
+    """Return input arrays for the exported program of a run.
 
     Args:
         run: the run folder.
-        pairs, time, own, method: as in `hopstate.score`. A run of nodes has all nodes of its graph, whatever pairs are;
-            a run over graphs takes numbers of graphs (G,) in their place, or None for all; a run of nodes of a stream
-            ids of nodes (Q,). None asks the last pairs or nodes of a stream, or test links of a graph.
+        pairs: (source, target) pairs of a link run, (Q,) node ids of a node run on a stream, or (G,) graph indices of a
+            run on graphs. Node runs on a graph ignore them and use all nodes. Default: the last pairs or nodes of a
+            stream, test links of a graph, or all graphs.
+        time, run_data, method: as in `hopstate.score`.
 
     Returns:
-        An array for each input, by its name in export.json, which says what it holds.
+        One array per input, by its name in export.json, which also describes it.
 
     Raises:
         ConfigError: the run's method has no program, or is one of your own that makes no inputs.
         TimeOrderError, DataError, ShapeError: as `hopstate.score`; DataError too for graphs that are not there.
     """
-    with questions(run, pairs, time, own=own, method=method) as asked:
-        return asked.inputs
+    with program_queries(run, pairs, time, run_data=run_data, method=method) as queries:
+        return queries.inputs
 
 
 @contextlib.contextmanager
-def questions(
+def program_queries(
     run: str | Path,
     given: Any = None,
     time: Any = None,
     *,
-    own: Any = None,
+    run_data: Any = None,
     method: str | None = None,
     sample: bool = False,
-) -> Iterator[Questions]:
-    """Yield what is asked of a run, as in `export_inputs`; with sample, of many nodes or graphs some."""
+) -> Iterator[ProgramQueries]:
+    """Yield the queries of `export_inputs`; with sample=True only some of many nodes or graphs."""
     _, known = _exported_method(run, method)
     if known.data == "events":
-        with session(run, links=False, own=own, device="cpu", method=method) as opened:
-            ask = of_pairs if isinstance(opened.task, LinkTask) else of_nodes
-            yield ask(opened, spec_of(known, opened.task, fills=True), given, time)
+        with open_session(run, links=False, run_data=run_data, device="cpu", method=method) as opened:
+            ask = pair_queries if isinstance(opened.task, LinkTask) else node_queries
+            yield ask(opened, export_spec(known, opened.task, fills=True), given, time)
     else:
-        with load_run(run, own, device="cpu", method=method) as (_, task), torch.no_grad():
+        with load_run(run, run_data, device="cpu", method=method) as (_, task), torch.no_grad():
             task.model.eval()
-            yield of_graphs(spec_of(known, task, fills=True), given, known.data, sample=sample)
+            yield graph_queries(export_spec(known, task, fills=True), given, known.data, sample=sample)
 
 
-def of_graphs(spec: ExportSpec, given: Any, kind: str, *, sample: bool) -> Questions:
-    """Return what is asked of a run of a graph or of graphs: of what is given, of some or of all."""
+def graph_queries(spec: ExportSpec, given: Any, kind: str, *, sample: bool) -> ProgramQueries:
+    """Return queries of a run on one graph or on several: those given, a sample, or all."""
     names = [port.name for port in spec.outputs]
     links = names == ["logit", "score"]
-    asked = spec.sample if sample and given is None else given if links or kind != "graph" else None
-    inputs = _named(spec, spec.filled(asked))
+    chosen = spec.sample if sample and given is None else given if links or kind != "graph" else None
+    inputs = _by_port_name(spec, spec.filled(chosen))
     what = "pairs" if links else "graphs" if kind != "graph" else "nodes"
     first = inputs["pairs" if links else "sizes" if "sizes" in inputs else next(iter(inputs))]
 
-    def own_answers() -> Answers:
+    def run_outputs() -> Arrays:
         if spec.reference is None:
-            raise ConfigError("this method does not say what its own answers are (ExportSpec.reference)")
-        found = spec.reference(asked).double()
-        own = (found, found.sigmoid()) if links else (found,)
-        return {name: value.numpy() for name, value in zip(names, own, strict=True)}
+            raise ConfigError("this method has no reference outputs (ExportSpec.reference)")
+        found = spec.reference(chosen).double()
+        outputs = (found, found.sigmoid()) if links else (found,)
+        return {name: value.numpy() for name, value in zip(names, outputs, strict=True)}
 
-    return Questions(inputs, own_answers, len(first), what)
+    return ProgramQueries(inputs, run_outputs, len(first), what)
 
 
-def of_pairs(asked: Session, spec: ExportSpec, given: Any, time: Any) -> Questions:
-    """Return what is asked of a run of links: pairs, or the last that met and others of their ends."""
+def pair_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) -> ProgramQueries:
+    """Return pair queries of a stream; by default the last events, and as many pairs with shifted destinations."""
     if given is None:
-        events = last_events(asked.past)
+        events = last_events(opened.past)
         u, v = np.tile(events.src, 2), np.concatenate([events.dst, np.roll(events.dst, 1)])
         column = None
     else:
-        pairs = read_pairs(given, (None,) * 3, asked.columns, asked.past.node_ids)
-        column = pairs.times(asked.past, asked.dates)
-        u, v = with_rows(asked.past, asked.nodes(pairs.source, "sources"), asked.nodes(pairs.target, "targets"))
-    t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
-    follower: Any = asked.queries.at(t[0]) if len(np.unique(t)) == 1 else asked.queries.latest()
-    inputs = _filled(spec, follower, (u, v), t)
+        pairs = read_pairs(given, (None,) * 3, opened.columns, opened.past.node_ids)
+        column = pairs.times(opened.past, opened.dates)
+        u, v = pair_rows(opened.past, opened.nodes(pairs.source, "sources"), opened.nodes(pairs.target, "targets"))
+    t = query_times(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
+    follower: Any = opened.queries.at(t[0]) if len(np.unique(t)) == 1 else opened.queries.latest()
+    inputs = _program_inputs(spec, follower, (u, v), t)
 
-    def own_answers() -> Answers:
-        score = asked.queries.scores(u, v, t)
+    def run_outputs() -> Arrays:
+        score = opened.queries.scores(u, v, t)
         found = {"score": score, "logit": _logits(follower, follower.score, u, v, t)}
         try:
-            return found | {"probability": curve_of(asked)(score)}
+            return found | {"probability": calibration_of(opened)(score)}
         except HopstateError:  # the program has no such output then, and says why
             return found
 
-    return Questions(inputs, own_answers, len(u), "pairs")
+    return ProgramQueries(inputs, run_outputs, len(u), "pairs")
 
 
-def of_nodes(asked: Session, spec: ExportSpec, given: Any, time: Any) -> Questions:
-    """Return what is asked of a run of nodes of a stream: nodes, or the sources of the last events."""
+def node_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) -> ProgramQueries:
+    """Return node queries of a stream; by default the sources of the last events."""
     if given is None:
-        nodes = np.unique(last_events(asked.past).src)
+        nodes = np.unique(last_events(opened.past).src)
     else:
-        nodes = nodes_of(asked.past, given, "nodes").rows
+        nodes = resolve_nodes(opened.past, given, "nodes").rows
     if (nodes < 0).any():
-        raise DataError(f"{int((nodes < 0).sum())} of {len(nodes)} nodes were never met; a program is asked of others")
-    t = times_of(asked.past, time, len(nodes), "nodes", asked.dates)
-    follower: Any = PairQueries(asked.task, asked.past).latest()
+        raise DataError(
+            f"{int((nodes < 0).sum())} of {len(nodes)} nodes have no event. Query nodes that occur in the events"
+        )
+    t = query_times(opened.past, time, len(nodes), "nodes", opened.dates)
+    follower: Any = PairQueries(opened.task, opened.past).latest()
     name = spec.outputs[0].name
-    return Questions(
-        _filled(spec, follower, (nodes,), t),
+    return ProgramQueries(
+        _program_inputs(spec, follower, (nodes,), t),
         lambda: {name: _logits(follower, follower.score_nodes, nodes, t)},
         len(nodes),
         "nodes",
@@ -431,24 +442,24 @@ def of_nodes(asked: Session, spec: ExportSpec, given: Any, time: Any) -> Questio
 
 
 def last_events(past: StreamState) -> EventBatch:
-    """Return the last of a past's events that are no deletions.
+    """Return the latest events of a state without deletions.
 
     Raises:
-        DataError: there is none.
+        DataError: the state has no such event.
     """
-    found = past.events(max(0, len(past) - SAMPLE))
+    found = past.events(max(0, len(past) - SAMPLE_SIZE))
     rows = found.additions(np.arange(len(found)))
     if not len(rows):
-        raise DataError("the run has seen no event, so that nothing can be asked of it")
+        raise DataError("the run has no events to query")
     return found.take(rows)
 
 
-def _filled(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Answers:
+def _program_inputs(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Arrays:
     if isinstance(follower, HistoryScorer):
-        return _named(spec, spec.filled(follower.tokenizer.pairs(ends[0], ends[1], t)))
+        return _by_port_name(spec, spec.filled(follower.tokenizer.pairs(ends[0], ends[1], t)))
     if isinstance(follower, HistoryNodeScorer):
-        return _named(spec, spec.filled(follower.tokenizer.nodes(ends[0], t)))
-    return _named(spec, spec.filled(StateQuery(follower=follower, ends=np.stack(ends), t=t)))
+        return _by_port_name(spec, spec.filled(follower.tokenizer.nodes(ends[0], t)))
+    return _by_port_name(spec, spec.filled(StateQuery(follower=follower, ends=np.stack(ends), t=t)))
 
 
 def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
@@ -459,18 +470,18 @@ def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.
         follower.activation = activation
 
 
-def _named(spec: ExportSpec, found: tuple[torch.Tensor, ...]) -> Answers:
+def _by_port_name(spec: ExportSpec, found: tuple[torch.Tensor, ...]) -> Arrays:
     return {port.name: values.detach().numpy() for port, values in zip(spec.inputs, found, strict=True)}
 
 
 @dataclass(frozen=True)
-class Checked:
-    """How near a program comes to its run.
+class ProgramCheck:
+    """Differences between the outputs of a program and of its run.
 
     Args:
-        asked, what: how many of what were asked for.
-        differences: the largest by output; of logits and amounts z as a part of 1 + |z|.
-        within: what is promised.
+        asked, what: number and kind of the queries.
+        differences: the largest by output. Logits and regression outputs z are relative to 1 + |z|.
+        within: the tolerance.
     """
 
     asked: int
@@ -480,22 +491,26 @@ class Checked:
 
     def text(self) -> str:
         largest = ", ".join(f"{name} {value:.1e}" for name, value in self.differences.items())
-        parts = "" if self.differences.keys() <= {*SHARES} else " (of a logit or an amount z as a part of 1 + |z|)"
-        return f"{self.asked:,} {self.what}, the largest differences from the run's own: {largest}{parts}"
+        parts = (
+            ""
+            if self.differences.keys() <= {*BOUNDED_OUTPUTS}
+            else " (relative to 1 + |z| for logits and regression outputs z)"
+        )
+        return f"{self.asked:,} {self.what}, largest differences from the run: {largest}{parts}"
 
 
 @random_state_kept(0)
 def check_program(
-    run: str | Path, program: str | Path, pairs: Any = None, time: Any = None, *, own: Any = None,
+    run: str | Path, program: str | Path, pairs: Any = None, time: Any = None, *, run_data: Any = None,
     method: str | None = None,
-) -> Checked:  # fmt: skip
-    """Ask an exported program what its run is asked, and return by how much they differ.
+) -> ProgramCheck:  # fmt: skip
+    """Compare the outputs of an exported program with those of its run.
 
     Args:
         run: the run folder.
-        program: model.pt2 or model.onnx with export.json beside it, or their folder.
-        pairs, time, own, method: as in `hopstate.export_inputs`; without pairs of a stream the last that met and as
-            many other pairs of their ends, of many nodes or graphs some.
+        program: model.pt2 or model.onnx in the folder of its export.json, or that folder.
+        pairs, time, run_data, method: as in `hopstate.export_inputs`. Default for pairs: the last events of a stream
+            and as many random pairs, or a sample of nodes or graphs.
 
     Raises:
         ConfigError: a program of another method, or what `export_inputs` refuses.
@@ -503,45 +518,45 @@ def check_program(
         MissingExtraError: an ONNX program, and onnxruntime is not installed.
         HopstateError: they differ by more than 1e-5.
     """
-    path, facts = opened_facts(Path(program))
+    path, facts = read_export_json(Path(program))
     if path.suffix == ".onnx":
-        needed("onnxruntime")
+        require_packages("onnxruntime")
     name = RunFolder.open(run).read_json("config.json").get("method")
     if facts["method"] != name:
         raise ConfigError(f"{path} is a program of {facts['method']}, and {run} a run of {name}")
-    with questions(run, pairs, time, own=own, method=method, sample=True) as asked:
-        taken = {port["name"] for port in facts["inputs"]}  # earlier programs lack some
-        inputs = {name: value for name, value in asked.inputs.items() if name in taken}
-        found = dict(zip((port["name"] for port in facts["outputs"]), answers(path, inputs), strict=True))
-        wanted = asked.answers()
-    between = {key: difference(key, value, wanted[key]) for key, value in found.items()}
-    checked = Checked(asked.count, asked.what, between, PROMISED)
-    if not all(value <= PROMISED for value in between.values()):
-        raise HopstateError(f"{path} does not give what {run} gives: {checked.text()}; {PROMISED} is what is promised")
+    with program_queries(run, pairs, time, run_data=run_data, method=method, sample=True) as queries:
+        input_names = {port["name"] for port in facts["inputs"]}  # earlier programs lack some
+        inputs = {name: value for name, value in queries.inputs.items() if name in input_names}
+        found = dict(zip((port["name"] for port in facts["outputs"]), run_program(path, inputs), strict=True))
+        expected = queries.expected()
+    differences = {key: max_difference(key, value, expected[key]) for key, value in found.items()}
+    checked = ProgramCheck(queries.count, queries.what, differences, TOLERANCE)
+    if not all(value <= TOLERANCE for value in differences.values()):
+        raise HopstateError(f"{path} differs from {run}: {checked.text()}; the tolerance is {TOLERANCE}")
     return checked
 
 
-def opened_facts(program: Path) -> tuple[Path, dict[str, Any]]:
-    """Return a program's file and what export.json says of it."""
+def read_export_json(program: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file of a program and the content of its export.json."""
     folder = program if program.is_dir() else program.parent
     facts = read_json(folder / "export.json")
     if not {"format", "method", "inputs", "outputs"} <= facts.keys() or facts["format"] not in FILES:
-        raise ConfigError(f"{folder / 'export.json'} is not what `hopstate export` writes")
+        raise ConfigError(f"{folder / 'export.json'} was not written by `hopstate export`")
     return folder / FILES[facts["format"]] if program.is_dir() else program, facts
 
 
-def needed(*packages: str) -> None:
-    """Raise MissingExtraError where a package of ONNX is not installed."""
+def require_packages(*packages: str) -> None:
+    """Raise MissingExtraError if a package is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"ONNX needs {' and '.join(missing)}: pip install 'hopstate[export]'")
 
 
-def answers(path: Path, inputs: Answers) -> list[np.ndarray]:
-    """Return what a program gives, in the order of its outputs.
+def run_program(path: Path, inputs: Arrays) -> list[np.ndarray]:
+    """Return the outputs of a program, in order.
 
     Raises:
-        FormatError: it cannot be opened, or not without unpickling.
+        FormatError: the program cannot be opened, or only by unpickling.
     """
     is_torch = path.suffix == ".pt2"
     try:
@@ -554,18 +569,18 @@ def answers(path: Path, inputs: Answers) -> list[np.ndarray]:
             program = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # torch and onnxruntime raise many kinds
         reason = str(error).strip().partition("\n")[0][:200]
-        raise FormatError(f"{path} is no program that can be opened ({type(error).__name__}: {reason})") from error
+        raise FormatError(f"{path} cannot be opened as a program ({type(error).__name__}: {reason})") from error
     if is_torch:
         with torch.no_grad():
             found = program(*map(torch.from_numpy, inputs.values()))
         return [x.numpy() for x in (found if isinstance(found, tuple) else (found,))]
-    taken = {port.name for port in program.get_inputs()}  # what the network does not read is none
-    return program.run(None, {name: x for name, x in inputs.items() if name in taken})
+    input_names = {port.name for port in program.get_inputs()}  # unused inputs are pruned
+    return program.run(None, {name: x for name, x in inputs.items() if name in input_names})
 
 
-def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> float:
-    """Return the largest difference, as a part of 1 + |wanted| where an output has no bounds; inf where one is NaN."""
-    apart = np.abs(found.reshape(wanted.shape).astype(np.float64) - wanted)
-    if name not in SHARES:
-        apart /= 1 + np.abs(wanted)
+def max_difference(name: str, found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference, relative to 1 + |expected| for unbounded outputs; inf if either is NaN."""
+    apart = np.abs(found.reshape(expected.shape).astype(np.float64) - expected)
+    if name not in BOUNDED_OUTPUTS:
+        apart /= 1 + np.abs(expected)
     return float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))

@@ -19,18 +19,18 @@ from types import ModuleType
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, DownloadError, MissingExtraError, MissingFileError
-from hopstate.evaluation.metrics import of_class
+from hopstate.evaluation.metrics import label_with_class
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, replace_files
-from hopstate.io.opening import exists, printable_name
+from hopstate.io.opening import exists, shorten
 from hopstate.methods import method_of_run
 from hopstate.methods.shared.baselines import baselines_not_beaten
 from hopstate.runs.card import target_lines
-from hopstate.runs.data import known_data
+from hopstate.runs.data import load_data_facts
 from hopstate.runs.load import IDS_FILE, SPLIT_FILE
 from hopstate.runs.run import Run, load, output_folder
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, kept_curves
+from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten, json_text, load_curves
 
 FORMAT = "hopstate-pretrained-2"
 HEAD, WEIGHTS = "hopstate.json", "model.safetensors"
@@ -165,14 +165,12 @@ def check_saved(folder: Path) -> list[str]:
         raise CheckpointError(f"{folder} holds no saved model ({HEAD} is missing); save_pretrained writes one")
     head = RunFolder(folder).read_json(HEAD)
     if head.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{folder} has the format {printable_name(head.get('format'))}, {FORMAT} is read here; upgrade"
-        )
+        raise CheckpointError(f"{folder} has the format {shorten(head.get('format'))}, {FORMAT} is read here; upgrade")
     sums = head.get("sha256")
     names = set(sums) if isinstance(sums, dict) else set()
     wrong = sorted(name for name in names if not _ALLOWED.fullmatch(name)) or sorted(NEEDED - names)
     if wrong:
-        raise CheckpointError(f"{folder / HEAD} lists {printable_name(wrong[0])} wrongly; {_AGAIN}")
+        raise CheckpointError(f"{folder / HEAD} lists {shorten(wrong[0])} wrongly; {_AGAIN}")
     for name in names:
         if not exists(folder / name):
             raise CheckpointError(f"{folder} lacks {name}; {_AGAIN}")
@@ -180,7 +178,7 @@ def check_saved(folder: Path) -> list[str]:
             raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
     saved = RunFolder(folder)
     method_of_run(saved.settings().get("method"), str(folder / "config.json"))
-    saved.result(), saved.floors(), kept_curves(saved), known_data(saved), load_checkpoint(saved.weights)
+    saved.result(), saved.floors(), load_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
     return sorted(names)
 
 
@@ -190,7 +188,7 @@ def fetched(source: str | Path, revision: str | None = None) -> Path:
     if exists(source) and Path(source).is_dir():
         return Path(source)
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source):
-        raise MissingFileError(f"no folder at {printable_name(source)}; the hub's names are OWNER/NAME")
+        raise MissingFileError(f"no folder at {shorten(source)}; the hub's names are OWNER/NAME")
     try:
         return Path(_hub().snapshot_download(source, revision=revision, allow_patterns=FILES))
     except (OSError, ValueError) as error:
@@ -217,7 +215,7 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
         CheckpointError, MissingFileError: no finished run is there.
     """
     if not _HUB_NAME.fullmatch(name):
-        raise ConfigError(f"{printable_name(name)} is no name of the hub: OWNER/NAME")
+        raise ConfigError(f"{shorten(name)} is no name of the hub: OWNER/NAME")
     api = _hub().HfApi()
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
         folder = save_pretrained(run, Path(scratch) / "model", ids=ids)
@@ -247,7 +245,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
     """Return the card of a saved model, of a folder with all but the card; ids says whether ids of nodes go with it."""
     from jinja2 import Environment, StrictUndefined
 
-    settings, result, known = saved.settings(), saved.result(), known_data(saved)
+    settings, result, known = saved.settings(), saved.result(), load_data_facts(saved)
     method = method_of_run(settings.get("method"), str(saved.path / "config.json"))
     task = str(settings.get("task") or ("link" if method.data == "events" else "node"))
     name, test = str(known.get("name", settings.get("data"))), result["metrics"].get("test", {})
@@ -269,7 +267,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         protocol={group: flatten(settings.get(group) or {}) for group in ("split", "evaluation")},
         seed=settings["loop"].get("seed"),
         result=result,
-        figures=_figures(result, floors, kept_curves(saved).get("intervals", {})),
+        figures=_figures(result, floors, load_curves(saved).get("intervals", {})),
         floors=[floor for floor, values in floors.items() if values.get(result["metric"]) is not None],
         not_above=baselines_not_beaten(test, floors, result["metric"], result.get("mode", "max")),
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
@@ -286,7 +284,7 @@ def _figures(
         columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})
     columns |= {f"{name} (floor, test)": dict(values) for name, values in floors.items()}
     metrics = dict.fromkeys(m for values in columns.values() for m in values if not m.endswith(("_low", "_high")))
-    labels = {metric: of_class(metric, result.get("positive_class")) for metric in metrics}
+    labels = {metric: label_with_class(metric, result.get("positive_class")) for metric in metrics}
     return [["", *columns], *([labels[m], *(_cell(values, m) for values in columns.values())] for m in metrics)]
 
 

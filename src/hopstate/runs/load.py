@@ -1,4 +1,4 @@
-"""A finished run taken up again: its method with the chosen weights, its state, and new events or other data for it."""
+"""Load a finished run: its model, its stream state, and new events or other data for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expand_home, printable_name, reading
+from hopstate.io.opening import exists, expand_home, reading, shorten
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method, RunConfig
 from hopstate.methods.shared.node import save_npz
@@ -39,21 +39,21 @@ from hopstate.random import random_state_kept
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
-    dates_of,
+    inherited_graph_options,
+    inherited_read_options,
     is_table,
-    known_data,
     load_data,
-    own_data,
-    own_graph_reading,
-    own_reading,
+    load_data_facts,
+    load_run_data,
     preprocess,
     preprocess_as,
-    reader_options,
+    reader_kwargs,
     same_data,
     settings_of_run,
+    time_zone_of_dates,
 )
 from hopstate.runs.in_memory import record_of
-from hopstate.streaming.live import fingerprint, past_of
+from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.devices import within_weights
@@ -68,7 +68,7 @@ PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
-_SHOWN = 10
+_MAX_LISTED_IDS = 10
 
 
 @contextmanager
@@ -80,19 +80,19 @@ def load_run(
     *,
     evaluation: Mapping[str, Any] | None = None,
     bare: bool = False,
-    own: bool = False,
+    same_events: bool = False,
     method: str | None = None,
 ) -> Iterator[tuple[Trainer, Task]]:
-    """Yield the trainer and task of a finished run with its chosen weights, over its own data or other ones.
+    """Yield the trainer and task of a finished run with its best weights, on its own or on other data.
 
     Args:
         run: the run folder.
         data, read: other data, and how they are read; features and labels may be tables or arrays in memory.
         device: where to compute; None takes the run's own setting.
         evaluation: other settings of evaluation.
-        bare: without any events: for a model of event streams that follows a past.
-        own: refuse events that are not the run's own: they would be taken for all that ever happened.
-        method: the run's method where the library does not hold it; see `hopstate.methods.method_of_run`.
+        bare: build the task without events, for a model that continues from a stream state.
+        same_events: reject events that differ from the training data, because they would replace the whole history.
+        method: "module:NAME" of a custom method; see `hopstate.methods.method_of_run`.
     """
     folder = RunFolder.open(run)
     given = {key: as_frame(value) for key, value in (read or {}).items()}
@@ -111,18 +111,18 @@ def load_run(
     with where as place:
         with random_state_kept():
             saved = load_checkpoint(folder.weights)
-            facts = known_data(folder) | {"label_cells": settings["read"].get("label_cells")}
+            facts = load_data_facts(folder) | {"label_cells": settings["read"].get("label_cells")}
             config = _config(folder, chosen, settings, data, given, tables)
             if bare:
-                record: Any = _without_events(facts)
+                record: Any = _empty_stream(facts)
             else:
                 if data is None and not tables:
-                    record = own_data(folder, chosen, settings)
+                    record = load_run_data(folder, chosen, settings)
                 elif tables or not isinstance(data, (str, Path)):
-                    record = record_of(chosen.data, data, tables, reader_options(config.read))
+                    record = record_of(chosen.data, data, tables, reader_kwargs(config.read))
                 else:
                     record = load_data(config.data, config.read, chosen.data)
-                _check_record(folder, record, config.data, other=data is not None, own=own)
+                _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
             if data is not None and isinstance(record, Graph):
                 tabled = _is_table(data)
                 if settings.get("task") == "link":
@@ -131,7 +131,7 @@ def load_run(
                     warn_new_nodes(folder, chosen, config, record, facts["num_nodes"])
             metrics = data_metrics(config.data)
             context = Context(run=Path(place), cache=cache_folder(), metrics=metrics, trained=facts)
-            loaded = _built(folder, chosen, config, record, context, saved.tensors.get("model", {}))
+            loaded = _build(folder, chosen, config, record, context, saved.tensors.get("model", {}))
         yield loaded
 
 
@@ -147,21 +147,21 @@ def _config(
     if "scale" in given:
         raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
     if data is not None:
-        own, read = settings["read"], {}
+        run_read, read = settings["read"], {}
         if method.data == "graph":
-            read = own_graph_reading(folder, own, data, given)
+            read = inherited_graph_options(folder, run_read, data, given)
         elif method.data == "events":
-            read = own_reading(folder, own, data)
-        if own.get("missing", "error") != "error":
-            read["missing"] = own["missing"]
+            read = inherited_read_options(folder, run_read, data)
+        if run_read.get("missing", "error") != "error":
+            read["missing"] = run_read["missing"]
         settings["read"] = read | given | {key: f"memory:{key}" for key in tables}
     if isinstance(data, (str, Path)):
         settings["data"] = str(data)
     return config_of_run(folder, method, settings)
 
 
-def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, own: bool) -> None:
-    """Warn of own data that have changed since training; with own refuse events that are not the run's."""
+def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, same_events: bool) -> None:
+    """Warn of own data that have changed since training; reject other events if same_events is set."""
     if same_data(folder, record):
         return
     if not other:
@@ -171,7 +171,7 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
             HopstateWarning,
             stacklevel=5,
         )
-    if own and isinstance(record, EventStream):
+    if same_events and isinstance(record, EventStream):
         raise ConfigError(
             f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
             "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
@@ -179,7 +179,7 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
         )
 
 
-def _without_events(facts: Mapping[str, Any]) -> EventStream:
+def _empty_stream(facts: Mapping[str, Any]) -> EventStream:
     """Return a stream without events that has the nodes and the time unit of a run's data."""
     none = np.empty(0, np.int64)
     kept = {name: facts[name] for name in ("num_nodes", "time_unit", "name")}
@@ -187,13 +187,13 @@ def _without_events(facts: Mapping[str, Any]) -> EventStream:
 
 
 def _is_table(data: Any) -> bool:
-    """Return whether other data are a table, whose nodes are called by the user's own ids."""
+    """Return whether other data are a table, so that nodes have the user's ids."""
     if not isinstance(data, (str, Path)):
         return is_frame(data)
     return find_dataset(str(data)) is None and is_table(expand_home(str(data)))
 
 
-def _built(
+def _build(
     folder: RunFolder, method: Method, config: Any, record: Any, context: Context, weights: dict[str, Any]
 ) -> tuple[Trainer, Task]:
     seed_everything(config.loop.seed)
@@ -206,28 +206,28 @@ def _built(
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
     trainer = Trainer(task, config.loop, folder, method=method.name)
-    task.model = trainer.fabric.setup_module(task.model).eval()  # it answers; what trains it says so
+    task.model = trainer.fabric.setup_module(task.model).eval()
     return trainer, task
 
 
 # ---- the state of a run ----------------------------------------------------------------------------------------
-def is_temporal(folder: RunFolder, named: str | None = None) -> bool:
+def is_event_stream_run(folder: RunFolder, named: str | None = None) -> bool:
     """Return whether a run is of a method for event streams; named as `method` in `hopstate.evaluate`."""
     return settings_of_run(folder, named)[0].data == "events"
 
 
-def check_temporal(folder: RunFolder, named: str | None = None) -> None:
-    """Raise ConfigError unless a run is of a method for event streams; arguments as `is_temporal`."""
+def require_event_stream_run(folder: RunFolder, named: str | None = None) -> None:
+    """Raise ConfigError unless a run is of a method for event streams; arguments as `is_event_stream_run`."""
     method, _ = settings_of_run(folder, named)
     if method.data != "events":
         raise ConfigError(
-            f"{folder.path} is a run of {method.name}, which works on {method.data} and has no past to go on from; for "
+            f"{folder.path} is a run of {method.name}, which works on {method.data} and has no event history. For "
             "links choose a method for events, or fit a graph with --task link"
         )
 
 
-def kept_state(folder: RunFolder) -> Path | None:
-    """Return the folder of the state that `score_stream` kept; None if there is none."""
+def saved_state_folder(folder: RunFolder) -> Path | None:
+    """Return the folder of the state that `score_stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
     found = folder.path / "state"
@@ -236,7 +236,7 @@ def kept_state(folder: RunFolder) -> Path | None:
 
 @contextmanager
 def temporal_task(
-    run: str | Path, own: Any = None, device: str | None = None, method: str | None = None
+    run: str | Path, run_data: Any = None, device: str | None = None, method: str | None = None
 ) -> Iterator[tuple[RunFolder, Any]]:
     """Yield the folder and the task of a temporal run, without its data, ready to follow a state.
 
@@ -246,9 +246,9 @@ def temporal_task(
     import torch
 
     folder = RunFolder.open(run)
-    check_temporal(folder, method)
+    require_event_stream_run(folder, method)
     with (
-        load_run(run, own, device=device, bare=True, method=method) as (trainer, task),
+        load_run(run, run_data, device=device, bare=True, method=method) as (trainer, task),
         torch.no_grad(),
         trainer.precision(),
     ):
@@ -256,74 +256,83 @@ def temporal_task(
         yield folder, task
 
 
-def known_state(
-    folder: RunFolder, task: LiveTask[Any], own: Any = None, state: str | Path | None = None, *, fresh: bool = False
+def load_state(
+    folder: RunFolder,
+    task: LiveTask[Any],
+    run_data: Any = None,
+    state: str | Path | None = None,
+    *,
+    fresh: bool = False,
 ) -> StreamState:
-    """Return what a run has seen.
+    """Return the stream state of a run.
 
     Args:
         folder, task: the run.
-        own: its own data, if they are not in a file.
+        run_data: its own data, if they are not in a file.
         state: the folder of a state; None takes the kept one, if there is one.
         fresh: take the end of the run's own data.
     """
     from hopstate.data.stream_checkpoint import load_stream_state
 
-    start = None if fresh else state if state is not None else kept_state(folder)
-    return own_past(folder, task, own) if start is None else load_stream_state(start, model=fingerprint(task))
+    start = None if fresh else state if state is not None else saved_state_folder(folder)
+    return (
+        state_after_run_data(folder, task, run_data)
+        if start is None
+        else load_stream_state(start, model=fingerprint(task))
+    )
 
 
-def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> StreamState:
-    """Return the state after all of a run's own data; own replaces them if they are not in a file.
+def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any = None) -> StreamState:
+    """Return the stream state after the run's data.
 
     Raises:
-        ConfigError: it was trained on a record in memory, and own is not given.
+        ConfigError: it was trained on a record in memory, and run_data is not given.
 
     Warns:
         HopstateWarning: the data are not those that it was trained on.
     """
     from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
 
-    record, source = _own_record(folder, own)
+    record, source = _load_run_events(folder, run_data)
     if not same_data(folder, record):
         warnings.warn(
-            f"{printable_name(source)} is not what this run was trained on, or has changed since; what is there now is taken "
-            "for the run's past",
+            f"{shorten(source)} differs from the data that this run was trained on. It is used as the "
+            "run's event history",
             HopstateWarning,
             stacklevel=3,
         )
     elif holds_stream_state(folder.path / PAST):
         try:
             return load_stream_state(folder.path / PAST, model=fingerprint(task))
-        except (CheckpointError, MissingFileError):  # damaged, or of earlier weights: computed again
+        except (CheckpointError, MissingFileError):  # corrupt or of older weights: recompute
             pass
-    return past_of(task, as_trained(folder, record))
+    return state_after_stream(task, preprocess_for_run(folder, record))
 
 
-def _own_record(folder: RunFolder, own: Any) -> tuple[EventStream, str]:
+def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str]:
     """Return a run's own events, and what they are called in messages."""
-    if own is not None and not isinstance(own, (str, Path)):
-        return own, own.name
+    if run_data is not None and not isinstance(run_data, (str, Path)):
+        return run_data, run_data.name
     method, settings = settings_of_run(folder)
-    source = str(settings.get("data")) if own is None else str(own)
+    source = str(settings.get("data")) if run_data is None else str(run_data)
     if source.startswith("memory:"):
         raise ConfigError(
-            f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as own, "
+            f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as run_data, "
             "or fresh=True to do without"
         )
     try:
-        if own is None:
-            return own_data(folder, method, settings), source
+        if run_data is None:
+            return load_run_data(folder, method, settings), source
         return load_data(source, config_of_run(folder, method, settings).read, method.data), source
     except MissingFileError as error:
         raise MissingFileError(
             f"{error}; this run answers from its own data, which are its past: put them back, or give them again "
-            "(own= in Python)"
+            "(run_data= in Python)"
         ) from None
 
 
-def keep_past(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
-    """Keep the state after a finished run's own data, so that no later command computes it again.
+def save_run_state(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
+    """Save the stream state after a finished run's data, so that later commands do not recompute it.
 
     Args:
         folder: the run; the caller holds its lock.
@@ -331,34 +340,34 @@ def keep_past(folder: RunFolder, record: EventStream, method: str | None = None)
         method: as in `hopstate.evaluate`.
 
     Warns:
-        HopstateWarning: it cannot be kept; commands then compute it.
+        HopstateWarning: it cannot be saved.
     """
     from hopstate.data.stream_checkpoint import save_stream_state
 
     try:
         with temporal_task(folder.path, method=method) as (_, task):
-            save_stream_state(past_of(task, as_trained(folder, record)), folder.path / PAST)
+            save_stream_state(state_after_stream(task, preprocess_for_run(folder, record)), folder.path / PAST)
     except HopstateError as error:
-        warnings.warn(f"the memory after the run's own data is not kept: {error}", HopstateWarning, stacklevel=3)
+        warnings.warn(f"the state after the run's data was not saved: {error}", HopstateWarning, stacklevel=3)
 
 
 # ---- new events ----------------------------------------------------------------------------------------------
-def as_trained(folder: RunFolder, record: EventStream) -> Any:
-    """Return events with features and classes as those that a run was trained on."""
-    return preprocess_as(record, known_data(folder))
+def preprocess_for_run(folder: RunFolder, record: EventStream) -> Any:
+    """Return events with features scaled and classes aligned as in training."""
+    return preprocess_as(record, load_data_facts(folder))
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
-    """Return events for a run, read as its own files were except for what read says; nothing is scaled yet.
+    """Read events for a run with its reading options; features are not scaled.
 
     Args:
         folder: the run.
         data: a file, a folder, the name of a data set, or a record.
-        read: how they are read where that differs.
-        features: they may bring features of nodes.
+        read: options that override the run's.
+        features: whether node features (read.x) are allowed.
 
     Raises:
-        ConfigError: an option that the method's configuration does not have, or features of nodes.
+        ConfigError: an option is unknown, or node features are not allowed.
     """
     from hopstate.data.readers.read_events import read_events
 
@@ -369,24 +378,26 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     method, settings = settings_of_run(folder)
     if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
         return load_dataset(data, **dict(read))
-    known, own = known_data(folder), settings["read"]
-    config = config_of_run(folder, method, settings | {"read": own_reading(folder, own, data) | dict(read)})
-    options = reader_options(config.read)
+    facts, run_read = load_data_facts(folder), settings["read"]
+    config = config_of_run(
+        folder, method, settings | {"read": inherited_read_options(folder, run_read, data) | dict(read)}
+    )
+    options = reader_kwargs(config.read)
     if is_frame(data) or isinstance(data, (str, os.PathLike)):
-        options |= {"text_ids": True} if known.get("text_ids") else {}
-        options |= {"bipartite": known["two_sets"]} if "two_sets" in known and "bipartite" not in read else {}
+        options |= {"text_ids": True} if facts.get("text_ids") else {}
+        options |= {"bipartite": facts["two_sets"]} if "two_sets" in facts and "bipartite" not in read else {}
     try:
         events = read_events(data, from_start=False, **options)
-    except DataError as error:  # what has yet to happen has no labels
+    except DataError as error:  # future events may lack the label column
         label = options.pop("label_column", None)
         absent = [] if label is None else [name for name in (label, *label.split(",")) if name.strip()]
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
-    dates = dates_of(folder)
-    if events.dates == NAIVE and dates != NAIVE and known.get("time_unit"):
+    dates = time_zone_of_dates(folder)
+    if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
         events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
-    named, table = own.get("edge_columns") or (), events.edge_table
+    named, table = run_read.get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
     return events
@@ -414,8 +425,8 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
 
 
 # ---- nodes and links of another graph than the run was trained on ------------------------------------------------
-def keep_ids(run: RunFolder, record: Record) -> None:
-    """Keep the user's ids of a graph's nodes with a run, unless they are rows or take more than `_MAX_ID_BYTES`."""
+def save_node_ids(run: RunFolder, record: Record) -> None:
+    """Save the ids of a graph's nodes in the run, unless they equal rows or exceed `_MAX_ID_BYTES`."""
     if not isinstance(record, Graph) or record.node_ids is None:
         return
     ids = record.node_ids.ids
@@ -434,7 +445,7 @@ def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Gra
         graph: the other graph.
         num_nodes: nodes of the run's own.
     """
-    both = _ids(run, graph, num_nodes)
+    both = _ids_of_both(run, graph, num_nodes)
     if both is None:
         return
     ids, run_ids = both
@@ -442,7 +453,7 @@ def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Gra
     new = ids[~known]
     if not len(new) or not known.any():
         return
-    first = ", ".join(map(str, new[:_SHOWN].tolist())) + (", ..." if len(new) > _SHOWN else "")
+    first = ", ".join(map(str, new[:_MAX_LISTED_IDS].tolist())) + (", ..." if len(new) > _MAX_LISTED_IDS else "")
     reason = method.transductive(config) if method.transductive is not None else ""
     also = f". {reason}: answers for the {known.sum():,} known ones change too" if reason else ""
     warnings.warn(
@@ -452,37 +463,37 @@ def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Gra
     )
 
 
-def _ids(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _ids_of_both(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the ids of a graph's nodes and of a run's, each in order of rows; None if the run's are not kept."""
-    path, ids = run.path / IDS_FILE, graph.node_ids
-    own = np.arange(graph.num_nodes) if ids is None else ids.ids
+    path = run.path / IDS_FILE
+    ids = np.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids.ids
     if not exists(path):  # not kept, or rows
-        return (own, np.arange(num_nodes)) if own.dtype.kind == "i" else None
+        return (ids, np.arange(num_nodes)) if ids.dtype.kind == "i" else None
     run_ids = load_npy(path, mmap=True)
-    if own.dtype.kind != run_ids.dtype.kind:  # numbers may be written as texts
-        own, run_ids = own.astype(str), run_ids.astype(str)
-    return own, run_ids
+    if ids.dtype.kind != run_ids.dtype.kind:  # numbers may be written as texts
+        ids, run_ids = ids.astype(str), run_ids.astype(str)
+    return ids, run_ids
 
 
 def split_other_links(run: RunFolder, graph: Graph, num_nodes: int, into: Path, *, tabled: bool) -> None:
-    """Write the split of another graph's links for a run of links, and warn what it is.
+    """Write the split of another graph's links for a link run, and warn of it.
 
-    If the graph holds most of the run's training links, it is the run's own, grown: validation links stay validation,
-    new links are test (or the run's own test links, if there are none), and all others are messages. For a different
-    graph nothing is written, and its links are split anew.
+    If the graph holds most of the training links, it is a later version of the run's graph. Then validation links stay,
+    new links are the test split (or the old test links if there are none), and the others are messages. A different
+    graph is split again, and nothing is written.
 
     Args:
         run: the run.
         graph: the other graph.
         num_nodes: nodes of the run's own.
         into: the folder that gets split.npz.
-        tabled: whether the graph is a table, whose nodes are called by the user's own ids.
+        tabled: whether the graph is a table, so that nodes have the user's ids.
 
     Raises:
-        DataError: most of its nodes are the run's own, but not their links: it is a file of pairs.
+        DataError: the graph shares the run's nodes but not its links, so it is probably a file of pairs.
     """
-    both = _ids(run, graph, num_nodes)
-    known = None if both is None else _known_links(run, graph, *both)
+    both = _ids_of_both(run, graph, num_nodes)
+    known = None if both is None else _run_link_keys(run, graph, *both)
     if both is None or known is None:
         _warn_new_split(graph)
         return
@@ -523,13 +534,13 @@ def _warn_new_split(graph: Graph) -> None:
     )
 
 
-def _known_links(run: RunFolder, graph: Graph, own: np.ndarray, run_ids: np.ndarray) -> dict[str, np.ndarray] | None:
+def _run_link_keys(run: RunFolder, graph: Graph, ids: np.ndarray, run_ids: np.ndarray) -> dict[str, np.ndarray] | None:
     """Return split → keys of a run's links in a graph, -1 for links whose nodes it lacks; None without a split."""
     if not exists(run.path / SPLIT_FILE):
         return None
-    order = np.argsort(own, kind="stable")
-    at = np.minimum(np.searchsorted(own[order], run_ids), max(len(own) - 1, 0))
-    row = np.where(own[order][at] == run_ids, order[at], -1) if len(own) else np.full(len(run_ids), -1)
+    order = np.argsort(ids, kind="stable")
+    at = np.minimum(np.searchsorted(ids[order], run_ids), max(len(ids) - 1, 0))
+    row = np.where(ids[order][at] == run_ids, order[at], -1) if len(ids) else np.full(len(run_ids), -1)
     found = {}
     kept = load_split_pairs(run.path / SPLIT_FILE, len(run_ids))
     for name in SPLITS:

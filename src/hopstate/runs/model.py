@@ -1,4 +1,4 @@
-"""A trained run as a `torch.nn.Module`: its network, what it is fed, and the vectors that it makes of nodes."""
+"""A trained run as a `torch.nn.Module`, with its inputs and node embeddings."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
-from hopstate.runs.data import dates_of, settings_of_run
-from hopstate.runs.load import is_temporal, known_state, load_run
-from hopstate.runs.query_inputs import times_in
+from hopstate.runs.data import settings_of_run, time_zone_of_dates
+from hopstate.runs.load import is_event_stream_run, load_run, load_state
+from hopstate.runs.query_inputs import parse_query_times
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
-from hopstate.streaming.memory_scorer import FollowingMemory
+from hopstate.streaming.memory_scorer import LazyMemoryScorer
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
+from hopstate.training.tasks.node import FullGraph, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.task import Task
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 class TrainedModel(nn.Module):
-    """A trained network that is asked by the user's own ids.
+    """A trained network that takes the user's ids.
 
     Args:
         run: the run folder.
-        data: the run's own data, where they are nowhere else, or for nodes of a graph other data.
-        device: where to compute; None takes the run's own setting.
+        data: the run's data if they are not in a file; for node tasks on a graph, optionally other data.
+        device: where to compute. Default: the run's setting.
 
-    The model stays in evaluation mode, whatever `train` is given: what it answers is the run's. To train further,
-    `fit --resume` goes on with a run. Pickled, it is opened from the run folder again, with its weights as they are.
+    The model stays in evaluation mode even after `train()`. To train further, resume the run with `fit --resume`.
+    Unpickling opens the run folder again and loads the pickled weights.
 
     network: the method's own module with the chosen weights, in eval mode.
     ids: the user's ids of the nodes, in the order of their rows.
@@ -55,7 +55,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         folder = RunFolder.open(run)
         self._opened = folder.path.resolve(), data, device
-        temporal, self._dates = is_temporal(folder), dates_of(folder)
+        temporal, self._dates = is_event_stream_run(folder), time_zone_of_dates(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
@@ -64,7 +64,7 @@ class TrainedModel(nn.Module):
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
-                    self.past = known_state(folder, task, data)
+                    self.past = load_state(folder, task, data)
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
 
@@ -85,7 +85,7 @@ class TrainedModel(nn.Module):
 
     @property
     def ids(self) -> np.ndarray:
-        """The user's ids of the nodes that are known, by row."""
+        """The user's ids of known nodes, by row."""
         count = self._count if self.past is None else self.past.num_nodes
         return np.arange(count) if self._ids is None else self._ids.ids
 
@@ -103,7 +103,7 @@ class TrainedModel(nn.Module):
             raise DataError(f"unknown id {name!r}{nearest(str(name), known.first())}")
         return rows
 
-    def inputs(self, *asked: Any) -> Any:
+    def inputs(self, *query: Any) -> Any:
         """Return what `network` takes for nodes (n,) of a graph, for source, target, time of pairs or for node, time.
 
         Raises:
@@ -111,46 +111,46 @@ class TrainedModel(nn.Module):
         """
         source = self.task.source if isinstance(self.task, (NodeTask, StaticLinkTask)) else None
         if isinstance(source, RowBatches):
-            return source.inputs(self.rows(asked[0]) if asked else np.arange(len(self.ids)))
-        if isinstance(source, WholeGraph):
+            return source.inputs(self.rows(query[0]) if query else np.arange(len(self.ids)))
+        if isinstance(source, FullGraph):
             return source.inputs
         if self.past is not None:
             assert isinstance(self.task, LiveTask)
-            follower, (ends, at) = self.task.follow(self.past), self._asked(*asked)
+            follower, (ends, at) = self.task.follow(self.past), self._query_rows(*query)
             if isinstance(follower, HistoryScorer) and len(ends) == 2:
                 return follower.tokenizer.pairs(ends[0], ends[1], at)
             if isinstance(follower, HistoryNodeScorer) and len(ends) == 1:
                 return follower.tokenizer.nodes(ends[0], at)
-        raise ConfigError(f"{type(self.network).__name__} has no inputs that stand alone; call the model with ids")
+        raise ConfigError(f"{type(self.network).__name__} has no separate inputs; call the model with ids")
 
-    def forward(self, *asked: Any) -> Tensor:
+    def forward(self, *query: Any) -> Tensor:
         """Return outputs: of nodes (n,) their (n, C) logits; of pairs their scores (n,), at times; of nodes at times.
 
         Args:
-            asked: nodes, none for all of a graph; source, target of links of a graph; or source, target, time; or node,
+            query: nodes, none for all of a graph; source, target of links of a graph; or source, target, time; or node,
                 time. Ids are the user's own; times are numbers in the unit of the run's data or dates, one for all or
                 one each, none before the last event.
 
         Raises:
             DataError: an id that is not known.
-            ConfigError: the run's method answers no such question.
+            ConfigError: the run's method does not support the query.
         """
         if isinstance(self.task, NodeTask):
-            rows = self.rows(asked[0]) if asked else np.arange(len(self.ids))
+            rows = self.rows(query[0]) if query else np.arange(len(self.ids))
             return self.task.logits(rows)
-        if isinstance(self.task, StaticLinkTask) and len(asked) == 2:
-            source, target = np.broadcast_arrays(*map(self.rows, asked))
+        if isinstance(self.task, StaticLinkTask) and len(query) == 2:
+            source, target = np.broadcast_arrays(*map(self.rows, query))
             with torch.no_grad():
                 return torch.from_numpy(self._score(source, target))
-        if self.past is None or len(asked) != (3 if isinstance(self.task, LinkTask) else 2):
+        if self.past is None or len(query) != (3 if isinstance(self.task, LinkTask) else 2):
             raise ConfigError(
-                "ask for nodes of a graph, for source, target of its links, for source, target, time of links in time, "
-                "or for node, time"
+                f"unsupported query: got {len(query)} arguments. Give nodes or source, target of a graph; source, "
+                "target, time of a stream; or node, time of a stream"
             )
-        ends, t = self._asked(*asked)
+        ends, t = self._query_rows(*query)
         if isinstance(self.task, (LinkTask, EventNodeTask)):
             return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[-1], t))
-        raise ConfigError(f"{type(self.network).__name__} is asked for neither nodes nor pairs")
+        raise ConfigError(f"{type(self.network).__name__} supports neither node nor pair queries")
 
     @cached_property
     def _score(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -181,23 +181,27 @@ class TrainedModel(nn.Module):
         names = [port.name for port in form.inputs]
         return form.module.eval(), dict(zip(names, form.filled(None), strict=True))
 
-    def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""
+    def _query_rows(self, *query: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return one or two arrays of rows (n,), and times (n,) in the dtype of the state."""
         assert self.past is not None
-        rows = [self.rows(nodes) for nodes in asked[:-1]]
+        rows = [self.rows(nodes) for nodes in query[:-1]]
         kind = self.past.time_dtype
-        t = times_in(self.past, np.atleast_1d(np.asarray(asked[-1])), self._dates) if rows else np.empty(0, kind)
+        t = (
+            parse_query_times(self.past, np.atleast_1d(np.asarray(query[-1])), self._dates)
+            if rows
+            else np.empty(0, kind)
+        )
         return rows, np.broadcast_to(t, rows[0].shape).copy() if rows else t
 
     @torch.no_grad()
     def embeddings(self, nodes: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids (n,) and vectors (n, d): what the last layer sees of nodes, after all that is known.
+        """Return ids (n,) and embeddings (n, d): the input of the last layer after all known events.
 
         Args:
             nodes: the user's ids; None takes all.
 
         Raises:
-            ConfigError: the method has no vector of a node alone.
+            ConfigError: the method has no node embeddings.
         """
         ids = self.ids if nodes is None else np.atleast_1d(np.asarray(nodes))
         rows = np.arange(len(ids)) if nodes is None else self.rows(nodes)
@@ -209,14 +213,13 @@ class TrainedModel(nn.Module):
         if self.past is not None:
             assert isinstance(self.task, LiveTask)
             follower = PairQueries(self.task, self.past).latest()
-            if isinstance(follower, FollowingMemory):
+            if isinstance(follower, LazyMemoryScorer):
                 return ids, follower.vectors(rows)
         name = type(self.network).__name__
         if self.past is None:
-            raise ConfigError(f"{name} has no last layer of its own (head), in front of which a vector would stand")
+            raise ConfigError(f"{name} has no separate head, so it exposes no embeddings")
         raise ConfigError(
-            f"{name} has no vector of a node alone: what it makes of one depends on the pair and the time; use score "
-            "or rank"
+            f"{name} has no node embeddings, because they depend on the pair and the time; use score or rank"
         )
 
 
@@ -225,9 +228,7 @@ def _nodes(task: Task) -> tuple[Vocabulary | None, int]:
         return task.labels.node_ids, len(task.labels.y)
     if isinstance(task, StaticLinkTask):
         return task.node_ids, task.messages.num_nodes
-    raise ConfigError(
-        "this run is of neither nodes nor links of a graph nor a stream of events; use evaluate and predict"
-    )
+    raise ConfigError("this run predicts neither nodes nor links of a graph or stream; use evaluate and predict")
 
 
 @contextmanager
@@ -241,9 +242,9 @@ def _without_head(network: nn.Module) -> Iterator[None]:
 
 
 def embeddings(run: str | Path, nodes: Any = None, data: Any = None, device: str | None = None) -> pd.DataFrame:
-    """Return what a trained run makes of nodes: a column node of ids, then a column a dimension (0, 1, ...).
+    """Return node embeddings of a trained run: a column node with ids, then one column per dimension.
 
-    Of a graph, what the last layer or the decoder of links sees; of a stream, what a memory holds in the end.
+    On a graph, the input of the last layer or of the link decoder; on a stream, the final node memory.
 
     Args:
         run: a run folder.
@@ -252,7 +253,7 @@ def embeddings(run: str | Path, nodes: Any = None, data: Any = None, device: str
         device: where to compute; None takes the run's own setting.
 
     Raises:
-        ConfigError: the method has no vector of a node alone.
+        ConfigError: the method has no node embeddings.
         DataError: an id that is not known.
     """
     import pandas as pd

@@ -1,4 +1,4 @@
-"""`score` and `rank`: how likely pairs are at a time, and whom a node meets next, from all that a run has seen."""
+"""Query a trained link-prediction run: `score` pairs and `rank` destinations."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ import numpy as np
 from hopstate.data.dates import format_times
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, HopstateWarning, StorageError
-from hopstate.evaluation.calibration import Curve, fitted
+from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
 from hopstate.io.output import write_table
 from hopstate.methods.shared.static_link import node_rows
 from hopstate.random import named_rng
-from hopstate.runs.data import dates_of, known_data, settings_of_run
-from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task, warn_new_ids
+from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
+from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
     Columns,
-    Nodes,
+    QueryNodes,
     check_table,
-    nodes_of,
+    pair_rows,
     plain_table,
+    query_times,
     read_ids,
     read_pairs,
-    times_of,
+    resolve_nodes,
     warn_destinations,
     warn_unseen,
     with_index_of,
-    with_rows,
 )
 from hopstate.streaming.live import PairQueries, continue_stream, fingerprint
-from hopstate.streaming.slices import Pace, Steps, finished, in_slices
+from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 
     from hopstate.data.events import EventStream
 
-__all__ = ["Session", "rank", "score", "session"]
+__all__ = ["QuerySession", "open_session", "rank", "score"]
 
 CALIBRATION_FILE = "calibration.json"
 _CALIBRATION_FORMAT = "hopstate-calibration-4"
 
 
-class Session:
-    """A run of links over a state, opened for queries.
+class QuerySession:
+    """A link-prediction run with a stream state, opened for queries.
 
     Args:
         folder: the run.
         task: its task, without its data.
         past: the state.
-        own: the run's own data if they are not in a file.
+        run_data: the run's data, if they are not in a file.
         method: as in `hopstate.evaluate`.
-        pace: of slices, between which a service answers others; None computes each query at once.
+        pace: duration of a time slice, so that a service can interleave queries. Default: no slices.
 
-    curve: the curve of probabilities once it is known, or why there is none; see `hopstate.runs.queries`.
+    curve: the calibration curve once it is loaded, or the error if there is none.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class Session:
         folder: RunFolder,
         task: LinkTask,
         past: StreamState,
-        own: Any = None,
+        run_data: Any = None,
         method: str | None = None,
-        pace: Pace | None = None,
+        pace: SliceSizer | None = None,
     ) -> None:
-        self.folder, self.task, self.own, self.method, self._pace = folder, task, own, method, pace
+        self.folder, self.task, self.run_data, self.method, self._pace = folder, task, run_data, method, pace
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
-        self.curve: Curve | HopstateError | None = None
+        self.curve: IsotonicCurve | HopstateError | None = None
         self._follow(past)
 
     def _follow(self, past: StreamState) -> None:
         self.past = past
-        # two more rows than there are nodes: for the ends of a pair of unknown nodes
+        # two more rows for a pair of unseen nodes
         self.queries = PairQueries(self.task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
 
-    def over(self, past: StreamState) -> Session:
+    def over(self, past: StreamState) -> QuerySession:
         """Return the same run over another state, without reading its files again."""
         if past is self.past:
             return self
@@ -97,40 +97,42 @@ class Session:
 
     @cached_property
     def two_sets(self) -> bool:
-        """Whether sources and targets are two sets of nodes, which letters tell apart."""
-        return bool(known_data(self.folder).get("two_sets"))
+        """Whether the data are bipartite, with ids prefixed by u and i."""
+        return bool(load_data_facts(self.folder).get("two_sets"))
 
     @cached_property
     def dates(self) -> str:
         """The zone of the dates in the run's own file, "" if its times are numbers."""
-        return dates_of(self.folder)
+        return time_zone_of_dates(self.folder)
 
     def now(self) -> Any:
         """Return the first time after the last known event."""
-        return times_of(self.past, None, 1, "sources")[0]
+        return query_times(self.past, None, 1, "sources")[0]
 
-    def shown(self, t: np.ndarray) -> np.ndarray:
+    def display_times(self, t: np.ndarray) -> np.ndarray:
         """Return (Q,) times as the run's own file has them, numbers or dates."""
         return format_times(t, self.past.time_unit or "", self.dates)
 
-    def nodes(self, names: Any, what: str) -> Nodes:
-        return nodes_of(self.past, names, what, two_sets=self.two_sets)
+    def nodes(self, names: Any, what: str) -> QueryNodes:
+        return resolve_nodes(self.past, names, what, two_sets=self.two_sets)
 
-    def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+    def scores(self, src: QueryNodes, dst: QueryNodes, t: np.ndarray) -> Steps[np.ndarray]:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,), in slices; the state may change between them.
 
         Raises:
             DataError: the model cannot score an unknown node.
         """
-        u, v = with_rows(self.past, src, dst)
+        u, v = pair_rows(self.past, src, dst)
         queries = self.queries
         try:
-            return (yield from in_slices(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
+            return (yield from map_sliced(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
         except DataError as error:
             unknown = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
             if not unknown:
                 raise
-            raise DataError(f"{unknown[0]!r} was never met, and this model cannot score such a node: {error}") from None
+            raise DataError(
+                f"{unknown[0]!r} has no events, and this model cannot score unseen nodes: {error}"
+            ) from None
 
 
 def columns_of(read: Mapping[str, Any]) -> Columns:
@@ -139,36 +141,36 @@ def columns_of(read: Mapping[str, Any]) -> Columns:
 
 
 @contextmanager
-def session(
+def open_session(
     run: str | Path,
     *,
     events: Any = None,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
     method: str | None = None,
     links: bool = True,
-) -> Iterator[Session]:
+) -> Iterator[QuerySession]:
     """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
 
     Raises:
-        ConfigError: the run's method is not a temporal one, or does not score pairs if links are asked for.
+        ConfigError: the run's method is not a temporal one, or does not score pairs although links is set.
     """
-    with temporal_task(run, own, device, method) as (folder, task):
+    with temporal_task(run, run_data, device, method) as (folder, task):
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = known_state(folder, task, own, state, fresh=fresh)
-        for one in _listed(events):
-            new = as_trained(folder, new_events(folder, one, read or {}))
+        past = load_state(folder, task, run_data, state, fresh=fresh)
+        for one in _as_list(events):
+            new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
             past = continue_stream(task, past, new, score=False)[1]
-        yield Session(folder, task, past, own, method)
+        yield QuerySession(folder, task, past, run_data, method)
 
 
-def _listed(events: Any) -> list[Any]:
+def _as_list(events: Any) -> list[Any]:
     return list(events) if isinstance(events, (list, tuple)) else [] if events is None else [events]
 
 
@@ -182,37 +184,37 @@ def score(
     explain: bool = False,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
     raw: bool = False,
 ) -> pd.DataFrame:
-    """Return how likely pairs are to meet at a time, from all that a run has seen; nothing of that is changed.
+    """Score pairs of nodes at a time. The state of the run does not change.
 
-    A score is what `score_stream` would give such an event if it came next; it depends on its pair and time alone,
-    and on nothing at or after the time.
+    A score equals that of `score_stream` if the pair were the next event. It depends on the pair, the time and earlier
+    events only.
 
     Args:
-        run: a run folder of a temporal method for links, or of links of a graph (task link). These have no times: only
-            own, read, out, device, method and raw apply to them, and every id must be known.
-        pairs: a file or a table with columns of sources and targets, and perhaps of times; or a list of
-            (source, target). Ids are the user's own; unknown ones are scored as new nodes, with a warning.
-        time: one time for all pairs, or one each, instead of a column of times: numbers in the unit of the run's own
-            data, or dates. Without any, the first time after the last known event.
-        events: further events to take in first, a file, a record, or a list of them in order of time.
-        explain: also say why, in a column of that name.
-        state, fresh, own: which state to answer from, as in `hopstate.score_stream`.
-        read: how events and pairs are read where that differs, e.g. {"source_column": "who"}.
+        run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
+            device, method and raw, and every id must be known.
+        pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
+            Unseen ids of a stream are scored with an empty history, with a warning.
+        time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
+            pairs, otherwise the first time step after the last known event.
+        events: further events to append to the state first: a file, a record, or a list in order of time.
+        explain: add a column "why". Default: False.
+        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
+        read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
         raw: as in `hopstate.io.output.write_table`.
 
     Returns:
-        Columns src, dst, t, score, probability (see `hopstate.runs.queries`), and why if explain. Rows and index
-        are those of pairs.
+        Columns src, dst, t, score, probability (calibrated), and why if explain. Rows and index are those of
+        pairs.
 
     Raises:
         ConfigError: the run's method does not score pairs.
@@ -221,62 +223,64 @@ def score(
         ShapeError: not a time for each pair.
     """
     folder = RunFolder.open(run)
-    check_table(out, folder, method, pairs, read, *_listed(events))
+    check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
-    if is_static(folder, method):
-        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
-        with graph_session(run, own, device, method) as links:
-            table = links.scored(given, columns_of(read or {}))
+    if is_static_link_run(folder, method):
+        reject_temporal_options(time=time, events=events, explain=explain, state=state, fresh=fresh)
+        with graph_session(run, run_data, device, method) as links:
+            table = links.score_pairs(given, columns_of(read or {}))
     else:
-        with session(
-            run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+        with open_session(
+            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
-            table = scored(opened, given, time, explain=explain, columns=columns_of(read or {}))
-    return _written(with_index_of(table, pairs), out, raw)
+            table = score_session(opened, given, time, explain=explain, columns=columns_of(read or {}))
+    return _write_table_to(with_index_of(table, pairs), out, raw)
 
 
-def scored(
-    opened: Session, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
+def score_session(
+    opened: QuerySession, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
 ) -> pd.DataFrame:
     """Return the table of `score` for an open run; columns of sources, targets and times, if other than the run's."""
     u, v, t = _pairs(opened, pairs, time, columns)
-    scores = finished(opened.scores(u, v, t))
-    return finished(_table(opened, u, v, t, scores, explain=explain))
+    scores = run_to_completion(opened.scores(u, v, t))
+    return run_to_completion(_table(opened, u, v, t, scores, explain=explain))
 
 
-def pair_probabilities(opened: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+def pair_probabilities(opened: QuerySession, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
     u, v, t = _pairs(opened, pairs, time)
     scores = yield from opened.scores(u, v, t)
     return scores, probabilities(opened, scores)[0]
 
 
-def _pairs(opened: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
+def _pairs(
+    opened: QuerySession, pairs: Any, time: Any, columns: Columns = (None,) * 3
+) -> tuple[QueryNodes, QueryNodes, np.ndarray]:
     given = read_pairs(pairs, columns, opened.columns, opened.past.node_ids)
     column = given.times(opened.past, opened.dates)
     u, v = opened.nodes(given.source, "sources"), opened.nodes(given.target, "targets")
-    t = times_of(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
+    t = query_times(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
     warn_unseen(opened.past, u, v)
     return u, v, t
 
 
 def _table(
-    opened: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+    opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
 ) -> Steps[pd.DataFrame]:
     import pandas as pd
 
-    from hopstate.runs.explain import reasons
+    from hopstate.runs.explain import explain_pairs
 
     found, meaning = probabilities(opened, scores)
-    columns = {"src": u.names, "dst": v.names, "t": opened.shown(t), "score": scores, "probability": found}
+    columns = {"src": u.names, "dst": v.names, "t": opened.display_times(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = yield from reasons(opened, u, v, t)
+        columns["why"] = yield from explain_pairs(opened, u, v, t)
     table = pd.DataFrame(columns)
     table.attrs["probability"] = meaning
     return table
 
 
-def _written(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
     if out is not None:
         write_table(table, Path(out), raw=raw)
     return table
@@ -297,58 +301,60 @@ def rank(
     events: Any = None,
     state: str | Path | None = None,
     fresh: bool = False,
-    own: Any = None,
+    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
     raw: bool = False,
 ) -> pd.DataFrame:
-    """Return whom sources most likely meet at a time, best first, from all that a run has seen; nothing is changed.
+    """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
-    Each candidate's score is what `score` gives the pair. Candidates are sorted by it; equal ones in the order given.
+    Candidates are sorted by the score that `score` gives the pair; ties keep the given order.
 
     Args:
-        run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
-            out candidates with a link to the source in any split.
-        sources: an id or several; or a `Path` of a file of ids.
-        top: how many to give for each source; None for all.
+        run: run folder of temporal or static link prediction, as in `score`.
+        sources: one id or several; or a `Path` of a file of ids.
+        top: number of destinations per source; None returns all. Default: 10.
         time: as in `score`, one for all sources or one each.
-        candidates: ids, or a `Path` of a file of ids. Without any: all destinations if no node is both a source and a
-            destination (buyers and goods), otherwise all nodes with an event, except the source itself.
-        new_only: leave out the source itself and whom it has met before the time, in either direction.
+        candidates: ids, or a `Path` of a file of ids. Default: all destinations of a bipartite stream, otherwise all
+            nodes with an event except the source.
+        new_only: exclude the source and nodes that it has interacted with before the time, in either direction. In a
+            static run, exclude nodes linked to the source in any split. Default: False.
         exclude_seen: the same as new_only, by the name that recommenders use.
-        explain: also say why, in a column of that name.
-        prefilter: score only so many candidates of each source, the first by recency, common neighbors and popularity
-            (see `Prefilter`). None scores all.
-        events, state, fresh, own, read, out, device, method, raw: as in `score`.
+        explain: add a column "why". Default: False.
+        prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
+            `Prefilter`). Default: all.
+        events, state, fresh, run_data, read, out, device, method, raw: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, t, score, probability, and why if explain. With prefilter,
-        attrs["prefilter_recall"] is the share of validation events whose destination it keeps.
+        attrs["prefilter_recall"] is its recall on validation events.
 
     Raises:
         ConfigError: top or prefilter below 1, or the run's method does not score pairs.
         TimeOrderError, DataError, ShapeError: as `score`.
     """
     folder = RunFolder.open(run)
-    check_table(out, folder, method, sources, read, candidates, *_listed(events))
+    check_table(out, folder, method, sources, read, candidates, *_as_list(events))
     _check_counts(top, prefilter)
     new_only = new_only or exclude_seen
-    if is_static(folder, method):
-        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter)
-        with graph_session(run, own, device, method) as links:
-            table = links.ranking(sources, top, candidates, new_only)
+    if is_static_link_run(folder, method):
+        reject_temporal_options(
+            time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter
+        )
+        with graph_session(run, run_data, device, method) as links:
+            table = links.rank_sources(sources, top, candidates, new_only)
     else:
-        with session(
-            run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+        with open_session(
+            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
-            table = finished(ranking(opened, sources, top, time, candidates, new_only, explain, prefilter))
-    return _written(table, out, raw)
+            table = run_to_completion(rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter))
+    return _write_table_to(table, out, raw)
 
 
-def ranking(
-    opened: Session,
+def rank_session(
+    opened: QuerySession,
     sources: Any,
     top: int | None = 10,
     time: Any = None,
@@ -360,7 +366,7 @@ def ranking(
     """Return the table of `rank` for an open run, in slices; arguments as there."""
     _check_counts(top, prefilter)
     nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
-    t = times_of(opened.past, time, len(nodes), "sources", opened.dates)
+    t = query_times(opened.past, time, len(nodes), "sources", opened.dates)
     pool = Candidates(opened, candidates, new_only=new_only, prefilter=prefilter)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     warn_destinations(opened.past, nodes)
@@ -372,7 +378,7 @@ def ranking(
         best = np.argsort(-scores, kind="stable")[:top]
         parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
     src, dst, times, scores_of = zip(*parts, strict=True)
-    joined = Nodes.join(src), Nodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
+    joined = QueryNodes.join(src), QueryNodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
     table = yield from _table(opened, *joined, explain=explain)
     table.insert(1, "rank", np.concatenate([np.arange(1, len(part) + 1) for part in src]))
     if prefilter is not None:
@@ -391,14 +397,16 @@ class Candidates:
 
     Args:
         opened: the run.
-        given: ids, or a file of ids; None takes `usual_candidates`.
-        new_only: leave out a source itself, and whom it has met.
-        prefilter: at most so many, the first by `Prefilter`; None keeps all.
+        given: ids, or a file of ids; None takes `default_candidates`.
+        new_only: exclude the source and nodes it has interacted with.
+        prefilter: maximum number, chosen by `Prefilter`. Default: all.
     """
 
-    def __init__(self, opened: Session, given: Any, *, new_only: bool = False, prefilter: int | None = None) -> None:
+    def __init__(
+        self, opened: QuerySession, given: Any, *, new_only: bool = False, prefilter: int | None = None
+    ) -> None:
         self.past, self.new_only, self.count = opened.past, new_only, prefilter
-        self.given: Nodes | None = None
+        self.given: QueryNodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
             nodes = opened.nodes(ids, "candidates")
@@ -406,7 +414,7 @@ class Candidates:
             self.given = nodes.at(np.sort(first))
         self._prefilter = Prefilter(self.past)
 
-    def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
+    def of(self, sources: QueryNodes, i: int, t: Any) -> QueryNodes:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
         found = self._usual(row, t) if self.given is None else self.given
@@ -421,26 +429,26 @@ class Candidates:
             return found
         return found.at(self._prefilter.best(row, found.rows, t, self.count))
 
-    def _usual(self, source: int, t: Any) -> Nodes:
-        rows = usual_candidates(self.past, t)
+    def _usual(self, source: int, t: Any) -> QueryNodes:
+        rows = default_candidates(self.past, t)
         if not len(rows):
             raise DataError("no node has an event before that time, so there are no candidates; name some")
         rows = rows[rows != source]
         names = rows if self.past.node_ids is None else self.past.node_ids.names(rows)
-        return Nodes(names, rows, np.ones(len(rows), bool))
+        return QueryNodes(names, rows, np.ones(len(rows), bool))
 
 
-def usual_candidates(past: StreamState, t: Any) -> np.ndarray:
-    """Return rising rows: destinations before t if no node is both source and destination, else all met nodes."""
+def default_candidates(past: StreamState, t: Any) -> np.ndarray:
+    """Return sorted rows of all destinations before t; of all nodes with events if some node is also a source."""
     sent, received = past.ever_active(int(np.searchsorted(past.t, t, side="left")))
     return np.flatnonzero(sent | received if (sent & received).any() else received)
 
 
 class Prefilter:
-    """An order of candidates by look-ups alone, so that a slow model scores only the first.
+    """A cheap ranking of candidates, so that the model scores only the best of them.
 
-    First come candidates that the source has met, latest first. The others follow by how many of their latest
-    neighbors are the source's, and then by their number of events among the latest of all.
+    Repeat pairs come first, latest first. The other candidates are sorted by the number of recent neighbors that they
+    share with the source, then by their number of recent events.
     """
 
     neighbors = 32  # latest events of a node whose neighbors are compared
@@ -450,7 +458,7 @@ class Prefilter:
         self.past, self.store = past, past.store()
 
     def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
-        """Return rising places of the first `count` candidates (q,); source and candidates are rows, -1 if unknown."""
+        """Return sorted positions of the best `count` candidates (q,); source and candidates are rows, -1 if unseen."""
         known = np.flatnonzero(candidates >= 0)
         rows, times = candidates[known], np.full(len(known), t)
         last = np.full(len(candidates), -np.inf)
@@ -477,34 +485,34 @@ class Prefilter:
         return total[near.offsets[1:]] - total[near.offsets[:-1]]
 
 
-def prefilter_recall(opened: Session, count: int) -> float:
-    """Return the share of some of validation's events whose destination a prefilter keeps, NaN without any."""
-    with load_run(opened.folder.path, opened.own, method=opened.method) as (_, task):
+def prefilter_recall(opened: QuerySession, count: int) -> float:
+    """Return the recall of a prefilter on a sample of validation events; NaN if there are none."""
+    with load_run(opened.folder.path, opened.run_data, method=opened.method) as (_, task):
         assert isinstance(task, LinkTask)
-        return recall_on(task.stream, task.split.val, count)
+        return prefilter_recall_on(task.stream, task.split.val, count)
 
 
-def recall_on(stream: EventStream, rows: np.ndarray, count: int, most: int = 300) -> float:
-    """Return the share of events at rows (at most so many of them) whose destination a prefilter keeps."""
+def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_events: int = 300) -> float:
+    """Return the recall of a prefilter on the events at rows, of which at most max_events are sampled."""
     past = StreamState().joined(stream, skip_features=True)[1]
     prefilter = Prefilter(past)
-    rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:most]
+    rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:max_events]
     found = []
     for u, v, t in zip(stream.src[rows], stream.dst[rows], stream.t[rows]):
-        pool = usual_candidates(past, t)
+        pool = default_candidates(past, t)
         pool = pool[pool != u]
         found.append(v in pool[prefilter.best(int(u), pool, t, count)])
     return float(np.mean(found)) if found else float("nan")
 
 
 # ---- links of a graph without times --------------------------------------------------------------------------
-# A score is what `evaluate` ranks a pair by, to float accuracy.
-def is_static(folder: RunFolder, method: str | None = None) -> bool:
+# Scores equal those of `evaluate` up to rounding.
+def is_static_link_run(folder: RunFolder, method: str | None = None) -> bool:
     """Return whether a run predicts links of a graph without times."""
     return settings_of_run(folder, method)[1].get("task") == "link"
 
 
-def check_static(**given: Any) -> None:
+def reject_temporal_options(**given: Any) -> None:
     """Raise ConfigError for options, given by name, that only event streams have."""
     for name, value in given.items():
         if value not in (None, False, ()):
@@ -515,29 +523,29 @@ def check_static(**given: Any) -> None:
 
 
 class GraphSession:
-    """A run of links of a graph without times, opened for queries."""
+    """A static link-prediction run, opened for queries."""
 
     def __init__(self, task: StaticLinkTask, columns: Columns) -> None:
         self.task, self.graph, self.columns = task, task.messages, columns
         self.score = task.scorer()
 
     @cached_property
-    def curve(self) -> Curve:
-        """The map from scores to probabilities, fitted to validation's links and as many drawn pairs."""
+    def curve(self) -> IsotonicCurve:
+        """The calibration curve, fitted to validation links and as many random negatives."""
         question = self.task.question("val")
         negatives = question.negatives()
         pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
         y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
-        return replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
+        return replace(fit_isotonic(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
 
-    def scored(self, pairs: Any, columns: Columns) -> pd.DataFrame:
+    def score_pairs(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
         given = read_pairs(pairs, columns, self.columns, self.graph.node_ids)
         u = node_rows(self.graph, np.asarray(given.source), "pairs", "u")
         v = node_rows(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
 
-    def ranking(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
+    def rank_sources(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
         """Return the table of `rank`; candidates are all nodes but the source, of two sets those of the other set."""
         import pandas as pd
 
@@ -547,7 +555,7 @@ class GraphSession:
         if candidates is not None:
             candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
             pool = np.array(list(dict.fromkeys(node_rows(self.graph, candidates, "candidates", "i").tolist())))
-            types = None  # whoever names candidates means them
+            types = None  # explicit candidates may be of either node type
         tables = []
         for u in given.tolist():
             others = pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
@@ -576,38 +584,38 @@ class GraphSession:
 
 
 @contextmanager
-def graph_session(run: str | Path, own: Any, device: str | None, method: str | None) -> Iterator[GraphSession]:
-    """Yield a run of links of a graph opened for queries; own is its data if they are not in a file."""
+def graph_session(run: str | Path, run_data: Any, device: str | None, method: str | None) -> Iterator[GraphSession]:
+    """Yield a run of links of a graph opened for queries; run_data is its data if they are not in a file."""
     import torch
 
     read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
-    with load_run(run, own, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(run, run_data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
         yield GraphSession(task, columns_of(read))
 
 
 # ---- probabilities -------------------------------------------------------------------------------------------
-# An isotonic curve is fitted to validation events and random pairs. A probability is the chance that a pair is an
-# event if events and other pairs are as many as in validation. That ratio is kept with the curve and reported.
-def probabilities(opened: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return (Q,) probabilities of scores (Q,), NaN if no curve can be made, and what they mean."""
+# An isotonic curve is fitted to validation events and random negatives. Probabilities assume the ratio of events to
+# negatives in validation, which is saved with the curve and reported.
+def probabilities(opened: QuerySession, scores: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return (Q,) probabilities of scores (Q,), NaN without a calibration curve, and their meaning."""
     try:
-        curve = curve_of(opened)
+        curve = calibration_of(opened)
     except HopstateError as error:
         warnings.warn(f"scores have no probabilities: {error}", HopstateWarning, stacklevel=5)
         return np.full(len(scores), np.nan), f"unknown: {error}"
     return curve(scores), curve.text()
 
 
-def curve_of(opened: Session) -> Curve:
-    """Return the curve of a run: that in its folder, or else one that is made of its validation, once a session.
+def calibration_of(opened: QuerySession) -> IsotonicCurve:
+    """Return the calibration curve from the run folder, otherwise fit one to validation once per session.
 
     Raises:
-        HopstateError: there is none, and none can be made: the same error every time.
+        HopstateError: no curve can be fitted. Later calls raise the same error.
     """
     if opened.curve is None:
         try:
-            opened.curve = load_curve(opened.folder, opened.task) or _make_curve(opened)
+            opened.curve = load_calibration(opened.folder, opened.task) or _fit_calibration(opened)
         except HopstateError as error:
             opened.curve = error
     if isinstance(opened.curve, HopstateError):
@@ -615,17 +623,17 @@ def curve_of(opened: Session) -> Curve:
     return opened.curve
 
 
-def _make_curve(opened: Session) -> Curve:
-    with load_run(opened.folder.path, opened.own, method=opened.method) as (trainer, task), trainer.precision():
+def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
+    with load_run(opened.folder.path, opened.run_data, method=opened.method) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
-        curve = task.judged_curve()
+        curve = task.calibration_curve()
     if curve is None:
         raise DataError("validation has no events, or no pairs to compare them with")
     return curve
 
 
-def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
-    """Return the curve in a run folder; None if there is none of these weights, settings and data."""
+def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
+    """Load the calibration of a run folder; None if it is missing or of other weights, settings or data."""
     if not (folder.path / CALIBRATION_FILE).is_file():
         return None
     try:
@@ -637,7 +645,7 @@ def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
         ):
             return None
         scores, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
-        curve = Curve(scores, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
+        curve = IsotonicCurve(scores, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
     except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = scores.ndim == 1 and scores.shape == values.shape and len(scores) and np.isfinite([scores, values]).all()
@@ -645,23 +653,22 @@ def load_curve(folder: RunFolder, task: LinkTask) -> Curve | None:
     return curve if rising and 0 <= values[0] <= values[-1] <= 1 else None
 
 
-def keep_curve(folder: RunFolder, task: LinkTask) -> None:
-    """Save the curve of a trained run, so that no query has to make it."""
-    pooled = task.evaluation.protocol == "pooled"  # then training's last validation has shown what a query would ask
-    curve = task.curve if pooled else task.judged_curve()
+def save_calibration(folder: RunFolder, task: LinkTask) -> None:
+    """Save the calibration of a trained run, so that queries need not fit it."""
+    pooled = task.evaluation.protocol == "pooled"  # then the last validation has already fitted the curve
+    curve = task.curve if pooled else task.calibration_curve()
     if curve is None:
         return
-    """Save a curve in a run folder; warn if that is not possible."""
     facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}
     facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
     try:
         folder.write_json(CALIBRATION_FILE, facts | {"ratio": curve.ratio, "strategy": curve.strategy})
     except StorageError as error:
-        warnings.warn(f"the probabilities' curve is not kept: {error}", HopstateWarning, stacklevel=5)
+        warnings.warn(f"the calibration was not saved: {error}", HopstateWarning, stacklevel=5)
 
 
 def _key(folder: RunFolder, task: LinkTask) -> str:
-    """Return what identifies weights, settings and data: models without weights have equal fingerprints."""
+    """Return a key of weights, settings and data, because models without weights have equal fingerprints."""
     files = (folder.path / name for name in ("config.json", "data.json"))
     content = b"".join(file.read_bytes() for file in files if file.is_file())
     return f"{fingerprint(task)}-{hashlib.sha256(content).hexdigest()[:16]}"

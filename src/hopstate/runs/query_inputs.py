@@ -1,4 +1,4 @@
-"""Ids, pairs and times as users give them, turned into rows and times of a run's state."""
+"""Parse ids, pairs and times of queries into rows and times of a stream state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def plain_table(given: Any) -> Any:
-    """Return a mapping of columns as a table, and a table whose index numbers or names no column without it."""
+    """Return a mapping as a DataFrame, and a DataFrame without an index that holds no column."""
     import pandas as pd
 
     if isinstance(given, Mapping):
@@ -52,24 +52,24 @@ def with_index_of(table: pd.DataFrame, given: Any) -> pd.DataFrame:
     return table.set_axis(given.index) if same else table
 
 
-def in_given_order(
-    columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, whole: bool
+def in_input_order(
+    columns: Mapping[str, Any], record: EventStream, given: Any, unit: str, dates: str, *, include_unscored: bool
 ) -> pd.DataFrame:
-    """Return answers on events in the order and with the index of the user's table, times as it wrote them.
+    """Return predictions of events in the order, index and time format of the user's table.
 
     Args:
-        columns: of answers; "row" is the row of the table that each answers.
+        columns: columns of predictions; "row" is the row of the table.
         record: the table's events.
         given: the table.
         unit, dates: of the times in columns, see `EventStream`.
-        whole: rows without an answer (deletions, events without a time) are included, empty.
+        include_unscored: include rows without a prediction (deletions, missing times), with missing values.
     """
     import pandas as pd
 
     found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
     found["t"] = format_times(found["t"].to_numpy(), unit, dates)
-    length = record.file_length if record.file_length >= 0 else int(_own_events(record).sum())
-    if whole and len(found) < length:
+    length = record.file_length if record.file_length >= 0 else int(_is_in_file(record).sum())
+    if include_unscored and len(found) < length:
         found = _filled(found, record, length, unit, dates)
     if isinstance(given, pd.DataFrame) and len(given) == length:
         return found.set_axis(given.index[found.index])
@@ -81,7 +81,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     import pandas as pd
 
     events = in_unit(record, unit)
-    rows = np.flatnonzero(_own_events(events))
+    rows = np.flatnonzero(_is_in_file(events))
     known = to_user_ids(events, rows) | {"t": format_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
     given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
@@ -92,7 +92,7 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     return found
 
 
-def _own_events(record: EventStream) -> np.ndarray:
+def _is_in_file(record: EventStream) -> np.ndarray:
     """Return (E,) which events are rows of the user's; deletions that follow from that of a node are not."""
     return record.in_file(np.arange(len(record))) >= 0
 
@@ -100,7 +100,7 @@ def _own_events(record: EventStream) -> np.ndarray:
 def check_table(
     out: str | Path | None, folder: RunFolder, method: str | None, data: Any, read: Mapping[str, Any] | None, *more: Any
 ) -> None:
-    """Check that a table can be written, and over none of the files that it is made from.
+    """Check that a table can be written and overwrites no input file.
 
     Args:
         out: the table; None is not checked.
@@ -133,13 +133,13 @@ _SHOWN = 5  # ids named in a warning
 
 # ---- nodes -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Nodes:
+class QueryNodes:
     """Nodes of a query.
 
     Args:
         names: (q,) the user's ids.
         rows: (q,) int64 rows in the state, -1 for ids that it does not know.
-        met: (q,) whether the state has an event of the node.
+        met: (q,) whether the node has an event in the state.
     """
 
     names: np.ndarray
@@ -149,22 +149,24 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.names)
 
-    def at(self, places: np.ndarray) -> Nodes:
-        return Nodes(self.names[places], self.rows[places], self.met[places])
+    def at(self, places: np.ndarray) -> QueryNodes:
+        return QueryNodes(self.names[places], self.rows[places], self.met[places])
 
     @staticmethod
-    def join(parts: Sequence[Nodes]) -> Nodes:
-        return Nodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met")))
+    def join(parts: Sequence[QueryNodes]) -> QueryNodes:
+        return QueryNodes(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met"))
+        )
 
 
-def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> Nodes:
+def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> QueryNodes:
     """Return the nodes of ids.
 
     Args:
         past: the state that knows them.
-        names: (q,) ids. For two sets of nodes that letters tell apart, 7 as a source is u7 and otherwise i7.
+        names: (q,) ids. In bipartite data with prefixed ids, 7 is u7 as a source and otherwise i7.
         what: "sources", "targets", "candidates" or "nodes", for messages.
-        two_sets: whether sources and targets are two sets of nodes.
+        two_sets: whether the data are bipartite with prefixed ids.
 
     Raises:
         DataError: a missing id, or ids of another kind than the state's.
@@ -177,17 +179,17 @@ def nodes_of(past: StreamState, names: Any, what: str, *, two_sets: bool = False
     ids = past.node_ids
     if ids is not None and ids.is_text:
         given, rows = _text_rows(ids, given.astype(str), ("u" if what == "sources" else "i") if two_sets else "")
-        return Nodes(given, rows, rows >= 0)
+        return QueryNodes(given, rows, rows >= 0)
     given = _numbers(given, what)
     if ids is not None:
         rows = ids.rows(given)
-        return Nodes(given, rows, rows >= 0)
+        return QueryNodes(given, rows, rows >= 0)
     rows = np.where((given >= 0) & (given < past.num_nodes), given, -1)
     met = rows >= 0
     if met.any():
         sent, received = past.ever_active()
         met[met] = (sent | received)[rows[met]]
-    return Nodes(given, rows, met)
+    return QueryNodes(given, rows, met)
 
 
 def _text_rows(ids: Vocabulary, given: np.ndarray, letter: str) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +227,7 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
     return to_integer_ids(given, f"{what}: id", lambda row: f"row {row}")
 
 
-def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
+def pair_rows(past: StreamState, src: QueryNodes, dst: QueryNodes) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of pairs; an unknown node gets the row that its first event would give it.
 
     Those are the rows num_nodes and, for the second of two unknown nodes, num_nodes + 1.
@@ -235,30 +237,30 @@ def with_rows(past: StreamState, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np
     return u, np.where(dst.rows < 0, past.num_nodes + both, dst.rows)
 
 
-def warn_unseen(past: StreamState, *groups: Nodes) -> None:
+def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     """Warn of nodes without an event; name the first, each with the nearest known id."""
     names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
     if not names:
         return
     known = past.node_ids.first() if past.node_ids is not None and past.node_ids.is_text else ()
     hints = (nearest(str(name), known).replace("; did", " (did").replace("?", "?)") for name in names[:_SHOWN])
-    shown = [f"{name!r}{hint}" for name, hint in zip(names, hints)]
+    quoted = [f"{name!r}{hint}" for name, hint in zip(names, hints)]
     warnings.warn(
-        f"{len(names)} of the ids asked for were never met: {_listed(shown, len(names))}; they are scored as new "
-        "nodes, without a history and with features of zeros",
+        f"{len(names)} of the given ids have no events: {_join_names(quoted, len(names))}. They are scored as unseen "
+        "nodes, with an empty history and zero features",
         HopstateWarning,
         stacklevel=4,
     )
 
 
-def warn_destinations(past: StreamState, sources: Nodes) -> None:
+def warn_destinations(past: StreamState, sources: QueryNodes) -> None:
     """Warn of sources that were only ever destinations, if no node is both."""
     names = list(dict.fromkeys(sources.names[only_destinations(past, sources.rows)].tolist()))
     if names:
         warnings.warn(
-            f"{len(names)} of the sources asked for were only ever targets: "
-            f"{_listed([repr(name) for name in names[:_SHOWN]], len(names))}; no node of these data is both, so that "
-            "nothing was learned of whom they would meet as a source",
+            f"{len(names)} of the given sources occur only as destinations: "
+            f"{_join_names([repr(name) for name in names[:_SHOWN]], len(names))}. No node is both here, so the "
+            "model has learned nothing about their destinations",
             HopstateWarning,
             stacklevel=4,
         )
@@ -274,8 +276,8 @@ def only_destinations(past: StreamState, rows: np.ndarray) -> np.ndarray:
     return known
 
 
-def _listed(shown: Sequence[str], count: int) -> str:
-    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "")
+def _join_names(names: Sequence[str], count: int) -> str:
+    return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 
 # ---- tables of pairs and ids ---------------------------------------------------------------------------------
@@ -295,23 +297,25 @@ class Pairs:
         return _column_times(past, self.table, self.time, dates)
 
 
-def read_pairs(pairs: Any, columns: Columns, usual: Columns = (None,) * 3, known: Vocabulary | None = None) -> Pairs:
+def read_pairs(
+    pairs: Any, columns: Columns, usual: Columns = (None,) * 3, vocabulary: Vocabulary | None = None
+) -> Pairs:
     """Return the pairs of a file, a table, an array or a list.
 
     Args:
         pairs: what is given.
         columns: names of the columns of these pairs; None takes the usual ones.
         usual: names in the run's own data, None if those are the usual ones.
-        known: the run's ids.
+        vocabulary: the run's ids.
 
     Raises:
         DataError: two columns that could be the same thing, none that could, or no pairs.
     """
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
-        table = _table_of(pairs, "pairs", 2, known)
+        table = _table_of(pairs, "pairs", 2, vocabulary)
         names = [str(name) for name in table.frame.columns]
-        own = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
-        source, target, time = _pair_columns(table, own)
+        chosen = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
+        source, target, time = _pair_columns(table, chosen)
         return Pairs(table.ids(source), table.ids(target), table, time)
     given = list(pairs)
     if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
@@ -321,12 +325,12 @@ def read_pairs(pairs: Any, columns: Columns, usual: Columns = (None,) * 3, known
     return Pairs([pair[0] for pair in given], [pair[1] for pair in given])
 
 
-def _table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None) -> Table:
+def _table_of(given: Any, what: str, num_ids: int, vocabulary: Vocabulary | None) -> Table:
     """Return a table in memory or in a file; num_ids leading columns hold ids if no name is known."""
     names = [*SOURCES, *TARGETS, *TIMES, *_IDS]
     if isinstance(given, (str, Path)):
         table = read_table(Path(given).expanduser(), names, num_ids=num_ids)
-        return replace(table, text_ids=known is not None and known.is_text)
+        return replace(table, text_ids=vocabulary is not None and vocabulary.is_text)
     return read_table(given, names, what=f"the table of {what}")
 
 
@@ -346,33 +350,33 @@ def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str
 
 
 def _column(
-    table: Table, given: str | None, known: Sequence[str], place: int | None, option: str, *, optional: bool
+    table: Table, given: str | None, common_names: Sequence[str], place: int | None, option: str, *, optional: bool
 ) -> str | None:
     names = [str(name) for name in table.frame.columns]
-    could = [name for name in names if name.lower() in known]
+    matching = [name for name in names if name.lower() in common_names]
     role = option.removesuffix("_column")
-    if given is None and len(could) > 1:
+    if given is None and len(matching) > 1:
         raise DataError(
-            f"{table.path}: columns {' and '.join(could)} could both be the {role}; name one: --read.{option} "
-            f"{could[0]} ({option} of read in Python)"
+            f"{table.path}: columns {' and '.join(matching)} could both be the {role}; name one: --read.{option} "
+            f"{matching[0]} ({option} of read in Python)"
         )
     otherwise = place if place is not None and (not optional or place < len(names)) else None
-    found = table.column(given, known, otherwise, option)
+    found = table.column(given, common_names, otherwise, option)
     if found is None and not optional:
         raise DataError(
-            f"{table.path} has no column for the {role} (known names: {', '.join(known)}); it has: "
+            f"{table.path} has no column for the {role} (known names: {', '.join(common_names)}); it has: "
             f"{', '.join(names)}. Name it: --read.{option} NAME"
         )
     return found
 
 
-def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarray:
+def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.ndarray:
     """Return ids of a file (a `Path`), of a list, or one id.
 
     Args:
         given: the ids. A file has one column, or one with a usual name.
         what: for messages.
-        known: the run's ids.
+        vocabulary: the run's ids.
 
     Raises:
         DataError: no ids, one that is missing, or several columns that could hold them.
@@ -383,17 +387,17 @@ def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarr
         if not len(found):
             raise DataError(f"no {what} were given")
         return _texts_of_objects(found)
-    table = _table_of(given, what, 1, known)
+    table = _table_of(given, what, 1, vocabulary)
     names = [str(name) for name in table.frame.columns]
-    could = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
-    if len(could) != 1:
+    matching = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
+    if len(matching) != 1:
         raise DataError(
-            f"{table.path}: {'columns ' + ' and '.join(could) + ' could all' if could else 'none of its columns can'} "
-            f"hold the {what}; give a file with one column of ids (it has: {', '.join(names)})"
+            f"{table.path}: got {len(matching)} columns that could hold the {what} in {', '.join(names)}. Give a file "
+            "with one column of ids"
         )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no ids")
-    return table.ids(could[0])
+    return table.ids(matching[0])
 
 
 # ---- times ---------------------------------------------------------------------------------------------------
@@ -418,7 +422,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
     return t // step
 
 
-def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
+def query_times(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
     """Return (count,) times in a state's unit and type; None gives the first after its last event.
 
     Args:
@@ -433,12 +437,12 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
         TimeOrderError: a time before the state's last event.
     """
     if not len(past):
-        raise DataError("the run has seen no event, so there is nothing to ask it about")
+        raise DataError("the run has seen no event, so it cannot be queried")
     last = past.t[-1]
     if given is None:
-        return np.full(count, first_after(last))
+        return np.full(count, next_time(last))
     times = np.atleast_1d(np.asarray(given))
-    found = times_in(past, times, dates)
+    found = parse_query_times(past, times, dates)
     if found.shape not in ((1,), (count,)):
         raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
     found = np.broadcast_to(found, (count,)).copy()
@@ -459,7 +463,7 @@ def times_of(past: StreamState, given: Any, count: int, what: str, dates: str = 
     return found
 
 
-def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
+def parse_query_times(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:
     """Return times in the unit and type of a state's; dates without a zone are in that of the run's own data.
 
     If fractions is true, times that have some stay floats although the state's are whole numbers.
@@ -486,7 +490,7 @@ def times_in(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = 
     return t.astype(kind)
 
 
-def first_after(last: Any) -> Any:
+def next_time(last: Any) -> Any:
     """Return the first time after a time, a NumPy number of its type.
 
     Raises:

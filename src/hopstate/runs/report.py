@@ -23,27 +23,27 @@ from typing import TYPE_CHECKING, Any
 from hopstate.errors import CheckpointError, ConfigError, MissingFileError
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists
-from hopstate.runs.data import known_data
+from hopstate.runs.data import load_data_facts
 from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
-    FLOORS,
+    EVENT_BASELINES,
     Summary,
+    baseline_label,
+    baselines_not_exceeded_by_method,
     duration,
-    few_events_note,
     figure,
-    floor_label,
     is_error,
     links_label,
     megabytes,
     metric_label,
-    not_above_by_name,
     num_events,
-    own_event_note,
     rank,
+    self_negative_note,
+    small_sample_note,
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
-from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, kept_curves, machine
+from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, load_curves, machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +145,7 @@ class Group:
     runs: list[RunInfo]
 
     method = property(lambda self: self.runs[0].method)
-    is_floor = property(lambda self: self.method in (FLOOR, *FLOORS))
+    is_floor = property(lambda self: self.method in (FLOOR, *EVENT_BASELINES))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -205,14 +205,14 @@ def read_run(path: Path) -> RunInfo:
         method=config["method"],
         data=Path(config["data"]).name,
         source=config["data"],
-        content_hash=known_data(folder).get("content_hash", "") if exists(path / "data.json") else "",
+        content_hash=load_data_facts(folder).get("content_hash", "") if exists(path / "data.json") else "",
         number=", ".join(f"{name} {flat[key]}" for key, name in NUMBERS.items() if key in flat),
         settings={key: value for key, value in flat.items() if key not in (*NUMBERS, *FREE, "method", "data")},
         history=folder.history(),
         result=folder.result() if exists(path / "result.json") else {},
         environment=environment,
         floors=folder.floors(),
-        curves=kept_curves(folder),
+        curves=load_curves(folder),
     )
 
 
@@ -357,7 +357,7 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation figure, the best of it first."""
     found = [group for group in _methods(groups) if group.values(metric, "val")]
-    return sorted(found, key=lambda group: (rank(metric, _known(group, metric, "val").mean), group.label))
+    return sorted(found, key=lambda group: (rank(metric, _existing_summary(group, metric, "val").mean), group.label))
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
@@ -375,7 +375,7 @@ def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
             result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
             positive = run.result.get("positive_class")
             floor = replace(run, method=FLOOR, result=result | {"positive_class": positive}, curves={})
-            found[floor_label(name), result["metric"]].append(floor)
+            found[baseline_label(name), result["metric"]].append(floor)
     floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
     return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
 
@@ -408,7 +408,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
             "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
         ]
     best = (ranked or methods)[0]
-    tests = {group.label: _known(group, metric) for group in groups}
+    tests = {group.label: _existing_summary(group, metric) for group in groups}
     test, val, limits = tests[best.label], best.summary(metric, "val"), _limits(metric, best.interval(metric))
     start = f"{best.label} reached"
     if val is not None and len(groups) > 1:
@@ -420,8 +420,8 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        few_events_note(events, "test figures"),
-        own_event_note(best.runs[0].result.get("metrics", {}).get("test", {})),
+        small_sample_note(events, "test figures"),
+        self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_floor(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
@@ -436,7 +436,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     return sentences
 
 
-def _known(group: Group, metric: str, split: str = "test") -> Summary:
+def _existing_summary(group: Group, metric: str, split: str = "test") -> Summary:
     found = group.summary(metric, split)
     assert found is not None
     return found
@@ -452,8 +452,8 @@ def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
     floors = [*_floors(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
     if not floors:
         return ""
-    first = min(floors, key=lambda group: rank(metric, _known(group, metric).mean))
-    value = _known(first, metric).mean
+    first = min(floors, key=lambda group: rank(metric, _existing_summary(group, metric).mean))
+    value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
     if rank(metric, mean) < rank(metric, value):
         return f"That is {_points(metric, mean - value)} better than the best floor, {best}."
@@ -488,7 +488,7 @@ def _results(groups: Sequence[Group]) -> Section:
     columns += ["time", "an epoch", "memory", "parameters"]
     for data, members in _by_data(groups).items():
         done = [group for group in members if group.values(group.metric)]
-        done.sort(key=lambda group: rank(group.metric, _known(group, group.metric).mean))
+        done.sort(key=lambda group: rank(group.metric, _existing_summary(group, group.metric).mean))
         metrics = dict.fromkeys(group.metric for group in done)
         best = [_best([group for group in done if group.metric == metric], metric) for metric in metrics]
         done += [floor for floor in _floors(done, metrics) if floor.values(floor.metric)]
@@ -502,7 +502,7 @@ def _results(groups: Sequence[Group]) -> Section:
 
 def _result_row(group: Group) -> list[str]:
     metric = group.metric
-    test = _known(group, metric)
+    test = _existing_summary(group, metric)
     epochs, epoch, parameters = (group.mean(key) for key in ("epochs", "seconds_per_epoch", "parameters"))
     return [
         group.label,
@@ -532,10 +532,7 @@ def _published(lines: Sequence[Line]) -> Section:
         rows = []
         for one in (one for one in found if one.row.data == data):
             source = "" if one.published is None else one.published.source
-            cells = one.cells() | {
-                "source": source,
-                "95% interval": _limits(one.metric, one.measured.interval()),
-            }
+            cells = one.table_row() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
             rows.append([cells[name] for name in columns])
         section.table(f"Published against measured on {data}", columns, rows)
     return section
@@ -617,14 +614,14 @@ def _links(groups: Sequence[Group]) -> Section:
                 continue
             shown = [*members, *_floors(members, present)]
             means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = not_above_by_name(means, {group.label for group in shown if group.is_floor})
+            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_floor})
             rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
             marks = [_mark(group, [best]) for group in shown]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} events judged"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
             section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks)
-            section.paragraph(few_events_note(events, links_label(prefix)))
+            section.paragraph(small_sample_note(events, links_label(prefix)))
     return section
 
 

@@ -110,10 +110,10 @@ def all_recipes() -> dict[str, Recipe]:
     return found
 
 
-def _recipe(name: str, entry: Mapping[str, Any], known: Mapping[str, Recipe]) -> Recipe:
+def _recipe(name: str, entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Recipe:
     fields = dict(entry)
     method, _, data = name.partition("/")
-    base = known[fields.pop("base")] if "base" in fields else Recipe(name=name, method=method, data=data)
+    base = recipes[fields.pop("base")] if "base" in fields else Recipe(name=name, method=method, data=data)
     fields["settings"] = {**base.settings, **fields.get("settings", {})}
     if "published" in fields:
         fields["published"] = tuple(Published(**one) for one in fields["published"])
@@ -455,7 +455,7 @@ class Compared:
         how, p = compare(self.measured, self.published)
         return f"no test: {how}" if p is None else f"{how}, p = {p:.2g}"
 
-    def cells(self) -> dict[str, str]:
+    def table_row(self) -> dict[str, str]:
         row, published = self.row, self.published
         gpu = any(line.get("gpu") for line in row.lines)
         # the processor's time, which other work does not lengthen, but for a GPU
@@ -497,7 +497,7 @@ def show(lines: Sequence[Line]) -> None:
     found: list[dict[str, str]] = []
     notes: dict[str, int] = {}
     for one in compared(lines):
-        found.append(one.cells())
+        found.append(one.table_row())
         if one.row.altered:
             found[-1]["recipe"] = f"{one.row.recipe} [{notes.setdefault(one.row.label, len(notes) + 1)}]"
     console = screen()
@@ -517,12 +517,12 @@ def show(lines: Sequence[Line]) -> None:
 
 def markdown(lines: Sequence[Line]) -> str:
     """Return the table of unaltered runs, by data set, as Markdown."""
-    found = [one.cells() for one in compared([line for line in lines if not line["altered"]])]
+    found = [one.table_row() for one in compared([line for line in lines if not line["altered"]])]
     if not found:
         return "No runs yet."
     marks = ["---"] * 3 + ["---:"] * 3 + ["---"] + ["---:"] * 2
-    found.sort(key=lambda cells: cells["data"])
-    out = [f"| {' | '.join(cells)} |" for cells in (found[0], marks, *(one.values() for one in found))]
+    found.sort(key=lambda row: row["data"])
+    out = [f"| {' | '.join(row)} |" for row in (found[0], marks, *(one.values() for one in found))]
     hardware = sorted({f"{line['gpu'] or line['processor']}, {line['threads']} thread(s)" for line in lines})
     versions = sorted({line["version"] for line in lines})
     out += ["", f"hopstate {', '.join(versions)}; {'; '.join(hardware)}. Time is the processor's, loading included."]

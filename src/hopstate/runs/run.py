@@ -1,4 +1,4 @@
-"""What the command line and Python users both call: fit and the run that it leaves; open one again."""
+"""Train a method (`fit`) and open its run folder (`load`)."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from hopstate.runs.data import (
     check_same_data,
     data_metrics,
     describe,
-    known_data,
     load_data,
-    notes_of,
-    notes_of_record,
+    load_data_facts,
     preprocess,
-    reader_options,
+    reader_kwargs,
+    reading_notes,
     resolve_config,
+    scaling_notes,
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
-from hopstate.runs.load import keep_ids, keep_past
+from hopstate.runs.load import save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
-from hopstate.runs.queries import keep_curve, rank, score
+from hopstate.runs.queries import rank, save_calibration, score
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
 from hopstate.training.loggers import check_loggers
@@ -88,7 +88,7 @@ def _of_run(function: Callable[Concatenate[str | Path, P], R]) -> Callable[Conca
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder after `fit`: where it is, what it was and what it reached.
+    """A finished run: its folder, method and metrics.
 
     Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `score_stream` are the
     functions of these names, with the run in place of its folder.
@@ -96,11 +96,11 @@ class Run:
     Args:
         path: the run folder.
         method: name of the method.
-        metrics: split → metric → value of the chosen epoch; empty where interrupted.
+        metrics: split → metric → value at the best epoch; empty if interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
-        best_epoch: the epoch that validation chose, from 1.
+        best_epoch: the epoch chosen on validation, from 1.
         floors: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
-        record: the data where they were given in memory, so that the run can be applied in this process.
+        record: data given in memory, which this process needs to apply the run.
     """
 
     path: Path
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def model(self) -> TrainedModel:
-        """The trained model as a `torch.nn.Module` that is asked by the user's ids; see `hopstate.runs.model`."""
+        """The trained model as a `torch.nn.Module` that takes the user's ids; see `hopstate.runs.model`."""
         return TrainedModel(self.path)
 
     embeddings = _of_run(embeddings)
@@ -152,17 +152,17 @@ def fit(
     """Train a method on data and leave a run folder.
 
     Args:
-        method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them; or one of your own, "module:NAME".
+        method: a name in `hopstate.methods.MODULES`, such as "nagphormer" or "gcn"; or a custom method, "module:NAME".
         data: a file, a folder, the name of a data set; a table of edges or events of pandas or pyarrow, read as the
             same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
             e.g. a `hopstate.Graph`.
-        features, labels: of nodes beside a table of edges: tables, arrays whose rows are the nodes, or files; the same
-            as read={"features": ...}. Beside events features is the array read.x.
+        features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.
+            The same as read={"features": ...}. For events, features is the (N, F) array read.x.
         out: the run folder; by default a new one under runs/.
-        resume: continue the run in out where it stopped: with the bits of one that never stopped on the same machine,
-            library versions and number of threads, else equal to rounding, which a warning then says.
+        resume: continue the run in out. The result is bit-identical to an uninterrupted run on one machine with equal
+            library versions and thread count; otherwise it is equal up to rounding, with a warning. Default: False.
         keep_data: whether data given in memory are kept in the folder data of the run, so that it can be applied later
-            without them; None keeps up to 1 GiB. This process applies it in any case while the `Run` lives.
+            without them. Default: save up to 1 GiB. This process can always apply it while the `Run` exists.
         config: settings as a nested mapping, e.g. of a YAML file.
         settings: more settings, nested or with dots written as double underscores (loop__epochs=5).
 
@@ -170,27 +170,27 @@ def fit(
         The run; its metrics are those of the epoch chosen on validation.
 
     Raises:
-        ConfigError: a setting does not exist or cannot work, or out is taken.
+        ConfigError: a setting is unknown or invalid, or out already holds a run.
         BusyError: another process is training in out.
-        DataError: the data break a promise; the message says which, where and what to do.
-        CheckpointError: out holds a checkpoint of something else.
+        DataError: the data are invalid.
+        CheckpointError: out holds a checkpoint of another run.
     """
     chosen = get_method(method)
-    given = parse_inputs(chosen.data, data, features, labels)
-    own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
-    parse = parse_given(chosen, {**own, **given.read, "data": given.source})
-    in_memory = given.record is not None or bool(given.tables)
+    inputs = parse_inputs(chosen.data, data, features, labels)
+    flat_settings = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
+    parse = parse_given(chosen, {**flat_settings, **inputs.read, "data": inputs.source})
+    in_memory = inputs.record is not None or bool(inputs.tables)
     record = None
     if in_memory and not resume:
         with idle_reset():
-            record = record_of(chosen.data, data, given.tables, reader_options(parse({}).read))
+            record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
     automatic: dict[str, Any] = {}
-    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, suited=automatic)
+    built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, automatic=automatic)
     if in_memory and resume:
-        record = record_of(chosen.data, data, given.tables, reader_options(built.read))
-    save = partial(save_inputs, tables=given.tables, wanted=keep_data) if in_memory else None
+        record = record_of(chosen.data, data, inputs.tables, reader_kwargs(built.read))
+    save = partial(save_inputs, tables=inputs.tables, wanted=keep_data) if in_memory else None
     return fit_config(
-        chosen, built, out=out, resume=resume, record=record, floors=True, save_data=save, automatic=automatic
+        chosen, built, out=out, resume=resume, record=record, with_baselines=True, save_data=save, automatic=automatic
     )
 
 
@@ -204,8 +204,8 @@ def fit_config(
     record: Record | None = None,
     splits: tuple[str, ...] = SPLITS,
     log: Callable[[str], None] | None = None,
-    shown: set[str] | None = None,
-    floors: bool = False,
+    reported_notes: set[str] | None = None,
+    with_baselines: bool = False,
     save_data: Callable[[RunFolder, Any], str] | None = None,
     automatic: Mapping[str, Any] | None = None,
 ) -> Run:
@@ -217,12 +217,12 @@ def fit_config(
         out, resume: as in `fit`.
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
-        log: called with a line each on how the data were read and prepared; None shows it where progress is shown.
-        shown: notes on the data that runs before have shown and this one leaves out; its own are added.
-        floors: also evaluate the baselines of the method, into floors.json.
+        log: called with each note on the data. Default: show it as progress.
+        reported_notes: notes that earlier runs have reported, which are skipped; new ones are added.
+        with_baselines: also evaluate the baselines of the method and write floors.json. Default: False.
         save_data: saves a record that was given in memory with the run, or returns why not; see
             `hopstate.runs.in_memory.save_inputs`.
-        automatic: settings that followed from the data, noted in data.json; a run that is resumed keeps its own.
+        automatic: automatic defaults, recorded in data.json. A resumed run keeps its own.
 
     Raises:
         BusyError: another process is training in that folder.
@@ -241,7 +241,7 @@ def fit_config(
             if trained and run.settings().get("method") == method.name:
                 check_same_data(run, record)  # before anything of the run is rewritten
             run.create(folder, stored_config(method, config), resume=resume)
-            keep_ids(run, record)
+            save_node_ids(run, record)
             unsaved = save_data(run, record) if save_data is not None else ""
         else:
             ranks.barrier()  # what rank 0 has made ready is there
@@ -251,17 +251,17 @@ def fit_config(
         ready, features = preprocess(
             record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
         )
-        for text in (*notes_of_record(ready), *notes_of(features, record), *([unsaved] if unsaved else ())):
-            if shown is not None and text in shown:
+        for text in (*reading_notes(ready), *scaling_notes(features, record), *([unsaved] if unsaved else ())):
+            if reported_notes is not None and text in reported_notes:
                 continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
-            if shown is not None:
-                shown.add(text)
+            if reported_notes is not None:
+                reported_notes.add(text)
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
-            chosen = known_data(run).get("automatic", [])
+            chosen = load_data_facts(run).get("automatic", [])
         else:
             settings = flatten(as_dict(config))
             chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)
@@ -271,13 +271,13 @@ def fit_config(
             ranks.barrier()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
-        wanted = floors and "test" in result.metrics and ranks.first
+        wanted = with_baselines and "test" in result.metrics and ranks.first
         found = _floors(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
-            keep_past(run, record, method.name)
+            save_run_state(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             with torch.no_grad(), trainer.precision():
-                keep_curve(run, task)
+                save_calibration(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 
@@ -297,7 +297,7 @@ def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) ->
 def _floors(
     method: Method, ready: Record, config: RunConfig, context: Context, task: Task
 ) -> dict[str, dict[str, float]]:
-    """Return the test metrics of what a method must stand above, which also go into floors.json."""
+    """Return the test metrics of the baselines and write them to floors.json."""
     if method.baselines is None:
         return {}
     try:
@@ -305,7 +305,7 @@ def _floors(
     except HopstateError as error:  # the run itself is done
         note(config.loop, f"note: no baselines: {error}")
         return {}
-    found.pop(method.name, None)  # a method is no floor of its own
+    found.pop(method.name, None)  # a method is not its own baseline
     RunFolder(context.run).write_json("floors.json", found)
     return floors_of(found, "test")
 
@@ -359,7 +359,7 @@ def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Pa
 
 
 def _new_folder(base: Path) -> Path:
-    """Make base, or base-2, base-3, ...: two processes of one second get two folders."""
+    """Create base, or base-2, base-3, ... if it exists."""
     make_folder(base.parent)
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
@@ -371,7 +371,7 @@ def _new_folder(base: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) -> Iterator[Path]:
-    """Yield the locked folder of a run that begins; where the run is refused it is put back as it was.
+    """Yield the locked folder of a new run; restore the folder if the run fails to start.
 
     Rank 0 does all that; the others take the folder that it broadcasts.
 
@@ -388,7 +388,7 @@ def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) ->
 
 @contextlib.contextmanager
 def _restored_on_failure(run: RunFolder) -> Iterator[None]:
-    """Put a folder back as it was where what follows fails before an epoch or a checkpoint of it."""
+    """Restore a folder if an error occurs before the first epoch or checkpoint."""
     progress, folders, files = _progress(run), _folders(run.path), _run_files(run.path)
     texts = {path: path.read_bytes() for path in files if path.suffix == ".json" and path.parent == run.path}
     try:
@@ -407,7 +407,7 @@ def _restored_on_failure(run: RunFolder) -> Iterator[None]:
 
 
 def _run_files(folder: Path) -> set[Path]:
-    """Return the files that a run may make before its first step."""
+    """Return the files that a run may create before its first step."""
     patterns = (*LEFT, "metrics.jsonl", "metrics.csv", "tensorboard/*", "logger-*.json")
     found = (path for pattern in patterns for path in folder.glob(pattern))
     return {path for path in found if path.is_file() and not path.is_symlink()}
@@ -418,7 +418,7 @@ def _folders(folder: Path) -> set[Path]:
 
 
 def _progress(run: RunFolder) -> list[int]:
-    """Return what changes if something was trained: times of checkpoint and result, bytes of metrics."""
+    """Return a mark of training progress: times of checkpoint and result, size of the metrics."""
     times = [path.stat().st_mtime_ns for path in (run.checkpoint, run.path / "result.json") if path.is_file()]
     rows = run.path / "metrics.jsonl"
     return [*times, rows.stat().st_size if rows.is_file() else 0]

@@ -1,4 +1,4 @@
-"""Means and deviations of runs, tests of their differences, and how figures and metrics are written for people."""
+"""Summarize metrics over runs, test their differences, and format them for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.evaluation.metrics import FULL, METRICS, of_class
+from hopstate.evaluation.metrics import FULL_WEIGHT_EVENTS, METRICS, label_with_class
 from hopstate.sampling.negatives import parse_metric
 
 LABELS = {  # of what a metric of `METRICS` is taken over
@@ -19,7 +19,7 @@ LABELS = {  # of what a metric of `METRICS` is taken over
     "new_node_mrr": "MRR with new nodes",
     "known_mrr": "MRR among those met before",
 }
-FLOORS = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
+EVENT_BASELINES = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def summary(values: Sequence[float]) -> Summary | None:
 
 @dataclass(frozen=True)
 class Paired:
-    """How two methods differ on the same splits and seeds.
+    """Paired difference of two methods over the same splits and seeds.
 
     Args:
-        difference: mean of the runs' differences, the first method's figure minus the second's.
+        difference: mean over runs of the first method's metric minus the second's.
         error: standard error of that mean.
         runs: pairs.
         p: two-sided p value of Student's paired t test; None where all differences are equal.
@@ -98,10 +98,10 @@ def metric_label(metric: str, positive: str | None = None) -> str:
     parts += ["new nodes"] if new else []
     known = METRICS.get(name)
     label = known.label if known is not None else LABELS.get(name, name.replace("_", " "))
-    return ", ".join([of_class(name, positive, label), *parts])
+    return ", ".join([label_with_class(name, positive, label), *parts])
 
 
-def floor_label(name: str) -> str:
+def baseline_label(name: str) -> str:
     """Return a baseline's name as people write it: "common_neighbors" is "common neighbors"."""
     return name.replace("_", " ")
 
@@ -156,26 +156,26 @@ def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
     return None if count is None else int(count)
 
 
-def few_events_note(events: int | None, of: str) -> str:
-    """Return a remark where events are so few that chance moves their figures; "" where they are not, or unknown.
+def small_sample_note(events: int | None, of: str) -> str:
+    """Return a warning if a metric has few events and so a large sampling error, otherwise "".
 
-    >>> few_events_note(11, "links with new nodes")
-    'Links with new nodes are measured on 11 events alone: chance moves such figures by points.'
+    >>> small_sample_note(11, "links with new nodes")
+    'Links with new nodes: only 11 events, so expect a sampling error of several points.'
     """
-    if events is None or events >= FULL:
+    if events is None or events >= FULL_WEIGHT_EVENTS:
         return ""
-    return f"{of[:1].upper()}{of[1:]} are measured on {events:,} events alone: chance moves such figures by points."
+    return f"{of[:1].upper()}{of[1:]}: only {events:,} events, so expect a sampling error of several points."
 
 
-def own_event_note(metrics: Mapping[str, Any]) -> str:
-    """Return a remark for each kind of negatives of which many are their own event; "" if there is none.
+def self_negative_note(metrics: Mapping[str, Any]) -> str:
+    """Report kinds of negatives that often equal their positive event; "" if there are none.
 
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
     Args:
         metrics: of a split of links, with `own_event_share` for each such kind.
 
-    >>> own_event_note({"average_precision": 0.84, "own_event_share": 0.173})
+    >>> self_negative_note({"average_precision": 0.84, "own_event_share": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
     notes = []
@@ -188,33 +188,38 @@ def own_event_note(metrics: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
-def not_above(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
-    """Return in words which baselines link metrics do not exceed, by kind of negatives; "" where there is none.
+def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+    """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
-    A NaN says nothing. "all" are all kinds where there are several; new nodes are named where some metrics are of all.
+    NaN values are skipped. "all" means every one of several kinds.
 
     Args:
-        values: metric → mean of a method, all shares of 1, the larger the better.
-        floors: name → the same of baselines.
+        values: metric → mean of a method, between 0 and 1, larger is better.
+        floors: baseline → metric → mean.
 
-    >>> not_above({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": {"mrr": 0.8, "new_historical_mrr": 0.8}})
+    >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
+    >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})
     'recency on historical, new nodes'
     """
     only_new = all(metric.startswith("new_") for metric in values)
     found = []
-    for name, own in floors.items():
-        labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in own}
-        under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= own[m]))
-        exceeds_one = any(values[m] > own[m] for m in labels)
+    for name, baseline in floors.items():
+        labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
+        under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
+        exceeds_one = any(values[m] > baseline[m] for m in labels)
         if under:
             kinds = "all" if len(under) > 1 and not exceeds_one else "; ".join(under)
-            found.append(f"{floor_label(name)} on {kinds}")
+            found.append(f"{baseline_label(name)} on {kinds}")
     return ", ".join(found)
 
 
-def not_above_by_name(means: Mapping[str, Mapping[str, float]], baselines: Collection[str]) -> dict[str, str]:
-    """Return name → what `not_above` says of it and the baselines among the names but itself."""
+def baselines_not_exceeded_by_method(
+    means: Mapping[str, Mapping[str, float]], baselines: Collection[str]
+) -> dict[str, str]:
+    """Return name → what `baselines_not_exceeded` says of it and the baselines among the names but itself."""
     found = {}
-    for name, own in means.items():
-        found[name] = not_above(own, {other: means[other] for other in means if other in baselines and other != name})
+    for name, metrics in means.items():
+        found[name] = baselines_not_exceeded(
+            metrics, {other: means[other] for other in means if other in baselines and other != name}
+        )
     return found

@@ -30,13 +30,13 @@ from hopstate.errors import (
 )
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, remove_file, write_text
-from hopstate.io.opening import exists, printable_name, read_json, read_text
+from hopstate.io.opening import exists, read_json, read_text, shorten
 from hopstate.io.output import write_table
 from hopstate.methods import get_method
 from hopstate.methods.config import SETTINGS_BYTES, as_dict, config_from, load_yaml, parse_given, parser_of
 from hopstate.methods.method import Method, Range, RunConfig, Space, parse_values, printable, scalar
 from hopstate.random import named_rng
-from hopstate.runs.data import load_data, reader_options, resolve_config
+from hopstate.runs.data import load_data, reader_kwargs, resolve_config
 from hopstate.runs.in_memory import parse_inputs, record_of
 from hopstate.runs.run import fit_config, output_folder, stored_config
 from hopstate.training.run_folder import FREE, PATHS, RunFolder, flatten
@@ -116,7 +116,7 @@ def tune(
     parse = parse_given(chosen, {**flatten(given), **inputs.read, "data": inputs.source})
     record = None
     if inputs.record is not None or inputs.tables:
-        record = record_of(chosen.data, data, inputs.tables, reader_options(parse({}).read))
+        record = record_of(chosen.data, data, inputs.tables, reader_kwargs(parse({}).read))
     built, record = resolve_config(chosen, parse, record=record)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
@@ -184,7 +184,7 @@ def _search(
     search: dict[str, Any], method: Method, config: RunConfig, space: Space, trials: int, folder: Path, record: Record
 ) -> Search:
     rows = search["trials"]
-    printable_name: set[str] = set()  # notes on the data
+    shorten: set[str] = set()  # notes on the data
     while len(rows) < trials or "seconds" not in rows[-1]:
         if not rows or "seconds" in rows[-1]:
             params = _draw(rows, space, search["seed"], method, config)
@@ -194,7 +194,7 @@ def _search(
             write_text(folder / "search.json", json.dumps(search, indent=1) + "\n")
         start = time.perf_counter()
         trial = folder / f"trial-{len(rows) - 1:04d}"
-        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, printable_name)
+        result = _run(method, config, settings_of(rows[-1]["params"]), trial, record, shorten)
         if result is None:
             return _found(rows, folder, interrupted=True)
         rows[-1] |= result | {"seconds": round(time.perf_counter() - start, 3)}
@@ -235,7 +235,7 @@ def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, c
 def _distribution(optuna: Any, values: Range | list[Any]) -> Any:
     if not isinstance(values, Range):
         return optuna.distributions.CategoricalDistribution(values)
-    kind = "IntDistribution" if _is_whole(values) else "FloatDistribution"
+    kind = "IntDistribution" if _is_integer(values) else "FloatDistribution"
     return getattr(optuna.distributions, kind)(values.low, values.high, log=values.log)
 
 
@@ -243,12 +243,12 @@ def _choices(values: Range | list[Any]) -> list[Any]:
     """Return the values of a key; of a range of real numbers its ends."""
     if not isinstance(values, Range):
         return values
-    if _is_whole(values):
+    if _is_integer(values):
         return list(range(int(values.low), int(values.high) + 1))
     return list(dict.fromkeys((values.low, values.high)))
 
 
-def _is_whole(values: Range) -> bool:
+def _is_integer(values: Range) -> bool:
     return isinstance(values.low, int) and isinstance(values.high, int)
 
 
@@ -263,14 +263,16 @@ def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(
-    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record, printable_name: set[str]
+    method: Method, config: RunConfig, settings: dict[str, Any], folder: Path, record: Record, reported: set[str]
 ) -> dict[str, Any] | None:
     """Return a trial's validation metric and value, or its error; None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **settings})
-        if (built.data, reader_options(built.read)) != (config.data, reader_options(config.read)):
+        if (built.data, reader_kwargs(built.read)) != (config.data, reader_kwargs(config.read)):
             record = load_data(built.data, built.read, method.data)
-        run = fit_config(method, built, out=folder, resume=True, record=record, splits=("val",), shown=printable_name)
+        run = fit_config(
+            method, built, out=folder, resume=True, record=record, splits=("val",), reported_notes=reported
+        )
     except SHARED_ERRORS:
         raise
     except Exception as error:
@@ -363,9 +365,7 @@ def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> S
 
 def _read_space(path: Path) -> Space:
     if not exists(path):
-        raise MissingFileError(
-            f"no file {printable_name(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C"
-        )
+        raise MissingFileError(f"no file {shorten(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C")
     try:
         tree = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
     except yaml.YAMLError as error:

@@ -1,7 +1,7 @@
-"""How a big graph or a long stream is cut: partitions, samplers, subgraphs, batches of events, negatives, prefetching.
+"""Mini-batches of graphs and event streams, and negative samples for them.
 
-`partition` cuts a graph, `samplers` draw node sets from it, `subgraph` makes batches of them; `event_batches` cuts a
-stream, `negatives` and `mixture` draw pairs that did not meet; `prefetch` makes the next batch while one is used.
+For graphs, `partition` makes clusters, `samplers` draws node sets, and `subgraph` builds batches from them. For event
+streams, `event_batches` makes batches and `negatives` draws negative pairs.
 
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
@@ -13,6 +13,5 @@ stream, `negatives` and `mixture` draw pairs that did not meet; `prefetch` makes
 |---|---|
 | negatives: random, historical, inductive | `negatives.draw_negatives` |
 
-Records enter; node sets, adjacencies and batches come out, each fixed by (seed, epoch, number). What stands for the
-neighbours that a batch lacks is handed in (`subgraph.Compensation`).
+A batch depends only on (seed, epoch, number). A `subgraph.Compensation` replaces the neighbors outside a batch.
 """

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Compiled loops of `negatives`. Imported on first use."""
+"""Numba kernels of `negatives`, imported on first use."""
 
 from __future__ import annotations
 
@@ -10,33 +10,50 @@ from hopstate.ops.cpu.random_kernels import below, seeded
 from hopstate.ops.neighbors.kernels import lower_bound
 
 RANDOM, HISTORICAL, INDUCTIVE, POPULAR = 0, 1, 2, 3
-TRIES = 32  # before the random pair that stands there already is kept
+TRIES = 32  # draws before the random pair is kept
 
 
 @njit(cache=True, nogil=True)
-def _meets(target, own, low, high, end, dst):
-    """Return whether an event of own[low:high] before end goes to a target."""
+def _interacts_in(target, source_events, low, high, end, dst):
+    """Return whether one of source_events[low:high] before end has this destination."""
     for q in range(low, high):
-        if own[q] >= end:
+        if source_events[q] >= end:
             return False
-        if dst[own[q]] == target:
+        if dst[source_events[q]] == target:
             return True
     return False
 
 
 @njit(cache=True, nogil=True)
-def draw_pairs(kinds, begin, end, pair, known, newest, first, own, own_start, src, dst, seed, out_src, out_dst):
-    """Replace the random pairs of rows of other kinds.
+def draw_pairs(
+    kinds,
+    begin,
+    end,
+    pair,
+    num_past_pairs,
+    recent_share,
+    first,
+    source_events,
+    source_offsets,
+    src,
+    dst,
+    seed,
+    out_src,
+    out_dst,
+):
+    """Draw historical, inductive and popular negative pairs, in place of the random pairs in out_src and out_dst.
 
     Args:
-        kinds: (P,) of each row.
-        begin, end: (P,) where the events of its own time begin and end; events before begin are past.
-        pair: (P,) number of each event's pair, by first occurrence; first: (pairs,) its first event.
-        known: (P,) pairs that met before its time.
-        newest: share of them that an inductive pair is drawn from, the latest to meet first.
-        own, own_start: each source's events, rising; CSR over sources.
-        src, dst: (P,) the events.
-        out_src, out_dst: (P,) random pairs, some of which are replaced.
+        kinds: (P,) kind of negative for each event.
+        begin, end: (P,) range of the events with the same timestamp; events before begin are past.
+        pair: (P,) pair number of each event, by first occurrence.
+        num_past_pairs: (P,) number of distinct pairs before each event's timestamp.
+        recent_share: share of the past pairs, the most recent ones, that inductive negatives are drawn from.
+        first: (pairs,) first event of each pair.
+        source_events, source_offsets: sorted events of each source in CSR format.
+        src, dst: (P,) sources and destinations of the events.
+        seed: random seed.
+        out_src, out_dst: (P,) random pairs, modified in place.
     """
     now, group = np.full(len(first), -1, np.int64), -1
     for i in range(len(kinds)):
@@ -48,68 +65,72 @@ def draw_pairs(kinds, begin, end, pair, known, newest, first, own, own_start, sr
             continue
         state = seeded(seed, i)
         if kinds[i] == POPULAR:
-            high = own_start[src[i] + 1]
-            low = lower_bound(own, own_start[src[i]], high, begin[i])
+            high = source_offsets[src[i] + 1]
+            low = lower_bound(source_events, source_offsets[src[i]], high, begin[i])
             for _ in range(TRIES):
                 j, state = below(state, begin[i])
-                if not _meets(dst[j], own, low, high, end[i], dst):  # its source's events of this very time
+                if not _interacts_in(dst[j], source_events, low, high, end[i], dst):
                     out_src[i], out_dst[i] = src[i], dst[j]
                     break
             continue
-        low = known[i] - max(1, np.int64(known[i] * newest)) if kinds[i] == INDUCTIVE else 0
+        low = num_past_pairs[i] - max(1, np.int64(num_past_pairs[i] * recent_share)) if kinds[i] == INDUCTIVE else 0
         for _ in range(TRIES):
-            p, state = below(state, known[i] - low)
-            if now[low + p] != group:  # it does not meet at this very time
+            p, state = below(state, num_past_pairs[i] - low)
+            if now[low + p] != group:  # the pair has no event at this timestamp
                 out_src[i], out_dst[i] = src[first[low + p]], dst[first[low + p]]
                 break
 
 
 @njit(cache=True, nogil=True)
-def draw_candidates(kinds, begin, end, own, own_start, newest, src, dst, seed, out):
-    """Replace the random destinations of candidates of other kinds; the source stays.
+def draw_candidates(kinds, begin, end, source_events, source_offsets, recent_share, src, dst, seed, out):
+    """Draw historical, inductive and popular candidate destinations, in place of the random ones in out.
 
     Args:
-        kinds: (P, K) of each candidate.
-        begin, end: (P,) where the events of its own time begin and end; none of their destinations is a candidate.
-        own, own_start: each source's events, rising; CSR over sources.
-        newest: share of the source's past that an inductive candidate is drawn from, the latest.
-        src, dst: (P,) the events.
-        out: (P, K) random destinations, some of which are replaced.
+        kinds: (P, K) kind of negative for each candidate.
+        begin, end: (P,) range of the events with the same timestamp; their destinations are not candidates.
+        source_events, source_offsets: sorted events of each source in CSR format.
+        recent_share: share of the source's past events, the most recent ones, that inductive candidates are drawn from.
+        src, dst: (P,) sources and destinations of the events.
+        seed: random seed.
+        out: (P, K) random destinations, modified in place.
     """
     for i in range(len(kinds)):
-        first, high = own_start[src[i]], own_start[src[i] + 1]
-        now = lower_bound(own, first, high, begin[i])
+        first, high = source_offsets[src[i]], source_offsets[src[i] + 1]
+        now = lower_bound(source_events, first, high, begin[i])
         past = now - first
         state = seeded(seed, i)
         for k in range(kinds.shape[1]):
             kind = kinds[i, k]
             if kind == RANDOM or begin[i] == 0 or (kind != POPULAR and past == 0):
                 continue
-            low = past - max(1, np.int64(past * newest)) if kind == INDUCTIVE else 0
+            low = past - max(1, np.int64(past * recent_share)) if kind == INDUCTIVE else 0
             for _ in range(TRIES):
                 if kind == POPULAR:
                     j, state = below(state, begin[i])
                 else:
                     j, state = below(state, past - low)
-                    j = own[first + low + j]
-                if not _meets(dst[j], own, now, high, end[i], dst):
+                    j = source_events[first + low + j]
+                if not _interacts_in(dst[j], source_events, now, high, end[i], dst):
                     out[i, k] = dst[j]
                     break
 
 
 @njit(cache=True, nogil=True)
-def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, numbers, num_pairs, chosen, count):
-    """Draw, for each batch, distinct pairs out of low[b]..high[b]-1 that do not occur in the batch's time window.
+def draw_past_pairs(low, high, begin, end, pool_pairs, batch_start, seed, numbers, num_pairs, chosen, count):
+    """Draw for each batch distinct past pairs that do not occur in its time window.
 
     Args:
-        low, high: (number of batches,) range of pair numbers (in order of first occurrence) to draw from.
-        begin, end: (number of batches,) pool positions of the batch's time window.
+        low, high: (batches,) range of the pair numbers (by first occurrence) to draw from.
+        begin, end: (batches,) pool positions of the batch's time window.
         pool_pairs: (pool,) pair number of each pool event.
-        batch_start: (number of batches + 1,) positions of the batches in the output.
-        numbers: of the batches among all, each of which draws by its own.
-        chosen: output pair numbers; count[b] of each batch are filled, from its start on.
+        batch_start: (batches + 1,) output offsets of the batches.
+        seed: random seed.
+        numbers: (batches,) batch numbers within the split, which seed the draws.
+        num_pairs: number of distinct pairs in the pool.
+        chosen: output pair numbers; the first count[b] entries of each batch are set.
+        count: (batches,) output number of pairs found.
     """
-    banned = np.full(num_pairs, -1, np.int32)  # the last batch that banned or took it
+    banned = np.full(num_pairs, -1, np.int32)  # the last batch that excluded or drew the pair
     for b in range(len(low)):
         size = batch_start[b + 1] - batch_start[b]
         out = chosen[batch_start[b] : batch_start[b + 1]]
@@ -122,7 +143,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, numbers, nu
                     free -= 1
         take = min(size, free)
         state = seeded(seed, numbers[b])
-        if take > free // 2:  # nearly all are taken: list them and shuffle the front
+        if take > free // 2:  # most pairs are drawn: shuffle the list of all allowed pairs
             allowed = np.empty(free, np.int64)
             n = 0
             for p in range(low[b], high[b]):
@@ -133,7 +154,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, numbers, nu
                 j, state = below(state, free - i)
                 out[i] = allowed[i + j]
                 allowed[i + j] = allowed[i]
-        else:  # few of many: draw again while the pair is banned or taken
+        else:  # few pairs are drawn: rejection sampling
             i = 0
             while i < take:
                 p, state = below(state, high[b] - low[b])
@@ -146,24 +167,30 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, numbers, nu
 
 
 @njit(cache=True, nogil=True)
-def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, numbers, out_src, out_dst):
-    """Fill the first missing[b] places of each batch with pairs of the grid that are not among the batch's own.
+def fill_random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, numbers, out_src, out_dst):
+    """Fill the first missing[b] entries of each batch with random pairs that are not in the batch.
+
+    If possible, the pairs within a batch are distinct, as in DyGLib.
 
     Args:
-        batch_pairs: grid number src * num_dst + dst of every event, or -1 off the grid.
-
-    Distinct within a batch where the grid holds enough, as DyGLib; out_src and out_dst are places in the grid.
+        missing: (batches,) number of pairs to draw.
+        batch_pairs: src * num_dst + dst of each event, or -1 if a node is not in the pool.
+        batch_start: (batches + 1,) offsets of the batches.
+        num_src, num_dst: number of sources and destinations in the pool.
+        seed: random seed.
+        numbers: (batches,) batch numbers within the split, which seed the draws.
+        out_src, out_dst: output indices into the pool's sources and destinations.
     """
     for b in range(len(missing)):
         if missing[b] == 0:
             continue
         used = {np.int64(-1)}
-        own = 0
+        in_batch = 0
         for i in range(batch_start[b], batch_start[b + 1]):
             if batch_pairs[i] not in used:
                 used.add(batch_pairs[i])
-                own += 1
-        distinct = num_src * num_dst - own >= missing[b]
+                in_batch += 1
+        distinct = num_src * num_dst - in_batch >= missing[b]
         state = seeded(seed, numbers[b])
         for i in range(missing[b]):
             while True:
@@ -177,41 +204,60 @@ def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, numb
 
 
 @njit(cache=True, nogil=True)
-def many_kernel(
-    src, group, pool, numbers, offsets, met, met_start, at, at_start, num_history, num_negatives, seed, out, count
+def draw_ranking_candidates(
+    src,
+    group,
+    pool,
+    numbers,
+    offsets,
+    train_dst,
+    train_offsets,
+    current_dst,
+    current_offsets,
+    num_history,
+    num_negatives,
+    seed,
+    out,
+    count,
 ):
-    """Draw destinations for each positive: some met in training, the rest never met, none met at the same time.
+    """Draw negative destinations for each positive: first from its source's training destinations, then from others.
+
+    Destinations of the source at the same timestamp are excluded.
 
     Args:
-        src: (B,) sources; group: (B,) number of each (source, time).
+        src: (B,) sources.
+        group: (B,) number of each positive's (source, timestamp).
         pool: sorted destinations to draw from.
-        numbers: (B,) of the positives among all, each of which draws by its own.
-        offsets: (B,) where each positive's row of out begins.
-        met, met_start: sorted distinct training destinations of each source, as places in pool; CSR.
-        at, at_start: sorted distinct destinations of each group, as places in pool; CSR.
-        num_history, num_negatives: most destinations of the first kind, and in all.
-        out: (B * num_negatives,); count: (B,) how many were found.
+        numbers: (B,) numbers of the positives within the split, which seed the draws.
+        offsets: (B,) start of each positive's row in out.
+        train_dst, train_offsets: sorted distinct training destinations of each source, as indices into pool; CSR.
+        current_dst, current_offsets: sorted distinct destinations of each group, as indices into pool; CSR.
+        num_history: maximum number of training destinations.
+        num_negatives: maximum number of destinations.
+        seed: random seed.
+        out: (B * num_negatives,) output destinations.
+        count: (B,) output number of destinations found.
     """
-    state_of = np.full(len(pool), -1, np.int64)  # place -> the last positive that banned or took it
+    state_of = np.full(len(pool), -1, np.int64)  # the last positive that excluded or drew the destination
     allowed = np.empty(len(pool), np.int64)
     for q in range(len(src)):
         state = seeded(seed, numbers[q])
         row = out[offsets[q] : offsets[q] + num_negatives]
-        for i in range(at_start[group[q]], at_start[group[q] + 1]):
-            state_of[at[i]] = q
+        for i in range(current_offsets[group[q]], current_offsets[group[q] + 1]):
+            state_of[current_dst[i]] = q
         n = 0
-        a, z = met_start[src[q]], met_start[src[q] + 1]
+        a, z = train_offsets[src[q]], train_offsets[src[q] + 1]
         for i in range(a, z):
-            if state_of[met[i]] != q:
-                state_of[met[i]] = q
-                allowed[n] = met[i]
+            if state_of[train_dst[i]] != q:
+                state_of[train_dst[i]] = q
+                allowed[n] = train_dst[i]
                 n += 1
         taken = min(n, num_history)
         for i in range(taken):
             j, state = below(state, n - i)
             row[i] = pool[allowed[i + j]]
             allowed[i + j] = allowed[i]
-        banned = at_start[group[q] + 1] - at_start[group[q]] + n
+        banned = current_offsets[group[q] + 1] - current_offsets[group[q]] + n
         free = len(pool) - banned
         want = min(num_negatives - taken, free)
         if want > free // 2:

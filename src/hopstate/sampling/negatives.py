@@ -1,16 +1,15 @@
-"""Negative pairs for dynamic link prediction, drawn once from a seed, saved beside the run and reloadable.
+"""Negative sampling for dynamic link prediction, in evaluation and training.
 
-`STRATEGIES` holds the kinds of negatives by name. A kind of your own is a subclass of `NegativeStrategy`; once it is
-there, evaluation, tables and reports know it.
+`STRATEGIES` maps names to negative-sampling strategies. To add one, subclass `NegativeStrategy` and register it there.
+Evaluation draws its negatives once from a seed and saves them with the run. Training draws a `Mixture` of negatives
+again in each epoch.
 
-Deletions are neither positives, nor meetings, nor a proof that a pair meets.
-
-A model is trained on a `Mixture` of them, drawn anew for every epoch.
+Deletion events are not positives and do not count as interactions.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), after Poursafaei et al. 2022, arXiv:2207.10128; Huang et al. 2023,
 arXiv:2307.01026 (TGB), for one against many and `tgb_negatives`.
-Deviation: historical and inductive pairs are drawn by a compiled loop whose order is its own, so they agree with
-DyGLib's in distribution, not array by array (there the order is that of Python sets).
+Deviation: historical and inductive negatives have DyGLib's distribution but not the same values, because DyGLib's order
+is that of Python sets.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ from hopstate.io.scratch import release_pages
 from hopstate.io.tensors import Archive
 from hopstate.ops.rows import ranges
 from hopstate.random import named_rng
-from hopstate.sampling.event_batches import in_batches, judged, judged_batches
+from hopstate.sampling.event_batches import rows_of_batches, sample_batches, sample_rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Negatives:
-    """Negative pairs of the events at some positions of a stream, packed: positive i has offsets[i]:offsets[i+1].
+    """Negative pairs of some positive events; those of positive i have indices offsets[i]:offsets[i+1].
 
     Args:
-        rows: (P,) int64 positions of the positives.
-        offsets: (P+1,) int64.
+        rows: (P,) int64 positions of the positive events in the stream.
+        offsets: (P+1,) int64 offsets into src and dst.
         src, dst: (offsets[-1],) int64 node rows.
-        strategy: name of their strategy.
-        seed: what they were drawn from.
-        batch_size: positives in a batch, which historical and inductive pairs depend on.
-        content_hash: of the stream, checked when they are loaded for it.
+        strategy: name of the negative-sampling strategy.
+        seed: random seed.
+        batch_size: positives per batch, on which historical and inductive negatives depend.
+        content_hash: hash of the stream, checked on load.
     """
 
     rows: np.ndarray
@@ -64,33 +63,40 @@ class Negatives:
         return len(self.rows)
 
     def equals(self, other: Negatives) -> bool:
-        """Return whether these are the same pairs of the same events, whatever strategy drew them."""
+        """Return whether both have the same events and the same negative pairs."""
         columns = ("rows", "offsets", "src", "dst")
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
-    def own_event(self, stream: EventStream) -> np.ndarray:
-        """Return (offsets[-1],) bool: which negatives are the very pair of their event, as a random one may be."""
+    def collisions(self, stream: EventStream) -> np.ndarray:
+        """Return (offsets[-1],) bool: which negatives equal the pair of their own positive event."""
         of = np.repeat(self.rows, np.diff(self.offsets))
         return (stream.src[of] == self.src) & (stream.dst[of] == self.dst)
 
     def take(self, rows: np.ndarray) -> Negatives:
-        """Return those of the events at some positions (n,), ascending; DataError of an event without any."""
+        """Return the negatives of a subset of the events.
+
+        Args:
+            rows: (n,) sorted positions of the events in the stream.
+
+        Raises:
+            DataError: an event has no negatives here.
+        """
         place = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
         if len(rows) and (not len(self.rows) or not np.array_equal(self.rows[place], rows)):
-            raise DataError(f"these negatives are of {len(self.rows)} other events")
+            raise DataError(f"some events are not among the {len(self.rows)} events of these negatives")
         counts = np.diff(self.offsets)[place]
-        held = ranges(self.offsets[:-1][place], counts)
-        bounds = np.concatenate([[0], np.cumsum(counts)])
-        return replace(self, rows=rows, offsets=bounds, src=self.src[held], dst=self.dst[held])
+        chosen = ranges(self.offsets[:-1][place], counts)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return replace(self, rows=rows, offsets=offsets, src=self.src[chosen], dst=self.dst[chosen])
 
     def save(self, path: Path | str) -> None:
-        """Write as .npz, atomically."""
+        """Save as an .npz file, atomically."""
         facts = {"strategy": self.strategy, "seed": self.seed, "batch_size": self.batch_size}
         note = np.frombuffer(json.dumps(facts | {"content_hash": self.content_hash}).encode(), np.uint8)
         columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
 
         def write(part: Path) -> None:
-            # level 1: an eighth of the time of numpy's level 6, and 4% larger
+            # level 1 takes an eighth of the time of numpy's level 6; the file is 4% larger
             with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
                 for name, column in columns.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -100,12 +106,16 @@ class Negatives:
 
     @classmethod
     def load(cls, path: Path | str, stream: EventStream | None = None) -> Negatives:
-        """Read what `save` wrote.
+        """Load negatives that `save` wrote.
+
+        Args:
+            path: the .npz file.
+            stream: check that the negatives were drawn for this stream. Default: no check.
 
         Raises:
-            MissingFileError: no such file.
-            FormatError: another kind of file, or a damaged one.
-            DataError: they were drawn for another stream than the one given.
+            MissingFileError: the file does not exist.
+            FormatError: the file has another format or is damaged.
+            DataError: the negatives were drawn for another stream.
         """
         path = Path(path)
         if not exists(path):
@@ -148,9 +158,9 @@ KeyT = TypeVar("KeyT")
 
 
 def distinct_sets(drawn: Mapping[KeyT, Negatives]) -> dict[KeyT, Negatives]:
-    """Return the sets of negatives without those that repeat an earlier one, pair by pair.
+    """Return the sets of negatives that do not equal an earlier set.
 
-    Of events with new nodes the historical and the inductive pairs are the same: none of them met before the split.
+    For events with unseen nodes, historical and inductive negatives are the same.
     """
     found: dict[KeyT, Negatives] = {}
     for key, one in drawn.items():
@@ -159,57 +169,63 @@ def distinct_sets(drawn: Mapping[KeyT, Negatives]) -> dict[KeyT, Negatives]:
     return found
 
 
-MOST = 1 << 30  # negatives of one split that are held together
-_SORTED = 1 << 24  # events whose pairs are sorted together
+MAX_NEGATIVES = 1 << 30  # per split, in memory
+_SORTED = 1 << 24  # events per sort
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
 
 
 class NoOtherPairError(DataError):
-    """Every pair that could stand beside a batch of events is in it."""
+    """A batch contains every possible pair, so there is no negative."""
 
 
-class HowDrawn(TypedDict, total=False):
-    """How negatives for evaluation are drawn.
+class DrawOptions(TypedDict, total=False):
+    """Options of `NegativeStrategy.draw`.
 
     Args:
-        num_negatives: of an event, where it has many; 100 by default.
-        seed: of strategies without published seeds; 0 by default.
-        most: events that are evaluated (see `hopstate.sampling.event_batches.judged`); None for all.
+        num_negatives: negatives per event, for ranking strategies. Default: 100.
+        seed: random seed of strategies without published seeds. Default: 0.
+        max_events: evaluate a sample of at most this many events (see `event_batches.sample_rows`). Default: all.
     """
 
     num_negatives: int | Literal["all"]
     seed: int
-    most: int | None
+    max_events: int | None
 
 
 class NegativeStrategy(ABC):
-    """A kind of negative pairs for evaluation."""
+    """A negative-sampling strategy for evaluation."""
 
-    name: str  # in evaluation.strategies, in names of metrics and of files
+    name: str  # in evaluation.strategies, metric names and file names
     label: str  # in tables
-    ranking = False  # an event is ranked among many destinations (MRR, Hits@k) in place of told from one pair (AP)
+    ranking = False  # True: many negatives per event (MRR, Hits@k); False: one (AP, ROC AUC)
 
     @abstractmethod
-    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
-        """Draw the negatives of a split ("train", "val", "test", "new_val" or "new_test"); how: see `HowDrawn`.
+    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[DrawOptions]) -> Negatives:
+        """Draw the negatives of a split.
+
+        Args:
+            stream: the event stream.
+            splits: its splits.
+            split: "train", "val", "test", "new_val" or "new_test".
+            how: see `DrawOptions`.
 
         Raises:
-            NoOtherPairError: there is no pair that does not meet.
+            NoOtherPairError: a batch contains every possible pair.
         """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Batches:
-    """Batches of a split's events, and the pool of events that their negative pairs come from.
+    """Positive events in batches, and the pool of events that their negatives are drawn from.
 
     Args:
-        src, dst, t: (P,) the events.
-        pool: sources, destinations and times of the pool, by time.
-        numbers: (B,) numbers of the batches among those of the whole split; each draws by its own.
-        batch_size: events of a batch.
-        seed: of the random numbers.
+        src, dst, t: (P,) sources, destinations and times of the positive events.
+        pool: sources, destinations and times of the pool, sorted by time.
+        numbers: (B,) batch numbers within the split, which seed the draws.
+        batch_size: events per batch.
+        seed: random seed.
         observed: time of the last event before the split; None in training.
-        avoid_own: draw a random destination again if it is the event's own.
+        avoid_positives: draw again if a random destination equals that of the positive event.
     """
 
     src: np.ndarray
@@ -220,14 +236,14 @@ class Batches:
     batch_size: int
     seed: int
     observed: float | None
-    avoid_own: bool
+    avoid_positives: bool
 
 
 class OnePerEvent(NegativeStrategy):
-    """One negative pair for each event, batch by batch; see `draw_negatives`."""
+    """A strategy with one negative pair per event; see `draw_negatives`."""
 
-    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
-        return draw_negatives(stream, splits, split, self.name, most=how.get("most"))
+    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[DrawOptions]) -> Negatives:
+        return draw_negatives(stream, splits, split, self.name, max_events=how.get("max_events"))
 
     @abstractmethod
     def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
@@ -235,49 +251,49 @@ class OnePerEvent(NegativeStrategy):
 
 
 class RandomNegatives(OnePerEvent):
-    """The source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit).
+    """Random negatives: keep the source and draw the destination uniformly from the pool, bit-identical to DyGLib.
 
-    As there, the event's own destination may be drawn. Training draws it again (`avoid_own`), evaluation reports its
-    share.
+    As in DyGLib, a negative may equal its positive event. Training avoids this (`avoid_positives`), and evaluation
+    reports how often it occurs.
     """
 
     name, label = "random", "random negatives"
 
     def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
         size, numbers = batches.batch_size, batches.numbers
-        count = len(batches.src) + int(numbers[-1] + 1 - len(numbers)) * size  # from the split's first event on
+        count = len(batches.src) + int(numbers[-1] + 1 - len(numbers)) * size  # from the first event of the split
         src, dst, _ = batches.pool
-        drawn = random_destinations(src, dst, count, size, batches.seed, avoid_own=batches.avoid_own)
-        return batches.src, in_batches(drawn, numbers, size)
+        drawn = random_destinations(src, dst, count, size, batches.seed, avoid_positives=batches.avoid_positives)
+        return batches.src, rows_of_batches(drawn, numbers, size)
 
 
 class HistoricalNegatives(OnePerEvent):
-    """Pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
+    """Historical negatives: pairs that occurred before the batch but not within its time window.
 
-    Where a batch has too few such pairs, the rest are random pairs of the pool's ends that are not in the batch.
+    If there are too few, the remaining negatives are random pairs that are not in the batch.
     """
 
     name, label = "historical", "historical negatives"
 
     def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
-        return _seen_before(batches, None)
+        return _draw_past_pairs(batches, None)
 
 
 class InductiveNegatives(OnePerEvent):
-    """Those of the historical pairs that had not met by the last observed event."""
+    """Inductive negatives: historical pairs that first occurred after the last observed event."""
 
     name, label = "inductive", "inductive negatives"
 
     def pairs(self, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
-        return _seen_before(batches, batches.observed)
+        return _draw_past_pairs(batches, batches.observed)
 
 
 class ManyNegatives(NegativeStrategy):
-    """Many destinations for each event; see `one_against_many`."""
+    """Many negative destinations per event, for ranking metrics; see `one_against_many`."""
 
     name, label, ranking = "many", "many negatives", True
 
-    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[HowDrawn]) -> Negatives:
+    def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[DrawOptions]) -> Negatives:
         return one_against_many(stream, splits, split, **how)
 
 
@@ -285,14 +301,14 @@ STRATEGIES: dict[str, NegativeStrategy] = {
     strategy.name: strategy
     for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), ManyNegatives())
 }
-USUAL = ("random", "historical", "inductive")  # of an evaluation by default
+DEFAULT_STRATEGIES = ("random", "historical", "inductive")
 
 
 def strategy_of(name: str) -> NegativeStrategy:
     """Return a strategy by name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is unknown.
     """
     if name not in STRATEGIES:
         raise ConfigError(f"unknown negatives {name!r}{nearest(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}")
@@ -300,7 +316,7 @@ def strategy_of(name: str) -> NegativeStrategy:
 
 
 def metric_name(metric: str, strategy: str, *, new_nodes: bool) -> str:
-    """Return the name of a metric of some negatives: those of random ones have no prefix.
+    """Return the name of a metric for a strategy; metrics with random negatives have no prefix.
 
     >>> metric_name("mrr", "many", new_nodes=True), metric_name("roc_auc", "random", new_nodes=False)
     ('new_many_mrr', 'roc_auc')
@@ -309,14 +325,14 @@ def metric_name(metric: str, strategy: str, *, new_nodes: bool) -> str:
 
 
 def parse_metric(name: str) -> tuple[str, NegativeStrategy, bool]:
-    """Return metric, strategy and whether it is of events with new nodes; see `metric_name`.
+    """Split a metric name into metric, strategy and whether it covers events with unseen nodes; see `metric_name`.
 
     >>> parse_metric("new_many_mrr")[0]
     'mrr'
     """
     metric = name.removeprefix("new_")
-    found = next((own for own in STRATEGIES.values() if metric.startswith(f"{own.name}_")), STRATEGIES["random"])
-    return metric.removeprefix(f"{found.name}_"), found, name.startswith("new_")
+    strategy = next((s for s in STRATEGIES.values() if metric.startswith(f"{s.name}_")), STRATEGIES["random"])
+    return metric.removeprefix(f"{strategy.name}_"), strategy, name.startswith("new_")
 
 
 def draw_negatives(
@@ -328,29 +344,36 @@ def draw_negatives(
     seed: int | None = None,
     batch_size: int = 200,
     part: slice | None = None,
-    most: int | None = None,
-    avoid_own: bool = False,
+    max_events: int | None = None,
+    avoid_positives: bool = False,
 ) -> Negatives:
-    """Draw one negative pair for each event of a split, batch by batch.
+    """Draw one negative pair for each event of a split.
+
+    A subset of the events (`part`, `max_events`) gets the same negatives as in a draw for the full split.
 
     Args:
-        split: "train", "val", "test", "new_val" or "new_test"; a new split draws from its own events only.
-        strategy: name of a `OnePerEvent` strategy.
-        seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
-        part: of the split's events alone, with the pairs that they have among all.
-        most: of them that are judged (see `judged`), with the pairs that they have among all; None for all.
-        avoid_own: draw a random destination again if it is the event's own; of split "train" only.
+        stream: the event stream.
+        splits: its splits.
+        split: "train", "val", "test", "new_val" or "new_test". A "new" split draws from its own events only.
+        strategy: name of a `OnePerEvent` strategy. Default: "random".
+        seed: random seed. Default: DyGLib's seed for the split (val 0, new_val 1, test 2, new_test 3; train 0).
+        batch_size: events per batch. Default: 200.
+        part: draw only for this range of the split's events. Default: all.
+        max_events: draw only for a sample of at most this many events (see `sample_rows`). Default: all.
+        avoid_positives: draw again if a random destination equals that of the event; for split "train" only.
 
     Raises:
-        NoOtherPairError: a batch holds every pair that there is to draw.
+        ConfigError: the strategy is unknown or has many negatives per event, or batch_size is below 1.
+        DataError: there are no events to draw for.
+        NoOtherPairError: a batch contains every possible pair.
     """
     rows, kind = stream.additions(splits.rows(split)), strategy_of(strategy)
     if not isinstance(kind, OnePerEvent):
-        raise ConfigError(f"{strategy!r} negatives are not one pair an event")
+        raise ConfigError(f"strategy must draw one negative per event: got {strategy!r}")
     if batch_size < 1:
-        raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
+        raise ConfigError(f"batch_size must be at least 1: got {batch_size}")
     if not len(rows):
-        raise DataError(f"{stream.name}: split {split!r} has no events, so there is nothing to draw negatives for")
+        raise DataError(f"cannot draw negatives: split {split!r} of {stream.name} has no events")
     seed = SEEDS.get(split, 0) if seed is None else seed
     pool = {"train": splits.train, "new_val": splits.new_val, "new_test": splits.new_test}.get(split)
     if pool is not None or stream.has_deletes:
@@ -358,11 +381,11 @@ def draw_negatives(
     pool_src, pool_dst, pool_t = (c if pool is None else c[as_slice(pool)] for c in (stream.src, stream.dst, stream.t))
     begin, end, _ = (part or slice(None)).indices(len(rows))
     if begin >= end:
-        raise DataError(f"{stream.name}: {part} holds none of the {len(rows)} events of split {split!r}")
-    numbers = judged_batches(len(rows), most, batch_size)  # batches are whole, as each draws for all of its events
+        raise DataError(f"{part} contains none of the {len(rows)} events of split {split!r} of {stream.name}")
+    numbers = sample_batches(len(rows), max_events, batch_size)  # batches are drawn completely, then cut to part
     numbers = numbers[(numbers >= begin // batch_size) & (numbers <= (end - 1) // batch_size)]
-    own = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
-    rows = in_batches(rows, numbers, batch_size)
+    wanted = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
+    rows = rows_of_batches(rows, numbers, batch_size)
     observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
     batches = Batches(
         src=stream.src[as_slice(rows)],
@@ -373,14 +396,14 @@ def draw_negatives(
         batch_size=batch_size,
         seed=seed,
         observed=None if observed is None else stream.t[observed[-1]],
-        avoid_own=avoid_own,
+        avoid_positives=avoid_positives,
     )
     src, dst = kind.pairs(batches)
     return Negatives(
-        rows=rows[own],
-        offsets=np.arange(len(rows[own]) + 1),
-        src=src[own],
-        dst=dst[own],
+        rows=rows[wanted],
+        offsets=np.arange(len(rows[wanted]) + 1),
+        src=src[wanted],
+        dst=dst[wanted],
         strategy=strategy,
         seed=seed,
         batch_size=batch_size,
@@ -389,12 +412,18 @@ def draw_negatives(
 
 
 def random_destinations(
-    src: np.ndarray, dst: np.ndarray, count: int, batch_size: int, seed: int, *, avoid_own: bool = False
+    src: np.ndarray, dst: np.ndarray, count: int, batch_size: int, seed: int, *, avoid_positives: bool = False
 ) -> np.ndarray:
-    """Draw count destinations uniformly over the distinct ones of dst, in DyGLib's order of random numbers.
+    """Draw destinations uniformly from the distinct values of dst, with the same random numbers as DyGLib.
 
-    Sources only take their (unused) share of random numbers. avoid_own draws again, uniformly over the others, a
-    destination that is the event's own; the rest stays.
+    DyGLib also draws sources, which are not used; here they only advance the generator.
+
+    Args:
+        src, dst: (P,) sources and destinations of the pool.
+        count: number of destinations to draw.
+        batch_size: events per batch.
+        seed: random seed.
+        avoid_positives: draw again, uniformly from the others, if a destination equals that of the event.
     """
     sources, destinations = _distinct(src), _distinct(dst)
     state = np.random.RandomState(seed)
@@ -404,7 +433,7 @@ def random_destinations(
         state.randint(0, len(sources), size)
         out[start : start + size] = state.randint(0, len(destinations), size)
     found = destinations[out]
-    if avoid_own and len(destinations) > 1:
+    if avoid_positives and len(destinations) > 1:
         same = np.flatnonzero(found == dst[:count])
         again = named_rng(seed, "others").integers(0, len(destinations) - 1, len(same))
         found[same] = destinations[again + (destinations[again] >= found[same])]
@@ -413,38 +442,38 @@ def random_destinations(
 
 
 def _distinct(nodes: np.ndarray) -> np.ndarray:
-    """Return `np.unique` of rows of nodes (P,), without a sorted copy where there are many."""
+    """Return `np.unique(nodes)`, without a sorted copy if there are many nodes."""
     highest = int(nodes.max(initial=-1))
     if len(nodes) < 1024 or highest > 8 * len(nodes):
         return np.unique(nodes)
-    met = np.zeros(highest + 1, bool)
-    met[nodes] = True
-    return np.flatnonzero(met)
+    occurs = np.zeros(highest + 1, bool)
+    occurs[nodes] = True
+    return np.flatnonzero(occurs)
 
 
-def _seen_before(batches: Batches, last_observed: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Draw pairs that met before, or only those that had not met by a time."""
-    from hopstate.sampling.kernels import random_pairs, seen_pairs
+def _draw_past_pairs(batches: Batches, last_observed: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Draw pairs that occurred before the batch, or only those that first occurred after last_observed."""
+    from hopstate.sampling.kernels import draw_past_pairs, fill_random_pairs
 
     (src, dst, t), batch_size, seed, numbers = batches.pool, batches.batch_size, batches.seed, batches.numbers
     batch_src, batch_dst, batch_t = batches.src, batches.dst, batches.t
     starts = np.append(np.arange(0, len(batch_t), batch_size), len(batch_t))
     t0, t1 = batch_t[starts[:-1]], batch_t[starts[1:] - 1]
-    told = int(np.searchsorted(t, t1[-1], side="right"))  # what comes later is asked for nothing
-    pairs, first, firsts = _number_pairs(src[:told], dst[:told])
-    high = np.searchsorted(first, np.searchsorted(t, t0, side="right"))  # pairs met by then
+    stop = int(np.searchsorted(t, t1[-1], side="right"))  # later events do not matter
+    pairs, first, num_pairs = _number_pairs(src[:stop], dst[:stop])
+    high = np.searchsorted(first, np.searchsorted(t, t0, side="right"))  # pairs that occurred by then
     low = 0 if last_observed is None else int(np.searchsorted(first, np.searchsorted(t, last_observed, side="right")))
     low = np.minimum(np.full(len(high), low), high)
     begin, end = np.searchsorted(t, t0, side="left"), np.searchsorted(t, t1, side="right")
     chosen, found = np.empty(len(batch_t), np.int64), np.empty(len(high), np.int64)
-    seen_pairs(low, high, begin, end, pairs, starts, seed, numbers, firsts, chosen, found)
+    draw_past_pairs(low, high, begin, end, pairs, starts, seed, numbers, num_pairs, chosen, found)
 
     sources, destinations = _distinct(src), _distinct(dst)
     missing = np.diff(starts) - found
     grid = np.searchsorted(sources, batch_src) * len(destinations) + np.searchsorted(destinations, batch_dst)
     out_src, out_dst = np.empty(len(batch_t), np.int64), np.empty(len(batch_t), np.int64)
     _check_grid(missing, grid, starts, numbers, len(sources) * len(destinations))
-    random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, numbers, out_src, out_dst)
+    fill_random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, numbers, out_src, out_dst)
     place = ranges(np.zeros(len(starts) - 1, np.int64), np.diff(starts))
     filled = place < np.repeat(missing, np.diff(starts))
     from_pool = first[chosen[place < np.repeat(found, np.diff(starts))]]
@@ -456,9 +485,12 @@ def _seen_before(batches: Batches, last_observed: float | None) -> tuple[np.ndar
 
 
 def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Number the distinct pairs by first occurrence: (each event's pair, each pair's first event, how many).
+    """Number the distinct pairs by first occurrence.
 
-    Of a hundred million events every column is most of a gigabyte, so sources are sorted a share at a time.
+    The sources are sorted in parts to limit memory: a column of 100 million events takes almost a gigabyte.
+
+    Returns:
+        (E,) pair number of each event, (pairs,) first event of each pair, and the number of pairs.
     """
     count, width = len(src), int(dst.max(initial=0)) + 1
     kind = np.int32 if count < 2**31 else np.int64
@@ -468,13 +500,13 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
         mine = np.flatnonzero(src % shares == share) if shares > 1 else np.arange(count)
         key = src[mine] * width
         key += dst[mine]
-        order = np.argsort(key, kind="stable")  # of one pair by time
+        order = np.argsort(key, kind="stable")  # stable: events of a pair stay sorted by time
         key, mine = key[order], mine[order]
         new = np.append(True, key[1:] != key[:-1])[: len(key)]
         head[mine] = np.repeat(mine[new], np.diff(np.flatnonzero(np.append(new, True))))
         release_pages(src, dst)
     first = np.flatnonzero(head == np.arange(count, dtype=kind))
-    number = np.empty(count, kind)  # of pairs, where they are first
+    number = np.empty(count, kind)  # pair number, set at the first event of each pair
     number[first] = np.arange(len(first), dtype=kind)
     for a in range(0, count, _SORTED):
         head[a : a + _SORTED] = number[head[a : a + _SORTED]]
@@ -484,8 +516,8 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, numbers: np.ndarray, size: int) -> None:
     for b in np.flatnonzero(missing):
         if size <= starts[b + 1] - starts[b] and len(np.unique(grid[starts[b] : starts[b + 1]])) >= size:
-            what = "use smaller batches" if size > 1 else "one source and one target are all there are"
-            raise NoOtherPairError(f"batch {numbers[b]} holds every possible pair, so no negative can be drawn; {what}")
+            what = "Use smaller batches" if size > 1 else "The data has only one source and one target"
+            raise NoOtherPairError(f"cannot draw negatives: batch {numbers[b]} contains every possible pair. {what}")
 
 
 def one_against_many(
@@ -496,50 +528,74 @@ def one_against_many(
     num_negatives: int | Literal["all"] = 100,
     seed: int = 0,
     history_share: float = 0.5,
-    most: int | None = None,
+    max_events: int | None = None,
 ) -> Negatives:
-    """Draw many destinations for each positive (s, d, t): met in training, and never met; none met at t.
+    """Draw many negative destinations for each positive (s, d, t), as in TGB.
+
+    Some are destinations of s in the training split, the others are not. Destinations of s at time t are excluded.
 
     Args:
-        num_negatives: K; the first share of them from destinations s met in training, the rest from those it did
-            not, all without replacement; fewer where there are too few. "all" takes the whole pool of destinations
-            but those met at t, as TGB does for tgbl-wiki.
-        history_share: share of K to draw from destinations met in training.
-        most: positives that are judged (see `judged`), with the destinations that they have among all; None for all.
+        stream: the event stream.
+        splits: its splits.
+        split: split of the positives. Default: "test".
+        num_negatives: number of negatives per positive, drawn without replacement; fewer if there are not enough. "all"
+            takes all destinations, as TGB does for tgbl-wiki. Default: 100.
+        seed: random seed. Default: 0.
+        history_share: share of negatives that are training destinations of s. Default: 0.5.
+        max_events: draw only for a sample of at most this many positives (see `sample_rows`). Default: all.
+
+    Raises:
+        ConfigError: num_negatives is below 1, or history_share is outside 0..1.
+        DataError: the split has no events, or there would be too many negatives.
     """
-    from hopstate.sampling.kernels import many_kernel
+    from hopstate.sampling.kernels import draw_ranking_candidates
 
     rows, added = stream.additions(splits.rows(split)), stream.additions(splits.train)
-    numbers = judged(np.arange(len(rows)), most)  # of the positives, each of which draws by its own
+    numbers = sample_rows(np.arange(len(rows)), max_events)  # seed the draws
     rows = rows[numbers]
     pool = np.unique(stream.dst[stream.additions()])
-    whole = num_negatives == "all"
+    use_all = num_negatives == "all"
     num_negatives = len(pool) if num_negatives == "all" else num_negatives
     if num_negatives < 1 or not 0 <= history_share <= 1:
-        raise ConfigError(f"num_negatives {num_negatives} must be at least 1, history_share {history_share} in 0..1")
-    if not len(rows):
-        raise DataError(f"{stream.name}: split {split!r} has no events, so there is nothing to draw negatives for")
-    if len(rows) * num_negatives > MOST:
-        raise DataError(
-            f"{len(rows)} positives of {split!r} with {num_negatives} negatives each are {len(rows) * num_negatives} "
-            f"pairs, more than {MOST}; lower evaluation.num_negatives"
+        raise ConfigError(
+            f"num_negatives must be at least 1 and history_share in 0..1: got {num_negatives} and {history_share}"
         )
-    src, group, at_start, at = _meetings(stream, rows, pool)
-    met_key = np.unique(stream.src[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
-    met_start = np.searchsorted(met_key, np.arange(stream.num_nodes + 1) * len(pool))
+    if not len(rows):
+        raise DataError(f"cannot draw negatives: split {split!r} of {stream.name} has no events")
+    if len(rows) * num_negatives > MAX_NEGATIVES:
+        raise DataError(
+            f"too many negatives: got {len(rows)} positives of {split!r} with {num_negatives} each; the maximum is "
+            f"{MAX_NEGATIVES} in all. Lower evaluation.num_negatives"
+        )
+    src, group, current_offsets, current_dst = _group_by_source_and_time(stream, rows, pool)
+    train_pairs = np.unique(stream.src[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
+    train_offsets = np.searchsorted(train_pairs, np.arange(stream.num_nodes + 1) * len(pool))
     out, count = np.empty(len(rows) * num_negatives, np.int64), np.empty(len(rows), np.int64)
     places = np.arange(len(rows)) * num_negatives
-    history = num_negatives if whole else int(num_negatives * history_share)
-    met = met_key % len(pool)
-    many_kernel(
-        src, group, pool, numbers, places, met, met_start, at, at_start, history, num_negatives, seed, out, count
+    history = num_negatives if use_all else int(num_negatives * history_share)
+    train_dst = train_pairs % len(pool)
+    draw_ranking_candidates(
+        src,
+        group,
+        pool,
+        numbers,
+        places,
+        train_dst,
+        train_offsets,
+        current_dst,
+        current_offsets,
+        history,
+        num_negatives,
+        seed,
+        out,
+        count,
     )
-    kept = np.arange(num_negatives) < count[:, None]
+    found = np.arange(num_negatives) < count[:, None]
     return Negatives(
         rows=rows,
         offsets=np.concatenate([[0], np.cumsum(count)]),
         src=np.repeat(src, count),
-        dst=out.reshape(len(rows), num_negatives)[kept],
+        dst=out.reshape(len(rows), num_negatives)[found],
         strategy="many",
         seed=seed,
         batch_size=len(rows),
@@ -547,10 +603,14 @@ def one_against_many(
     )
 
 
-def _meetings(
+def _group_by_source_and_time(
     stream: EventStream, rows: np.ndarray, pool: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Group the stream by (source, time): (sources, group of each row, CSR of the destinations met in each group)."""
+    """Group the stream by (source, timestamp).
+
+    Returns:
+        (B,) sources and (B,) group numbers of rows, then offsets and destinations of each group in CSR format.
+    """
     added = stream.additions()
     order = added[np.lexsort((stream.t[added], stream.src[added]))]
     s, t = stream.src[order], stream.t[order]
@@ -568,17 +628,23 @@ def load_or_draw(
     splits: EventSplit,
     split: str,
     strategy: str = "random",
-    **how: Unpack[HowDrawn],
+    **how: Unpack[DrawOptions],
 ) -> Negatives:
-    """Load saved negatives of a split, or draw and save them; other arguments as of `NegativeStrategy.draw`."""
+    """Load the negatives of a split from path, or draw and save them if the file does not exist.
+
+    For the other arguments see `NegativeStrategy.draw`.
+
+    Raises:
+        DataError: the file contains negatives with other settings.
+    """
     if not exists(path):
         drawn = strategy_of(strategy).draw(stream, splits, split, **how)
         drawn.save(path)
         return drawn
     loaded = Negatives.load(path, stream)
-    rows = judged(stream.additions(splits.rows(split)), how.get("most"))
+    rows = sample_rows(stream.additions(splits.rows(split)), how.get("max_events"))
     if loaded.strategy != strategy or not np.array_equal(loaded.rows, rows):
-        raise DataError(f"{path} holds {loaded.strategy} negatives of other settings; remove it or use another name")
+        raise DataError(f"the {loaded.strategy} negatives in {path} have other settings. Remove it or use another name")
     return loaded
 
 
@@ -589,28 +655,28 @@ def tgb_negatives(
     *,
     nodes: np.ndarray | None = None,
 ) -> Negatives:
-    """Return TGB's own negatives of a split's events, in place of drawn ones.
+    """Convert the negatives that TGB publishes.
 
-    TGB publishes them as pickles, which hopstate does not open; py-tgb does, and what it holds then goes in here:
+    TGB publishes pickle files, which hopstate does not open. Load them with py-tgb:
 
         dataset = tgb.linkproppred.dataset.LinkPropPredDataset(name="tgbl-wiki")
         dataset.load_test_ns()
         negatives = tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, splits.test)
 
-    `Negatives.save` keeps them as .npz, and `evaluate_link(..., negatives={("test", "many"): negatives})` ranks by
-    them; events with new nodes, where a split has any, take `negatives.take(splits.new_test)`.
+    Pass them to `evaluate_link(..., negatives={("test", "many"): negatives})`, or store them with `Negatives.save`. For
+    events with unseen nodes, use `negatives.take(splits.new_test)`.
 
     Source: Huang et al. 2023, arXiv:2307.01026; the layout that py-tgb 2.3.0 reads.
 
     Args:
-        published: (source, destination, time) → destinations, in TGB's numbers and in whole seconds.
-        stream: the events.
-        rows: (P,) int64 positions of the split's events; those that delete are passed over.
-        nodes: (N,) int64 the row of each of TGB's numbers; None where they are the same, as for data read by
-            "tgb:NAME", and for TGB's archives in JODIE's layout (tgbl-wiki).
+        published: maps (source, destination, time) to destinations, with TGB's node numbers and times in seconds.
+        stream: the event stream.
+        rows: (P,) int64 positions of the split's events; deletions are ignored.
+        nodes: (N,) int64 node row of each TGB number. Default: the numbers are the rows, as in data read by "tgb:NAME"
+            and in TGB archives with JODIE's layout (tgbl-wiki).
 
     Raises:
-        DataError: an event that the negatives do not know, or a destination that is no node of the stream.
+        DataError: an event has no published negatives, or a destination is not a node of the stream.
     """
     rows = stream.additions(rows)
     numbers = np.arange(stream.num_nodes) if nodes is None else np.asarray(nodes, np.int64)
@@ -621,13 +687,16 @@ def tgb_negatives(
     for event, key in enumerate(zip(*ends, stream.t[rows].astype(np.int64).tolist(), strict=True)):
         if key not in published:
             raise DataError(
-                f"{stream.name}: TGB's negatives know no event {key} (position {rows[event]} of the stream); they are "
-                "of another split or version of the data, or nodes are numbered otherwise: give nodes"
+                f"no TGB negatives for event {key} at position {rows[event]} of {stream.name}. Check the split and the "
+                "version of the data, or pass nodes if node numbers differ"
             )
         found.append(np.asarray(published[key]).astype(np.int64))
     dst = np.concatenate([np.empty(0, np.int64), *found])
     if len(dst) and not 0 <= dst.min() <= dst.max() < len(numbers):
-        raise DataError(f"{stream.name}: TGB's negatives name nodes outside 0..{len(numbers) - 1}; give nodes")
+        raise DataError(
+            f"TGB negatives for {stream.name} must be nodes 0..{len(numbers) - 1}: got {dst.min()}..{dst.max()}. "
+            "Pass nodes"
+        )
     counts = np.array([len(part) for part in found], np.int64)
     return Negatives(
         rows=rows,
@@ -642,25 +711,25 @@ def tgb_negatives(
 
 
 # ---- training --------------------------------------------------------------------------------------------
-NEWEST = 0.2
-MAX_CANDIDATES = 1 << 28  # candidates of an epoch that are held together
+RECENT_SHARE = 0.2
+MAX_CANDIDATES = 1 << 28  # per epoch, in memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Shares of kinds of negatives in training; they sum to 1.
+    """Shares of the kinds of negatives in training; they sum to 1.
 
-    What is past is strictly earlier than the event; where nothing fits the random pair stays. With loss softmax the
-    source is kept throughout: historical and inductive candidates are destinations of the source's own past events.
-    No candidate, nor a popular destination, is one that the source meets at the event's own time.
+    Past events are strictly earlier than the positive event. If no past pair fits, the negative is random. With the
+    softmax loss, historical and inductive candidates are past destinations of the same source. Destinations of the
+    source at the same timestamp are never candidates or popular negatives.
 
     Source: Mikolov et al. 2013, arXiv:1310.4546 (popular destinations, here without the power 3/4).
 
     Args:
-        random: uniform destinations of training events; null takes the rest.
-        historical: pairs that met before and do not meet at the event's time.
-        inductive: of those, one of the newest fifth.
-        popular: destinations of past events, as often as they received.
+        random: destinations drawn uniformly from the training events. Default: the remaining share.
+        historical: past pairs that do not occur at the event's timestamp.
+        inductive: historical pairs from the most recent fifth.
+        popular: destinations of past events, proportionally to their number of events.
     """
 
     random: float | None = None
@@ -673,8 +742,8 @@ class Mixture:
         shares = (*others, 1 - sum(others) if self.random is None else self.random)
         if not all(-1e-9 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
             raise ConfigError(
-                f"negatives.mixture holds shares of random, historical, inductive and popular that sum to 1, e.g. "
-                f"{{random: 0.9, historical: 0.1}}; got {asdict(self)}"
+                f"shares in negatives.mixture must sum to 1: got {asdict(self)}. Example: "
+                "{random: 0.9, historical: 0.1}"
             )
 
     def shares(self) -> np.ndarray:
@@ -682,20 +751,16 @@ class Mixture:
         others = (self.historical, self.inductive, self.popular)
         return np.array([max(0.0, 1 - sum(others)), *others])
 
-    @property
-    def met(self) -> float:
-        """Share of pairs that met before."""
-        return self.historical + self.inductive
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingNegatives:
-    """What stands beside the events in training.
+    """Negative sampling and loss in training.
 
     Args:
-        mixture: shares of kinds of pairs that did not meet.
-        loss: "binary", each event and one pair on their own; or "softmax", an event against candidates of its source.
-        candidates: of an event, of softmax.
+        mixture: shares of the kinds of negatives.
+        loss: "binary" (binary cross-entropy with one negative per event) or "softmax" (cross-entropy over the event and
+            candidates with the same source).
+        candidates: negative candidates per event, for "softmax".
     """
 
     mixture: Mixture = field(default_factory=Mixture)
@@ -704,23 +769,23 @@ class TrainingNegatives:
 
     def __post_init__(self) -> None:
         if self.loss not in ("binary", "softmax"):
-            raise ConfigError(f"negatives.loss is 'binary' or 'softmax'; got {self.loss!r}")
-        check_range("negatives.", least=1, candidates=self.candidates)
-        refuse_idle(self, candidates=self.loss == "binary" and "loss=binary has one pair an event; take softmax")
+            raise ConfigError(f"negatives.loss must be 'binary' or 'softmax': got {self.loss!r}")
+        check_range("negatives.", minimum=1, candidates=self.candidates)
+        refuse_idle(self, candidates=self.loss == "binary" and "loss=binary has one pair per event; use softmax")
 
     @property
     def group(self) -> int:
-        """Rows that are told apart together: an event and its candidates, or 1 where each row stands alone."""
+        """Rows per softmax: an event and its candidates. 1 for the binary loss."""
         return 1 + self.candidates if self.loss == "softmax" else 1
 
 
 class MixedNegatives:
-    """Draws of one epoch after another.
+    """Draws a mixture of training negatives for each epoch.
 
     Args:
-        stream: the events.
-        rows: (P,) ascending positions of the training events.
-        config: kinds and loss.
+        stream: the event stream.
+        rows: (P,) sorted positions of the training events.
+        config: mixture and loss.
     """
 
     def __init__(self, stream: EventStream, rows: np.ndarray, config: TrainingNegatives) -> None:
@@ -729,8 +794,8 @@ class MixedNegatives:
         self._src, self._dst, t = (np.ascontiguousarray(c[part]) for c in (stream.src, stream.dst, stream.t))
         if len(rows) * config.candidates > MAX_CANDIDATES:
             raise DataError(
-                f"negatives.candidates={config.candidates} of {len(rows)} training events are more than "
-                f"{MAX_CANDIDATES} in all; lower it"
+                f"negatives.candidates is too large: got {config.candidates} for {len(rows)} training events; the "
+                f"maximum is {MAX_CANDIDATES} in all"
             )
         self._shares = config.mixture.shares()
         if not self._shares[1:].any():
@@ -743,29 +808,31 @@ class MixedNegatives:
             rank = np.empty_like(order)
             rank[order] = np.arange(len(order))
             self._pair, self._first = rank[inverse.reshape(-1)], first[order]
-            self._known = np.searchsorted(self._first, self._begin)
-        self._own = np.argsort(self._src, kind="stable")
-        self._own_start = np.searchsorted(self._src[self._own], np.arange(stream.num_nodes + 1))
+            self._num_past_pairs = np.searchsorted(self._first, self._begin)
+        self._source_events = np.argsort(self._src, kind="stable")
+        self._source_offsets = np.searchsorted(self._src[self._source_events], np.arange(stream.num_nodes + 1))
 
     def draw(self, random: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and destinations (P, K) of each event's pairs; random (P, K): destinations drawn uniformly."""
+        """Return sources and destinations (P, K) of the negatives; random (P, K) are uniformly drawn destinations."""
         from hopstate.sampling.kernels import draw_candidates, draw_pairs
 
         if not self._shares[1:].any() or not len(random):
             return np.broadcast_to(self._src[:, None], random.shape), random
         src, dst = np.repeat(self._src[:, None], random.shape[1], 1), random.copy()
-        kinds = kinds_of(self._shares, random.size, seed).reshape(random.shape)
+        kinds = draw_kinds(self._shares, random.size, seed).reshape(random.shape)
         if self.config.loss == "binary":
-            met = (self._begin, self._end, self._pair, self._known, NEWEST, self._first, self._own, self._own_start)
-            draw_pairs(kinds[:, 0], *met, self._src, self._dst, seed, src[:, 0], dst[:, 0])
+            past = (self._begin, self._end, self._pair, self._num_past_pairs, RECENT_SHARE, self._first)
+            events = (self._source_events, self._source_offsets, self._src, self._dst)
+            draw_pairs(kinds[:, 0], *past, *events, seed, src[:, 0], dst[:, 0])
         else:
-            own = (self._begin, self._end, self._own, self._own_start, NEWEST, self._src, self._dst)
-            draw_candidates(kinds, *own, seed, dst)
+            ends = (self._begin, self._end)
+            by_source = (self._source_events, self._source_offsets)
+            draw_candidates(kinds, *ends, *by_source, RECENT_SHARE, self._src, self._dst, seed, dst)
         return src, dst
 
 
-def kinds_of(shares: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return (count,) int8 numbers of kinds in drawn order, of each as many as its share says, to one.
+def draw_kinds(shares: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Return (count,) int8 kind numbers in random order, with the frequencies given by shares.
 
     >>> np.bincount(kinds_of(np.array([0.7, 0.3]), 10, seed=0)).tolist()
     [7, 3]

@@ -1,4 +1,4 @@
-"""Batches of seeds with sampled neighbourhoods as torch-geometric's `NeighborLoader` gives them, from wheels alone.
+"""Batches of seeds with sampled neighborhoods as torch-geometric's `NeighborLoader` gives them, from wheels alone.
 
 A sampler of ours behind torch-geometric's own `NodeLoader`, which joins features, labels and what else a `Data` holds;
 what stands in a batch is what its documentation says. Draws come from torch's generator: `torch.manual_seed` repeats
@@ -29,12 +29,12 @@ from hopstate.sampling.samplers import DRAWS
 KINDS = ("directional", "bidirectional", "induced")
 REFUSED = {  # arguments of torch-geometric's loader that are not taken, with the reason
     "input_time": "times of seeds are not looked at; for events use NeighborStore and HistoryTokenizer",
-    "time_attr": "neighbours are drawn whatever their time; for events use NeighborStore and HistoryTokenizer",
-    "temporal_strategy": "neighbours are drawn whatever their time",
-    "weight_attr": "neighbours are drawn uniformly, whatever the weight of their edge",
+    "time_attr": "neighbors are drawn whatever their time; for events use NeighborStore and HistoryTokenizer",
+    "temporal_strategy": "neighbors are drawn whatever their time",
+    "weight_attr": "neighbors are drawn uniformly, whatever the weight of their edge",
     "custom_cls": "a feature store is not taken",
     "neighbor_sampler": "the sampler is this loader's own",
-    "disjoint": "seeds of a batch share their neighbours; hopstate.ShadowSampler gives each seed a subgraph of its own",
+    "disjoint": "seeds of a batch share their neighbors; hopstate.ShadowSampler gives each seed a subgraph of its own",
 }
 USUAL = {"temporal_strategy": "uniform", "disjoint": False}  # values that ask for nothing
 
@@ -48,11 +48,11 @@ class NeighborLoader(NodeLoader):
 
     A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id`, `batch_size`,
     `num_sampled_nodes` and `num_sampled_edges` (the last two where the subgraph is "directional"). A seed that is given
-    twice in one batch, as samplers with replacement do, has two rows with the same sampled neighbours.
+    twice in one batch, as samplers with replacement do, has two rows with the same sampled neighbors.
 
     Args:
         data: a torch-geometric `Data` with edge_index, or a `Graph`.
-        num_neighbors: in-neighbours of a node, hop by hop from the seeds; -1 takes all.
+        num_neighbors: in-neighbors of a node, hop by hop from the seeds; -1 takes all.
         input_nodes: (n,) int64 seeds or (N,) bool mask; None takes all nodes.
         replace: draw with replacement.
         subgraph_type: "directional" (the edges that were sampled), "bidirectional" (and their reverses) or "induced"
@@ -101,7 +101,7 @@ class NeighborLoader(NodeLoader):
 
 
 class _Sampler(BaseSampler):
-    """Samples hop by hop; a node's in-neighbours are drawn once, in the hop after the one that reached it."""
+    """Samples hop by hop; a node's in-neighbors are drawn once, in the hop after the one that reached it."""
 
     def __init__(self, data: Data, fanouts: tuple[int, ...], kind: str, replace: bool, labor: bool) -> None:
         self.fanouts, self.kind, self.replace, self.labor = fanouts, kind, replace, labor

@@ -1,7 +1,7 @@
-"""Nodes that a node is not linked to, drawn exactly: uniformly, by degree, or two hops away; and all of them.
+"""Negative sampling for static link prediction: uniform, by degree, or two hops away.
 
-A uniform draw takes a random number below the count of such nodes and finds the node of that place by one binary
-search, so there is no drawing again, and a node that is linked to almost all others costs no more.
+A uniform draw needs no rejection: it draws an index below the number of non-neighbors and finds the node by binary
+search. The cost does not depend on the degree.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from hopstate.ops.rows import bounds_of, ranges
 
 Strategy = Literal["uniform", "degree", "two-hop", "scored"]
-ROUNDS = 16  # draws that are tried before a uniform one is taken
+ROUNDS = 16  # rejected draws before a uniform one is used
 
 
 class NonNeighbors:
-    """For each node the others that it is not linked to.
+    """The non-neighbors of every node, from which negative pairs are drawn.
 
     Args:
-        pairs: (n, 2) links (source, target).
-        num_nodes: N.
-        directed: False takes each link in both directions.
-        node_type: (N,) of two sets of nodes that links join, see `Graph`: the others are then of the other set. A node
-            of neither set has none.
+        pairs: (n, 2) edges (source, target).
+        num_nodes: number of nodes N.
+        directed: if False, each edge counts in both directions.
+        node_type: (N,) node types of a bipartite graph (see `Graph`). Non-neighbors are then of the other type; a node
+            without a type has none.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class NonNeighbors:
         n = self.num_nodes = num_nodes
         pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
         both = pairs if directed else np.concatenate([pairs, pairs[:, ::-1]])
-        self.targets = both[:, 1]  # with duplicates of directions only: a draw of them is one by degree
+        self.targets = both[:, 1]  # a uniform draw from these is a draw by degree
         self.node_type = node_type
-        own = np.arange(n, dtype=np.int64) * (n + 1)
-        self._key = np.unique(np.concatenate([both[:, 0] * n + both[:, 1], own]))
-        # `_order` lists nodes set by set; those that row v may be paired with are a range of it, from `_start[v]`
+        self_loops = np.arange(n, dtype=np.int64) * (n + 1)
+        self._key = np.unique(np.concatenate([both[:, 0] * n + both[:, 1], self_loops]))
+        # `_order` sorts nodes by type; the candidates of node v are a range of it that starts at `_start[v]`
         if node_type is None:
             self._order, self._start, size = None, np.zeros(n, np.int64), np.full(n, n)
             excluded = self._key
@@ -52,7 +52,7 @@ class NonNeighbors:
         rows, place = excluded // max(n, 1), excluded % max(n, 1)
         self.indptr = bounds_of(np.bincount(rows, minlength=n))
         self.count = size - np.diff(self.indptr)
-        # of an excluded node: how many that are not excluded stand before it
+        # for each excluded node, the number of non-excluded nodes before it
         self._before = rows * (n + 1) + place - (np.arange(len(place)) - self.indptr[rows])
         self.indices = self._node(rows, place)
 
@@ -60,58 +60,67 @@ class NonNeighbors:
         place = place + self._start[rows]
         return place if self._order is None else self._order[place]
 
-    def at(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """Return (n,) the nodes of a place, from 0, in the list of nodes that rows (n,) may be paired with."""
+    def nth_non_neighbor(self, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Return (n,) for each of rows (n,) its non-neighbor with the index place (n,), from 0."""
         passed = np.searchsorted(self._before, rows * (self.num_nodes + 1) + place, side="right")
         return self._node(rows, place + passed - self.indptr[rows])
 
-    def apart(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return (n,) whether u (n,) and v (n,) may be a pair that is no link."""
+    def are_valid_negatives(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Return (n,) whether the pairs u (n,), v (n,) are valid negatives."""
         found = ~self.linked(u, v)
         if self.node_type is None:
             return found
         return found & (self.node_type[u] + self.node_type[v] == 1)
 
     def linked(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return (n,) whether u (n,) and v (n,) are one node or linked."""
+        """Return (n,) whether u (n,) and v (n,) are linked or the same node."""
         wanted = u * self.num_nodes + v
         return self._key[np.minimum(np.searchsorted(self._key, wanted), len(self._key) - 1)] == wanted
 
     def draw(self, rows: np.ndarray, rng: np.random.Generator, strategy: Strategy = "uniform") -> np.ndarray:
-        """Return (n,) a node for each of rows (n,) that it is not linked to, -1 where there is none.
+        """Draw one non-neighbor for each node.
 
-        "degree" draws nodes as often as links end at them, "two-hop" a neighbour's neighbour (of two sets of nodes a
-        neighbour of that one, which is of the other set); where several draws found none that will do, a uniform one
-        takes its place.
+        Args:
+            rows: (n,) nodes.
+            rng: random generator.
+            strategy: "uniform"; "degree" draws proportionally to the degree; "two-hop" draws a neighbor of a neighbor
+                (in a bipartite graph, three hops away). If several draws are rejected, a uniform one is used.
+
+        Returns:
+            (n,) non-neighbors, -1 for nodes that have none.
         """
         uniform = np.floor(rng.random(len(rows)) * self.count[rows]).astype(np.int64)
         found = np.full(len(rows), -1)
-        some = np.flatnonzero(self.count[rows] > 0)
-        found[some] = self.at(rows[some], np.minimum(uniform[some], self.count[rows[some]] - 1))
+        drawable = np.flatnonzero(self.count[rows] > 0)
+        found[drawable] = self.nth_non_neighbor(
+            rows[drawable], np.minimum(uniform[drawable], self.count[rows[drawable]] - 1)
+        )
         if strategy in ("uniform", "scored") or not len(self.targets):
             return found
-        open_ = np.flatnonzero(found >= 0)
+        unresolved = np.flatnonzero(found >= 0)
         for _ in range(ROUNDS):
-            if not len(open_):
+            if not len(unresolved):
                 break
-            drawn = self._degree(len(open_), rng) if strategy == "degree" else self._two_hop(rows[open_], rng)
-            good = self.apart(rows[open_], drawn)
-            found[open_[good]] = drawn[good]
-            open_ = open_[~good]
+            drawn = self._degree(len(unresolved), rng) if strategy == "degree" else self._two_hop(rows[unresolved], rng)
+            good = self.are_valid_negatives(rows[unresolved], drawn)
+            found[unresolved[good]] = drawn[good]
+            unresolved = unresolved[~good]
         return found
 
-    def some(self, rows: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return (nodes, bounds): for each of rows up to most different nodes that it is not linked to."""
-        counts = np.minimum(self.count[rows], most)
+    def sample(self, rows: np.ndarray, max_count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return up to max_count distinct non-neighbors of each of rows, as nodes (T,) and offsets (len(rows) + 1,)."""
+        counts = np.minimum(self.count[rows], max_count)
         bounds = bounds_of(counts)
         place = np.empty(bounds[-1], np.int64)
-        whole = self.count[rows] <= most
-        place[ranges(bounds[:-1][whole], counts[whole])] = ranges(np.zeros(int(whole.sum()), np.int64), counts[whole])
-        dense = ~whole & (self.count[rows] <= 3 * most)
-        for group, draw in ((dense, _shuffled), (~whole & ~dense, _distinct)):
+        take_all = self.count[rows] <= max_count
+        place[ranges(bounds[:-1][take_all], counts[take_all])] = ranges(
+            np.zeros(int(take_all.sum()), np.int64), counts[take_all]
+        )
+        dense = ~take_all & (self.count[rows] <= 3 * max_count)
+        for group, draw in ((dense, _sample_dense), (~take_all & ~dense, _sample_sparse)):
             if group.any():
-                place[ranges(bounds[:-1][group], counts[group])] = draw(self.count[rows[group]], most, rng).ravel()
-        return self.at(np.repeat(rows, counts), place), bounds
+                place[ranges(bounds[:-1][group], counts[group])] = draw(self.count[rows[group]], max_count, rng).ravel()
+        return self.nth_non_neighbor(np.repeat(rows, counts), place), bounds
 
     def _degree(self, count: int, rng: np.random.Generator) -> np.ndarray:
         return self.targets[rng.integers(0, len(self.targets), count)]
@@ -121,15 +130,15 @@ class NonNeighbors:
         return found if self.node_type is None else self._step(found, rng)
 
     def _step(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return a neighbour of each row, or the row itself: of one set of nodes it counts among its neighbours."""
+        """Return a random neighbor of each node; without node types, a node is its own neighbor too."""
         size = np.diff(self.indptr)[rows]
         place = self.indptr[rows] + np.floor(rng.random(len(rows)) * size).astype(np.int64)
         return np.where(size > 0, self.indices[np.minimum(place, len(self.indices) - 1)], rows)
 
 
-def _distinct(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """Return (R, most) different numbers below counts (R,), each more than 3 * most."""
-    drawn = np.sort(np.floor(rng.random((len(counts), most)) * counts[:, None]).astype(np.int64), 1)
+def _sample_sparse(counts: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (R, size) distinct numbers below counts (R,), for counts above 3 * size."""
+    drawn = np.sort(np.floor(rng.random((len(counts), size)) * counts[:, None]).astype(np.int64), 1)
     while True:
         again = np.zeros(drawn.shape, bool)
         again[:, 1:] = drawn[:, 1:] == drawn[:, :-1]
@@ -142,11 +151,11 @@ def _distinct(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.nda
         drawn[rows] = np.sort(candidates, 1)
 
 
-def _shuffled(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """Return (R, most) different numbers below counts (R,), each from most to 3 * most."""
+def _sample_dense(counts: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (R, size) distinct numbers below counts (R,), for counts between size and 3 * size."""
     order = rng.random((len(counts), int(counts.max())))
     order[np.arange(order.shape[1]) >= counts[:, None]] = 2
-    return np.sort(np.argpartition(order, most - 1, 1)[:, :most], 1)
+    return np.sort(np.argpartition(order, size - 1, 1)[:, :size], 1)
 
 
 __all__ = ["NonNeighbors", "Strategy"]

@@ -1,11 +1,11 @@
-"""Which nodes make a batch: clusters of a partition, uniform draws, GraphSAINT; and seeds with sampled neighbourhoods.
+"""Which nodes make a batch: clusters of a partition, uniform draws, GraphSAINT; and seeds with sampled neighborhoods.
 
 Every batch is a function of (seed, epoch, number) alone: it can be redrawn, made ahead in another thread, or resumed at
-any position. Node samplers give node sets, and how their missing neighbours are treated is decided elsewhere
-(`subgraph`, and `top` and `gas` of `hopstate.compensation`); neighbourhood samplers give small graphs.
+any position. Node samplers give node sets, and how their missing neighbors are treated is decided elsewhere
+(`subgraph`, and `top` and `gas` of `hopstate.compensation`); neighborhood samplers give small graphs.
 
 Source: Chiang et al. 2019, arXiv:1905.07953 (clusters); Zeng et al. 2020, arXiv:1907.04931 (GraphSAINT, 3.2-3.4);
-Hamilton et al. 2017 (neighbour sampling); Balin & Catalyurek 2023, arXiv:2210.13339 (LABOR-0); Zeng et al. 2021,
+Hamilton et al. 2017 (neighbor sampling); Balin & Catalyurek 2023, arXiv:2210.13339 (LABOR-0); Zeng et al. 2021,
 arXiv:2012.01380 (ShaDow).
 Deviation: for GraphSAINT's node and edge samplers, probabilities of nodes and edges are exact, not counted.
 """
@@ -30,7 +30,7 @@ FEWEST = 200  # subgraphs that probabilities are counted in
 
 
 def cutter_of(graph: Graph) -> Neighborhoods:
-    """Return what cuts subgraphs and samples in-neighbours of a graph; its edges are positions in `graph.incoming`."""
+    """Return what cuts subgraphs and samples in-neighbors of a graph; its edges are positions in `graph.incoming`."""
     return Neighborhoods(graph.incoming.indptr, graph.incoming.indices)
 
 
@@ -252,14 +252,14 @@ class SaintSampler(NodeSampler):
 
 
 class LayerSampler:
-    """Seeds with a fresh sample of in-neighbours, from which they receive, for every layer of the model.
+    """Seeds with a fresh sample of in-neighbors, from which they receive, for every layer of the model.
 
     Args:
         graph: the graph.
         rows: (n,) int64 seeds of an epoch.
         batch_size: seeds to a batch.
-        fanouts: neighbours of a node for each layer, the layer next to the input first.
-        labor: LABOR-0: seeds share their choice of neighbours, so that fewer nodes are read.
+        fanouts: neighbors of a node for each layer, the layer next to the input first.
+        labor: LABOR-0: seeds share their choice of neighbors, so that fewer nodes are read.
         seed: fixes all draws.
     """
 
@@ -298,7 +298,7 @@ class ShadowSampler(NodeSampler):
         graph: the graph.
         rows: (n,) int64 seeds of an epoch.
         batch_size: seeds to a batch.
-        how: "ppr" takes the `size` nodes of largest personalised PageRank, "hops" samples `fanout` neighbours `depth`
+        how: "ppr" takes the `size` nodes of largest personalised PageRank, "hops" samples `fanout` neighbors `depth`
             times.
         size, depth, fanout: see how.
         seed: fixes all draws.

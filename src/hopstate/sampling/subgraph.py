@@ -1,4 +1,4 @@
-"""From sampled nodes to what a model and its loss take: features, an adjacency, rows that count, weights."""
+"""Mini-batches of graphs: features, adjacency, loss rows and loss weights."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler, cutter_of
 
-LARGE, FEW = 2 << 30, 4096  # bytes of features beyond which, where they are mapped, so many rows are read at a time
+LARGE, FEW = 2 << 30, 4096  # larger memory-mapped features (bytes) are read in blocks of this many rows
 
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """One step's input.
+    """Input of one training step.
 
     Args:
-        x: (n, F) features of the nodes that the model reads.
-        graph: what it convolves over.
-        nodes: (r,) int64 rows of the graph that the model's output rows are for.
-        rows: (t,) int64 output rows that the loss looks at.
-        weight: (t,) their weights in a mean over training nodes, or None where all count alike.
+        x: (n, F) node features that the model reads.
+        graph: adjacency for message passing.
+        nodes: (r,) int64 graph rows of the model's output rows.
+        rows: (t,) int64 output rows with a loss.
+        weight: (t,) loss weights for a mean over the training nodes, or None for equal weights.
     """
 
     x: Tensor
@@ -43,7 +43,7 @@ class GraphBatch:
 
 
 class BatchSource(ABC):
-    """Makes batches; a batch depends on (epoch, number) alone."""
+    """Makes batches; each depends only on (epoch, number)."""
 
     @abstractmethod
     def num_batches(self, epoch: int) -> int: ...
@@ -53,119 +53,125 @@ class BatchSource(ABC):
 
 
 class Compensation(ABC):
-    """What stands for the neighbours that a batch lacks."""
+    """Replaces the messages of neighbors outside a batch."""
 
     @abstractmethod
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Propagator:
-        """Return what a model convolves over in a batch of nodes (distinct rows of the graph)."""
+        """Return the adjacency for a batch of nodes (distinct rows of the graph)."""
 
     def row_bytes(self) -> int:
-        """Return the bytes of a node that a batch takes from files; 0 where all is in memory."""
+        """Return the bytes per node that a batch reads from files; 0 if everything is in memory."""
         return 0
 
-    def read_ahead(self, nodes: np.ndarray) -> None:  # noqa: B027
-        """Hold what batches take from files of nodes (n,), ascending, in place of what was held."""
+    def prefetch(self, nodes: np.ndarray) -> None:  # noqa: B027
+        """Load the file contents for nodes (n,), sorted, and release those loaded before."""
 
 
-class NoBatches(BatchSource):
-    """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
+class EmptySource(BatchSource):
+    """No batches: for finished runs, which need no training batches."""
 
     def num_batches(self, epoch: int) -> int:
         return 0
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
-        raise IndexError(f"there is no batch {number}")
+        raise IndexError(f"batch {number} does not exist")
 
 
-class Layered:
-    """Another adjacency for every layer, each over fewer nodes than the one before.
+class LayeredAdjacency:
+    """A separate adjacency for each layer; the receivers of one layer are the nodes of the next.
 
     Args:
-        layers: the adjacency of layer 0, 1, ...; the receivers of one are the nodes of the next.
+        layers: adjacency of layer 0, 1, ...
     """
 
     def __init__(self, layers: list[Adjacency]) -> None:
         self.layers = layers
 
-    def to(self, device: torch.device | str) -> Layered:
-        return Layered([layer.to(device) for layer in self.layers])
+    def to(self, device: torch.device | str) -> LayeredAdjacency:
+        return LayeredAdjacency([layer.to(device) for layer in self.layers])
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return the output at this layer's receivers."""
+        """Return the output at the receivers of the layer."""
         return self.layers[layer].propagate(conv, normalization, layer, *nodes)
 
 
-class RowsAhead:
-    """Copies of some rows of arrays, given back to the bit."""
+class PrefetchedRows:
+    """Copies of some rows of memory-mapped arrays."""
 
     def __init__(self) -> None:
-        self._held: tuple[np.ndarray, dict[int, Tensor]] = (np.empty(0, np.int64), {})
+        self._copies: tuple[np.ndarray, dict[int, Tensor]] = (np.empty(0, np.int64), {})
 
     def read(self, rows: np.ndarray, arrays: Sequence[Tensor], take: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Hold rows (n,), ascending, of arrays (N, d) in place of what was held; take copies them."""
-        self.forget()  # before more is taken
+        """Copy rows and release those copied before.
+
+        Args:
+            rows: (n,) sorted rows.
+            arrays: (N, d) arrays.
+            take: (array, rows) to a copy of the rows.
+        """
+        self.forget()
         place = torch.from_numpy(rows)
-        self._held = rows, {array.data_ptr(): take(array, place) for array in arrays if array.numel()}
+        self._copies = rows, {array.data_ptr(): take(array, place) for array in arrays if array.numel()}
 
     def forget(self) -> None:
-        """Hold nothing."""
-        self._held = (np.empty(0, np.int64), {})
+        self._copies = (np.empty(0, np.int64), {})
 
     def of(self, array: Tensor, rows: Tensor) -> Tensor | None:
-        known, held = self._held
-        found = held.get(array.data_ptr())
+        """Return the copy of some rows of an array; None if any row was not copied."""
+        copied, copies = self._copies
+        found = copies.get(array.data_ptr())
         if found is None:
             return None
         wanted = rows.numpy()
-        at = np.searchsorted(known, wanted)
-        at[at == len(known)] = 0
-        return found[torch.from_numpy(at)] if np.array_equal(known[at], wanted) else None
+        at = np.searchsorted(copied, wanted)
+        at[at == len(copied)] = 0
+        return found[torch.from_numpy(at)] if np.array_equal(copied[at], wanted) else None
 
 
-class SetsAhead:
-    """Node sets of an epoch, drawn some at a time; `read` is told the nodes of each such lot.
+class PrefetchedNodeSets:
+    """Draws the node sets of several batches at a time and prefetches their data.
 
     Args:
-        sampler: draws them.
-        room: returns how many nodes a lot may have, about; at least one set is drawn.
-        read: called with the distinct nodes (n,), ascending, of a lot of several sets.
+        sampler: draws the node sets.
+        max_nodes: returns the approximate number of nodes to prefetch; at least one node set is drawn.
+        read: called with the distinct nodes (n,), sorted, if several node sets were drawn.
     """
 
-    def __init__(self, sampler: NodeSampler, room: Callable[[], int], read: Callable[[np.ndarray], None]) -> None:
-        self.sampler, self.room, self.read = sampler, room, read
-        self._drawn: tuple[int, dict[int, NodeSet]] = -1, {}  # an epoch and sets of it
+    def __init__(self, sampler: NodeSampler, max_nodes: Callable[[], int], read: Callable[[np.ndarray], None]) -> None:
+        self.sampler, self.max_nodes, self.read = sampler, max_nodes, read
+        self._drawn: tuple[int, dict[int, NodeSet]] = -1, {}  # epoch and its node sets
 
     def __call__(self, epoch: int, number: int) -> NodeSet:
         drawn, sets = self._drawn
         if epoch != drawn or number not in sets:
-            sets = self._lot(epoch, number)
+            sets = self._draw_chunk(epoch, number)
             self._drawn = epoch, sets
         return sets[number]
 
-    def _lot(self, epoch: int, number: int) -> dict[int, NodeSet]:
+    def _draw_chunk(self, epoch: int, number: int) -> dict[int, NodeSet]:
         sets = {number: self.sampler.node_set(epoch, number)}
-        size = most = len(sets[number].nodes)
-        room = self.room()
+        size = largest = len(sets[number].nodes)
+        max_nodes = self.max_nodes()
         for later in range(number + 1, self.sampler.num_batches(epoch)):
-            if size + most > room:
+            if size + largest > max_nodes:
                 break
             sets[later] = self.sampler.node_set(epoch, later)
             count = len(sets[later].nodes)
-            size, most = size + count, max(most, count)
+            size, largest = size + count, max(largest, count)
         if len(sets) > 1:
             self.read(np.unique(np.concatenate([one.nodes for one in sets.values()])))
         return sets
 
 
 class NodeSetSource(BatchSource):
-    """Batches of node sets: plain induced subgraphs, compensated ones, or ones with a cache (GAS).
+    """Batches of node sets: induced subgraphs, compensated subgraphs, or subgraphs with historical embeddings (GAS).
 
     Args:
-        graph: the whole graph.
+        graph: the full graph.
         sampler: draws the node sets.
-        train: (t,) rows whose loss counts.
-        missing: what stands for out-of-batch neighbours, such as a `Top` or a `GasCache`; None leaves them out.
-        ahead: bytes of rows in large files that are read for several batches at once.
+        train: (t,) rows with a loss.
+        compensation: replaces out-of-batch neighbors, for example a `Top` or a `GasCache`. Default: ignore them.
+        prefetch_bytes: bytes to read at a time from large files. Default: 0, batch by batch.
     """
 
     def __init__(
@@ -173,13 +179,16 @@ class NodeSetSource(BatchSource):
         graph: Graph,
         sampler: NodeSampler,
         train: np.ndarray,
-        missing: Compensation | None = None,
+        compensation: Compensation | None = None,
         *,
-        ahead: int = 0,
+        prefetch_bytes: int = 0,
     ) -> None:
-        self.graph, self.sampler, self.missing, self.ahead = graph, sampler, missing, ahead
-        self._x = all_features(graph) if graph.x is not None and _is_far(graph.x) else None
-        self._near, self._sets = RowsAhead(), SetsAhead(sampler, self._room, self._read)
+        self.graph, self.sampler, self.compensation, self.prefetch_bytes = graph, sampler, compensation, prefetch_bytes
+        self._x = all_features(graph) if graph.x is not None and _is_large_file(graph.x) else None
+        self._prefetched, self._sets = (
+            PrefetchedRows(),
+            PrefetchedNodeSets(sampler, self._max_prefetched_nodes, self._prefetch),
+        )
         self.is_train = np.zeros(graph.num_nodes, bool)
         self.is_train[train] = True
         self.cutter = cutter_of(graph)
@@ -193,42 +202,42 @@ class NodeSetSource(BatchSource):
         weight = None
         if chosen.loss_weight is not None:
             weight = torch.from_numpy(chosen.loss_weight[rows]) / max(1, int(self.is_train.sum()))
-        x = None if self._x is None else self._near.of(self._x, torch.from_numpy(chosen.nodes))
+        x = None if self._x is None else self._prefetched.of(self._x, torch.from_numpy(chosen.nodes))
         x = features(self.graph, chosen.nodes) if x is None else x
         return GraphBatch(x, self.propagator(chosen), chosen.nodes, torch.from_numpy(rows), weight)
 
-    def _room(self) -> int:
+    def _max_prefetched_nodes(self) -> int:
         size = 0 if self._x is None else 4 * self._x.shape[1]
-        if self.missing is not None:
-            size += self.missing.row_bytes()
-        return self.ahead // size if size else 0
+        if self.compensation is not None:
+            size += self.compensation.row_bytes()
+        return self.prefetch_bytes // size if size else 0
 
-    def _read(self, nodes: np.ndarray) -> None:
+    def _prefetch(self, nodes: np.ndarray) -> None:
         if self._x is not None:
-            self._near.read(nodes, [self._x], lambda _, rows: features(self.graph, rows.numpy()))
-        if self.missing is not None:
-            self.missing.read_ahead(nodes)
+            self._prefetched.read(nodes, [self._x], lambda _, rows: features(self.graph, rows.numpy()))
+        if self.compensation is not None:
+            self.compensation.prefetch(nodes)
 
     def propagator(self, chosen: NodeSet) -> Propagator:
-        """Return what a model convolves over in a batch of these nodes."""
-        if self.missing is not None:
-            return self.missing.propagator(self.graph, self.cutter, chosen.nodes)
+        """Return the adjacency for the nodes of a batch."""
+        if self.compensation is not None:
+            return self.compensation.propagator(self.graph, self.cutter, chosen.nodes)
         local = self.cutter.induced(chosen.nodes)
         if isinstance(self.sampler, SaintSampler):
             assert local.edges is not None
-            return around_adjacency(self.graph, local, scale=self.sampler.edge_scale(local.edges))
-        return inside_adjacency(self.graph, local)
+            return sampled_adjacency(self.graph, local, scale=self.sampler.edge_scale(local.edges))
+        return induced_adjacency(self.graph, local)
 
 
 SamplerT = TypeVar("SamplerT", LayerSampler, ShadowSampler)
 
 
 class SeedSource(BatchSource, Generic[SamplerT]):
-    """Batches of seeds with what is sampled around them, the loss on all of them; of any other seeds too.
+    """Batches of seed nodes with sampled neighborhoods; all seeds have a loss.
 
     Args:
-        graph: the whole graph.
-        sampler: draws them.
+        graph: the full graph.
+        sampler: draws seeds and neighborhoods.
     """
 
     def __init__(self, graph: Graph, sampler: SamplerT) -> None:
@@ -239,44 +248,50 @@ class SeedSource(BatchSource, Generic[SamplerT]):
         return self.sampler.num_batches(epoch)
 
     def seeds(self, epoch: int, number: int) -> np.ndarray:
-        """Return the seeds of one batch; what is sampled around each depends on (epoch, number) and it alone."""
+        """Return the seeds of one batch."""
         return self.sampler.seeds.node_set(epoch, number).nodes
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
-        return self.around(self.seeds(epoch, number), epoch, number)
+        return self.seed_batch(self.seeds(epoch, number), epoch, number)
 
     @abstractmethod
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
-        """Return the batch of distinct seeds, whose rows come in their order."""
+    def seed_batch(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        """Return a batch for the given distinct seeds, in their order."""
 
 
 class LayerSource(SeedSource[LayerSampler]):
-    """Batches of seeds with sampled neighbours for each layer."""
+    """Batches of seeds with sampled neighbors for each layer (GraphSAGE, LABOR)."""
 
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+    def seed_batch(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
         layers = self.sampler.layers(epoch, number, seeds)
-        graph = Layered([around_adjacency(self.graph, local) for local in layers])
+        graph = LayeredAdjacency([sampled_adjacency(self.graph, local) for local in layers])
         return GraphBatch(features(self.graph, layers[0].nodes), graph, seeds, torch.arange(len(seeds)))
 
 
 class ShadowSource(SeedSource[ShadowSampler]):
-    """Batches of seeds, each in its own small subgraph."""
+    """Batches of seeds, each with its own small subgraph (ShaDow)."""
 
-    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+    def seed_batch(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
         local, roots = self.sampler.subgraphs(epoch, number, seeds)
-        graph = inside_adjacency(self.graph, local)
+        graph = induced_adjacency(self.graph, local)
         return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
 
 
-def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
-    return all_features(graph), whole_adjacency(graph)
+def full_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
+    return all_features(graph), full_adjacency(graph)
 
 
-def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.ndarray | None, Adjacency]]:
-    """Yield consecutive blocks of rows: (None, adjacency of them over all nodes).
+def row_blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.ndarray | None, Adjacency]]:
+    """Yield consecutive blocks of rows for layer-wise inference.
 
-    With halo: (nodes, adjacency over these), the block's nodes first and then all their neighbours, so that no more of
-    the graph than these has to be at hand.
+    Args:
+        graph: the graph.
+        size: rows per block.
+        halo: yield local adjacencies over the block's nodes and their neighbors, to limit the memory.
+
+    Yields:
+        (nodes, adjacency): the block's nodes followed by their neighbors. Without halo, nodes is None, and the
+        adjacency is over all nodes.
     """
     cutter = cutter_of(graph) if halo else None
     degree = torch.from_numpy(graph.incoming.degree)
@@ -286,30 +301,29 @@ def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.
             yield None, rows_adjacency(graph, rows, degree)
         else:
             local = cutter.induced(rows, halo=True)
-            yield local.nodes, around_adjacency(graph, local)
+            yield local.nodes, sampled_adjacency(graph, local)
 
 
 def features(graph: Graph, nodes: np.ndarray) -> Tensor:
-    """Return (n, F) features of nodes, copied (a memory-mapped array is read only there)."""
+    """Return a (n, F) copy of the features of nodes; of a memory-mapped array only these rows are read."""
     x = graph.x
     if x is None:
         raise DataError(f"{graph.name} has no node features")
-    if not _is_far(x):
+    if not _is_large_file(x):
         return torch.from_numpy(np.array(x[nodes], np.float32))
     out = np.empty((len(nodes), x.shape[1]), np.float32)
-    for start in range(0, len(nodes), FEW):  # the system maps pages around those that are read
+    for start in range(0, len(nodes), FEW):  # limits the pages that the system maps around these rows
         out[start : start + FEW] = x[nodes[start : start + FEW]]
         release_pages(x)
     return torch.from_numpy(out)
 
 
-def _is_far(x: np.ndarray) -> bool:
-    """Return whether features are read some rows at a time: large ones in a file."""
+def _is_large_file(x: np.ndarray) -> bool:
     return x.nbytes > LARGE and mapping_of(x) is not None
 
 
 def all_features(graph: Graph) -> Tensor:
-    """Return (N, F) features of all nodes without a copy; they must not be written to."""
+    """Return the (N, F) features of all nodes without a copy; do not write to them."""
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
     with warnings.catch_warnings():
@@ -317,7 +331,7 @@ def all_features(graph: Graph) -> Tensor:
         return torch.from_numpy(np.asarray(graph.x))
 
 
-def whole_adjacency(graph: Graph) -> Adjacency:
+def full_adjacency(graph: Graph) -> Adjacency:
     into = graph.incoming
     everything = slice(None)
     return Adjacency.of(
@@ -325,14 +339,17 @@ def whole_adjacency(graph: Graph) -> Adjacency:
     )
 
 
-def inside_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
-    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), **_carried(graph, local))
+def induced_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
+    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), **_edge_data(graph, local))
 
 
-def around_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | None = None) -> Adjacency:
-    """Return the adjacency of a local graph, weighted by the whole graph's degrees.
+def sampled_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | None = None) -> Adjacency:
+    """Return the adjacency of a sampled graph, normalized by the degrees of the full graph.
 
-    scale (e,) are factors of the edges; by default 1 / probability where they were sampled.
+    Args:
+        graph: the full graph.
+        local: the sampled graph.
+        scale: (e,) factors of the edges. Default: 1 / sampling probability.
     """
     return Adjacency.of(
         local.indptr,
@@ -340,12 +357,12 @@ def around_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | Non
         num_nodes=len(local.nodes),
         degree=graph.incoming.degree[local.nodes],
         scale=local.weight if scale is None else scale,
-        **_carried(graph, local),
+        **_edge_data(graph, local),
     )
 
 
 def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
-    """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
+    """Return the adjacency of sorted rows (r,) over all nodes, normalized by the degrees (N,) of the full graph."""
     into = graph.incoming
     counts = into.count[rows]
     indptr = bounds_of(counts)
@@ -367,7 +384,7 @@ def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
     )
 
 
-def _carried(graph: Graph, local: LocalGraph) -> dict[str, np.ndarray | None]:
+def _edge_data(graph: Graph, local: LocalGraph) -> dict[str, np.ndarray | None]:
     into = graph.incoming
     if into.rows is None:
         return {}

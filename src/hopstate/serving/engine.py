@@ -21,7 +21,7 @@ import torch
 
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
-from hopstate.runs.queries import Session
+from hopstate.runs.queries import QuerySession
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
@@ -91,8 +91,8 @@ class Question(Generic[T]):
     past: StreamState | None = None
     clients: int = 0
 
-    def stands_on(self, past: StreamState) -> bool:
-        """Return whether whoever asks at a past may have this answer."""
+    def is_current(self, past: StreamState) -> bool:
+        """Return whether this answer is valid for a request at a state."""
         return not self.answer.done() and (self.past is None or self.past is past)
 
 
@@ -164,8 +164,8 @@ class ServiceEngine:
         if not self._is_open:
             await self._in_thread(self._opened)
         self.metrics.follow(self.live)
-        self.quality, self._unjudged = Quality(self.live, on_alarm=self._alarm), self.live.past
-        self._judgement: asyncio.Future[None] | None = None
+        self.quality, self._evaluated_state = Quality(self.live, on_alarm=self._alarm), self.live.past
+        self._evaluation: asyncio.Future[None] | None = None
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
         work = [self._tick] if self.source is None else [self._tick, self._ingest]
         self._background = [asyncio.create_task(one()) for one in work]
@@ -180,7 +180,7 @@ class ServiceEngine:
             task.cancel()
         if self.source is not None:
             await self._in_thread(self._ingest_loop.source.close)
-        await self.judged()
+        await self.wait_for_evaluation()
         await self._in_thread(self.live.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
         self._queue.close()
@@ -188,20 +188,20 @@ class ServiceEngine:
         self.closed = True
 
     # ---- in the background ------------------------------------------------------------------------------------
-    def _judge(self) -> None:
-        """Judge the events that came in the background, unless that is under way."""
-        if self._judgement is None or self._judgement.done():
-            self._judgement = asyncio.wrap_future(self._queue.submit_background(self._judging))
+    def _start_evaluation(self) -> None:
+        """Evaluate the latest events in the background, unless an evaluation is running."""
+        if self._evaluation is None or self._evaluation.done():
+            self._evaluation = asyncio.wrap_future(self._queue.submit_background(self._evaluate))
 
-    async def judged(self) -> None:
-        """Wait for what is being judged."""
-        if self._judgement is not None:
-            await self._judgement
+    async def wait_for_evaluation(self) -> None:
+        """Wait until the running evaluation has ended."""
+        if self._evaluation is not None:
+            await self._evaluation
 
-    def _judging(self) -> Steps[None]:
-        before, self._unjudged = self._unjudged, self.live.past
+    def _evaluate(self) -> Steps[None]:
+        before, self._evaluated_state = self._evaluated_state, self.live.past
         try:
-            yield from self.quality.judging(before)
+            yield from self.quality.update_sliced(before)
             self.metrics.set_quality(self.quality)
         except Exception as error:  # events are taken whatever becomes of a figure
             self.quality.alarm(f"quality is not judged: {error}")
@@ -230,7 +230,7 @@ class ServiceEngine:
                 receipts = await self._guarded("source", self._ingest_once)
             if receipts:
                 self.metrics.count_receipts(receipts, self.live)
-                self._judge()
+                self._start_evaluation()
             await asyncio.sleep(0 if receipts else self.limits.look)
 
     def _ingest_once(self) -> list[Receipt]:
@@ -259,7 +259,7 @@ class ServiceEngine:
         return await asyncio.wrap_future(self._queue.submit(work))
 
     async def answer(
-        self, work: Callable[[Session], Steps[T]], *, kind: Hashable = None, key: Hashable = None
+        self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None, key: Hashable = None
     ) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
@@ -272,7 +272,7 @@ class ServiceEngine:
             BusyServiceError, OverloadError: there is too much other work.
         """
         question = self._questions.get(key)
-        if key is None or question is None or not question.stands_on(self.live.past):
+        if key is None or question is None or not question.is_current(self.live.past):
             question = self._ask(work, kind, key)
         question.clients += 1
         try:
@@ -285,8 +285,8 @@ class ServiceEngine:
             if not question.clients:
                 question.answer.cancel()
 
-    def _ask(self, work: Callable[[Session], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
-        self._check_room()
+    def _ask(self, work: Callable[[QuerySession], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
+        self._check_capacity()
         question = Question[T]()
 
         def start() -> Steps[tuple[T, list[str]]]:
@@ -304,7 +304,7 @@ class ServiceEngine:
         if self._questions.get(key) is question:
             del self._questions[key]
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
         if self._waiting >= self.limits.waiting:
             raise BusyServiceError(f"{self._waiting} requests wait; ask again in a second")
 
@@ -325,7 +325,7 @@ class ServiceEngine:
             BusyServiceError, OverloadError: there is too much other work; none of the events is taken.
         """
         self.live.check_writer()
-        self._check_room()
+        self._check_capacity()
         before, seconds = self._queue.wait() + self._deliveries_seconds, self._queue.seconds(_kind(events))
         if before and before + seconds > self.limits.deadline:
             raise OverloadError(before + seconds - self.limits.deadline)
@@ -361,7 +361,7 @@ class ServiceEngine:
                 self._deliveries_seconds -= delivery.seconds
                 self.metrics.events_waiting -= len(delivery.request.events)
                 self._events.task_done()
-            self._judge()
+            self._start_evaluation()
 
     async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         if len(group) > 1:
@@ -370,7 +370,7 @@ class ServiceEngine:
                 scored = any(given.score for given in group)
                 whole = Request([event for given in group for event in given.events], scored)
                 each = iter(await self._take(whole))
-                return [[given.told(next(each)) for _ in given.events] for given in group]
+                return [[given.receipt_for_client(next(each)) for _ in given.events] for given in group]
             except StorageError as error:
                 return [error] * len(group)
             except Exception as error:  # of one of them: which, the next lines tell

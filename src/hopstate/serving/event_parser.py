@@ -32,27 +32,29 @@ from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
 from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
 from hopstate.runs.data import (
-    as_trained,
+    apply_scalers,
     config_of_run,
-    known_data,
-    own_reading,
+    inherited_read_options,
+    load_data_facts,
     preprocess_as,
-    reader_options,
+    reader_kwargs,
     settings_of_run,
 )
-from hopstate.runs.query_inputs import times_in
+from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
 ID = "event_id"
 INT64_MAX = int(np.iinfo(np.int64).max)  # of ids and times
 AUTO, NEVER = "auto", "never"
 DEFAULT_SKEW = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
-_SINCE = datetime(1990, 1, 1, tzinfo=UTC).timestamp()  # numbers that all lie after it are no seconds from a start of 0
+_EARLIEST_CLOCK_TIME = datetime(
+    1990, 1, 1, tzinfo=UTC
+).timestamp()  # numbers that all lie after it are no seconds from a start of 0
 Late = Literal["reject", "clamp", "park"]
 Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
 OtherFields = Literal["refuse", "ignore"]
 _LARGEST = float(np.finfo(np.float32).max)
-_REMEMBERED = 256  # orders of fields
+_MAX_CACHED_FIELDS = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
 _ENDS = (
     ("source", "source_column", "src", SOURCES),
@@ -64,7 +66,7 @@ _ENDS = (
 class Fields(NamedTuple):
     """Which fields of an event are source, target, time and kind, which are left, and the names of its features.
 
-    `others` are those left that no run reads.
+    `unread` are those left that no run reads.
     """
 
     src: str
@@ -73,37 +75,44 @@ class Fields(NamedTuple):
     kinds: list[str]
     left: list[str]
     features: list[str]
-    others: list[str]
+    unread: list[str]
 
 
 class ClockSkewLimit:
     """A bound on the times of events to come.
 
     Args:
-        ahead: "auto" (a day beyond the clock where times are those of a clock, none otherwise), "never" for none, or a
-            length: text such as 12h, or a number in the unit of the run's own times.
+        skew_limit: "auto" (one day past the clock if times are those of a clock, no limit otherwise), "never" for no
+            limit, or a length: text such as 12h, or a number in the unit of the run's own times.
         past: what is known.
-        own_events: how many of its first events are the run's own data, by which it is told what times are.
+        num_run_events: how many of its first events are the run's own data, by which it is told what times are.
         dates: as `EventStream.dates`.
         clock: seconds since 1970.
     """
 
     def __init__(
-        self, ahead: str | float, past: StreamState, own_events: int, dates: str, clock: Callable[[], float] = time.time
+        self,
+        skew_limit: str | float,
+        past: StreamState,
+        num_run_events: int,
+        dates: str,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock, self._unit, self._dates = clock, past.time_unit or "", dates
-        self.by_clock = own_events > 0 and self._has_clock(past, own_events)
+        self.by_clock = num_run_events > 0 and self._has_clock(past, num_run_events)
         self.length: int | float | None = None
-        self.told = DEFAULT_SKEW if ahead == AUTO else str(ahead)
-        if ahead != NEVER and len(past) and (self.by_clock or ahead != AUTO):
-            self.length = parse_duration(past.events(len(past) - 1), self.told)
+        self.text = DEFAULT_SKEW if skew_limit == AUTO else str(skew_limit)
+        if skew_limit != NEVER and len(past) and (self.by_clock or skew_limit != AUTO):
+            self.length = parse_duration(past.events(len(past) - 1), self.text)
 
-    def _has_clock(self, past: StreamState, own_events: int) -> bool:
+    def _has_clock(self, past: StreamState, num_run_events: int) -> bool:
         if self._unit not in IN_SECOND:
             return False
-        first, last = (past.events(k, k + 1).t[0].item() for k in (0, own_events - 1))
+        first, last = (past.events(k, k + 1).t[0].item() for k in (0, num_run_events - 1))
         day = 86_400 * IN_SECOND[self._unit]
-        return last <= self._now() + day and (bool(self._dates) or first >= _SINCE * IN_SECOND[self._unit])
+        return last <= self._now() + day and (
+            bool(self._dates) or first >= _EARLIEST_CLOCK_TIME * IN_SECOND[self._unit]
+        )
 
     def _now(self) -> int:
         return int(self._clock() * IN_SECOND[self._unit])
@@ -125,7 +134,7 @@ class ClockSkewLimit:
         since = self._now() if self.by_clock else last
         what = "this machine's clock" if self.by_clock else "the event before it"
         return (
-            f"more than {self.told} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
+            f"more than {self.text} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
             "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
         )
 
@@ -140,7 +149,7 @@ def is_id(text: str, least: int = 1) -> bool:
         return False
 
 
-def own_rows(ids: np.ndarray) -> tuple[np.ndarray, Vocabulary | None]:
+def unique_ids(ids: np.ndarray) -> tuple[np.ndarray, Vocabulary | None]:
     """Return (n,) rows of ids in a vocabulary of their own, and that; None where rows are ids."""
     names, rows = np.unique(ids, return_inverse=True)
     is_rows = names.dtype.kind == "i" and np.array_equal(names, np.arange(len(names)))
@@ -149,11 +158,11 @@ def own_rows(ids: np.ndarray) -> tuple[np.ndarray, Vocabulary | None]:
 
 def listed(names: Sequence[str]) -> str:
     """Return names of fields for a message, the first few of many."""
-    told = [repr(name[:40]) for name in names[:5]]
-    return ", ".join(told) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    quoted = [repr(name[:40]) for name in names[:5]]
+    return ", ".join(quoted) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def id_as_read(value: Any, end: str, k: int, text: bool) -> str | int:
+def read_id(value: Any, end: str, k: int, text: bool) -> str | int:
     """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
     if not text and type(value) is int and 0 <= value < INT64_MAX:
         return value
@@ -171,7 +180,7 @@ def id_as_read(value: Any, end: str, k: int, text: bool) -> str | int:
     return int(value)
 
 
-def number_as_read(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
+def read_number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
     """Return a feature as a finite number; a deletion may leave it out."""
     if value is None and kinds == ["delete"]:
         return None
@@ -183,7 +192,7 @@ def number_as_read(value: Any, name: str, k: int, kinds: list[Any]) -> float | N
         raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
 
 
-def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
+def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
     """Return times (n,) in the past's unit and type, each read by itself."""
     for k, value in zip(places, given, strict=True):
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -192,10 +201,10 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given), dates, fractions=True)
+            return parse_query_times(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
         arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
-        each = [times_in(past, array, dates, fractions=True) for array in arrays]
+        each = [parse_query_times(past, array, dates, fractions=True) for array in arrays]
     except ConfigError as error:
         raise DataError(str(error)) from None
     found = np.concatenate(each)
@@ -206,7 +215,7 @@ def times_as_read(past: StreamState, given: list[Any], places: Sequence[int], da
     return found
 
 
-def id_of(event: Mapping[str, Any]) -> str | None:
+def event_id(event: Mapping[str, Any]) -> str | None:
     """Return an event's own id, None where it has none."""
     if not isinstance(event, Mapping):
         raise DataError(f"an event is an object with fields; got {event!r}")
@@ -235,27 +244,27 @@ class EventParser:
         method: as in `hopstate.evaluate`.
         late: what becomes of late ones; see `LiveRun`.
 
-    ahead: how far ahead one may be, None for no bound.
+    skew_limit: how far ahead one may be, None for no bound.
     """
 
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
-        self.ahead: ClockSkewLimit | None = None
+        self.skew_limit: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
-        said = parse_column_specs(self._reading.get("columns"))
-        self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
-        features = {*said, *(self._reading.get("edge_columns") or ())}
+        declared_columns = parse_column_specs(self._reading.get("columns"))
+        self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
+        features = {*declared_columns, *(self._reading.get("edge_columns") or ())}
         if taken := sorted(features.intersection(_USUAL)):
             raise ConfigError(
                 f"a live run calls source, target and time src, dst and t, and the run in {run.path} has features of "
                 f"these names ({', '.join(taken)}); give the columns other names and train anew"
             )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
-        self._gaps = self._reading.get("missing", "error") != "error"
-        self._facts = known_data(run)
+        self._allows_missing = self._reading.get("missing", "error") != "error"
+        self._facts = load_data_facts(run)
         self._dates = str(self._facts.get("dates") or "")
-        self._kept = self._facts.get("features") or {}
+        self._scaling = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
 
     @property
@@ -271,19 +280,19 @@ class EventParser:
 
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
-        found = None if self._texts else self._of_numbers(bodies, past)
-        return self._as_read(bodies, past) if found is None else found
+        found = None if self._texts else self._numeric_stream(bodies, past)
+        return self._table_stream(bodies, past) if found is None else found
 
-    def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
+    def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
         values = np.array([[body[name] for name in names] for body in bodies], np.float64).reshape(len(bodies), -1)
         kind = np.array([body.get(self._kinds[0]) == "delete" for body in bodies] if self._kinds else [], np.int8)
         if kind.any():  # leave features empty
             values = np.where(np.isnan(values) & (kind != ADD)[:, None], 0, values)
         ends, t = [[body[end] for body in bodies] for end in ("src", "dst")], np.array([body["t"] for body in bodies])
-        return self._of_rows(*own_rows(np.array(ends).reshape(-1)), t, names, values, past, kind)
+        return self._make_stream(*unique_ids(np.array(ends).reshape(-1)), t, names, values, past, kind)
 
-    def _of_rows(
+    def _make_stream(
         self,
         rows: np.ndarray,
         ids: Vocabulary | None,
@@ -309,9 +318,9 @@ class EventParser:
             source="memory",
             from_start=False,
         )
-        return as_trained(events, self._kept)
+        return apply_scalers(events, self._scaling)
 
-    def _as_read(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
+    def _table_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         options = self._reading | {
             "ties": "file",
             "bipartite": False,
@@ -343,11 +352,11 @@ class EventParser:
             places: where each stands in its request, for messages.
             strict: refuse fields that the run does not read.
         """
-        named, t = self._all_named(bodies, past, places, strict=strict)
+        named, t = self._rename_all(bodies, past, places, strict=strict)
         last, aside = past.last_time if len(past) else None, dict[int, Note]()
         for k, body in enumerate(named):
             now = t[k].item()
-            why = self._kept_out(now, last, body["t"], places[k], past.time_unit or "")
+            why = self._rejection_reason(now, last, body["t"], places[k], past.time_unit or "")
             if why == "late" and self.late == "clamp":
                 now = last
             elif why:
@@ -356,7 +365,7 @@ class EventParser:
             body["t"] = last = now
         return named, aside
 
-    def _kept_out(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
+    def _rejection_reason(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
         if last is not None and now < last:
             if self.late == "reject":
                 shown = format_time(last, unit, self._dates)
@@ -365,56 +374,56 @@ class EventParser:
                     "time (serve with --late clamp or --late park to take others)"
                 )
             return "late"
-        if self.ahead is not None and self.ahead.exceeded(now, last):
+        if self.skew_limit is not None and self.skew_limit.exceeded(now, last):
             if self.late != "park":
-                raise FutureTimeError(f"event {place} is of time {given!r}, {self.ahead.explain(last)}")
+                raise FutureTimeError(f"event {place} is of time {given!r}, {self.skew_limit.explain(last)}")
             return "ahead"
         return None
 
     def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
         """Return an event as it would be logged, whatever came before it."""
-        (body,), t = self._all_named([{k: v for k, v in event.items() if k != ID}], past, [0])
+        (body,), t = self._rename_all([{k: v for k, v in event.items() if k != ID}], past, [0])
         return body | {"t": t[0].item()}
 
-    def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
         forms = {tuple(name for name in event if name != ID) for event in events}
-        return sorted({name for form in forms for name in self._fields_of(dict.fromkeys(form), 0).others})
+        return sorted({name for form in forms for name in self._cached_fields(dict.fromkeys(form), 0).unread})
 
-    def _all_named(
+    def _rename_all(
         self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], np.ndarray]:
         text = past.node_ids is not None and past.node_ids.is_text
-        named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
-        return named, times_as_read(past, [body["t"] for body in named], places, self._dates)
+        named = [self._rename_fields(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
+        return named, read_times(past, [body["t"] for body in named], places, self._dates)
 
-    def _named(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
-        src, dst, t, kinds, left, features, _ = self._fields_of(body, k, strict)
+    def _rename_fields(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
+        src, dst, t, kinds, left, features, _ = self._cached_fields(body, k, strict)
         found = {
-            "src": id_as_read(body[src], "src", k, text),
-            "dst": id_as_read(body[dst], "dst", k, text),
+            "src": read_id(body[src], "src", k, text),
+            "dst": read_id(body[dst], "dst", k, text),
             "t": body[t],
         }
-        said = [body[name] for name in kinds]
-        if len(said) > 1 or (said and said[0] not in ("add", "delete")):
-            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {said[-1]!r}")
-        found |= {self._kinds[0]: "delete"} if said == ["delete"] else {}
+        kinds_given = [body[name] for name in kinds]
+        if len(kinds_given) > 1 or (kinds_given and kinds_given[0] not in ("add", "delete")):
+            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds_given[-1]!r}")
+        found |= {self._kinds[0]: "delete"} if kinds_given == ["delete"] else {}
         if not features:
             return found
         rest = {name: body[name] for name in left}
-        return found | {name: self._feature(rest, name, k, said) for name in features}
+        return found | {name: self._feature(rest, name, k, kinds_given) for name in features}
 
-    def _fields_of(self, body: Mapping[str, Any], k: int, strict: bool = False) -> Fields:
+    def _cached_fields(self, body: Mapping[str, Any], k: int, strict: bool = False) -> Fields:
         fields = tuple(body)
         known = self._fields.get(fields)
         if known is None:
             known = self._read_fields(body, k)
-            if len(self._fields) < _REMEMBERED:  # whoever sends may have no end of them
+            if len(self._fields) < _MAX_CACHED_FIELDS:  # whoever sends may have no end of them
                 self._fields[fields] = known
-        if strict and known.others:
+        if strict and known.unread:
             read = ", ".join([known.src, known.dst, known.t, *self._kinds[:1], ID, *known.features])
             raise DataError(
-                f"event {k} has fields that this run does not read: {listed(known.others)}; it reads {read}. Leave "
+                f"event {k} has fields that this run does not read: {listed(known.unread)}; it reads {read}. Leave "
                 "the others out (or serve with --other-fields ignore)"
             )
         return known
@@ -424,8 +433,8 @@ class EventParser:
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
             names = [own] if own in rest else [name for name in rest if name.lower() in known]
             if len(names) != 1:
-                told = "more than one " if names else "no "
-                raise DataError(f"event {k} has {told}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
+                count = "more than one " if names else "no "
+                raise DataError(f"event {k} has {count}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
             ends.append(names[0])
             rest.remove(names[0])
         kinds = [name for name in rest if name.lower() in self._kinds]
@@ -440,7 +449,7 @@ class EventParser:
             if value is not None and not is_id(value, 0):
                 raise DataError(f"event {k}: feature {name} is a text without NUL of at most {LONGEST} bytes")
             return value
-        return None if value is None and self._gaps and name in body else number_as_read(value, name, k, kinds)
+        return None if value is None and self._allows_missing and name in body else read_number(value, name, k, kinds)
 
     def _features(self, left: Sequence[str], k: int) -> list[str]:
         named = self._reading.get("edge_columns")
@@ -462,7 +471,7 @@ class EventParser:
 
 def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
     method, settings = settings_of_run(run, named)
-    own = own_reading(run, settings["read"], pd.DataFrame())
+    own = inherited_read_options(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
-    return names, {key: value for key, value in reader_options(config.read).items() if key != "label_column"}
+    return names, {key: value for key, value in reader_kwargs(config.read).items() if key != "label_column"}

@@ -116,10 +116,10 @@ class Topic:
             low, high = consumer.get_watermark_offsets(place, timeout=SECONDS, cached=cached)
             return int(low), int(high)
 
-    def polled(self, consumer: Any, most: int = 16) -> Iterator[tuple[int, int, bytes | None]]:
+    def poll(self, consumer: Any, max_messages: int = 16) -> Iterator[tuple[int, int, bytes | None]]:
         """Yield partitions, offsets and values of messages that come next, if any came in time."""
         with self.named():
-            found = consumer.consume(most, timeout=0.1)
+            found = consumer.consume(max_messages, timeout=0.1)
             errors = [message.error() for message in found]
             wrong = [e for e in errors if e is not None and e.code() != self.kafka.KafkaError._PARTITION_EOF]
             if wrong and all(e is not None for e in errors):
@@ -204,7 +204,7 @@ class KafkaSource:
         self._consumer.close()
         self._consumer = self.topic.consumer({int(p): at for p, at in self._next.items()})
 
-    def read(self, most: int) -> list[Message]:
+    def read(self, max_messages: int) -> list[Message]:
         """Return what comes next, nothing if nothing has."""
         if time.monotonic() - self._looked >= self.look:
             known = len(self._next)
@@ -212,7 +212,7 @@ class KafkaSource:
             if len(self._next) > known:
                 self._assign()
         found = []
-        for partition, offset, value in self.topic.polled(self._consumer, most):
+        for partition, offset, value in self.topic.poll(self._consumer, max_messages):
             self._next = {**self._next, str(partition): offset + 1}
             text = (value or b"").decode("utf-8", "replace")
             found.append(Message(text, f"{self.topic.name}/{partition}/{offset}", self._next))
@@ -279,7 +279,7 @@ class IngestLoop:
         facts = {self.source.key: messages[-1].offset}
         events = [message.event() for message in messages]
         found = self.live.take(events, score=self.score, facts=facts, strict=False)
-        if new := set(self.live.others(events)) - self._ignored:
+        if new := set(self.live.unread_fields(events)) - self._ignored:
             self._ignored |= new
             text = f"fields of the source that the run does not read are left out: {', '.join(sorted(new))[:500]}"
             warnings.warn(text, HopstateWarning, stacklevel=4)
@@ -295,7 +295,7 @@ class IngestLoop:
             except _REFUSALS as error:
                 body = json.dumps({"text": message.text, "error": str(error)})
                 self.live.log.park([Entry(body, message.id)], "unreadable")
-                self.live.log.tell({self.source.key: message.offset})
+                self.live.log.set_facts({self.source.key: message.offset})
                 found.append(Receipt(None, note="unreadable"))
         return found
 
@@ -327,7 +327,7 @@ class KafkaSink(Sink):
         reader, until = self.topic.consumer({0: high - 1}), time.monotonic() + SECONDS
         try:
             while time.monotonic() < until:
-                for _, _, value in self.topic.polled(reader, 1):
+                for _, _, value in self.topic.poll(reader, 1):
                     return int(json.loads(value or b"{}")["position"]) + 1
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{self.topic.place} holds other messages than scores; choose another topic") from None

@@ -31,17 +31,24 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, MissingFileError
 from hopstate.io.files import locked
 from hopstate.ops.threads import one_thread
-from hopstate.runs.data import dates_of, known_data, settings_of_run
-from hopstate.runs.inference import check_temporal
-from hopstate.runs.load import load_run, own_past
-from hopstate.runs.queries import Session
+from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
+from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
+from hopstate.runs.queries import QuerySession
 from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
-from hopstate.serving.log import EventLog, bulks, open_log, rows, sound
+from hopstate.serving.log import EventLog, commit_batches, corruption_errors, open_log, parse_events
 from hopstate.serving.sinks import Sink
-from hopstate.serving.snapshots import check_duration, check_retain, keep, kept_at, kept_events, newest, retained
+from hopstate.serving.snapshots import (
+    apply_retention,
+    check_duration,
+    check_retain,
+    latest_snapshot,
+    latest_snapshot_time,
+    save_snapshot,
+    snapshot_sizes,
+)
 from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
-from hopstate.streaming.slices import Pace, Steps, each_in, finished
+from hopstate.streaming.slices import SliceSizer, Steps, run_in_context, run_to_completion
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -77,7 +84,7 @@ def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: objec
 def signature(run: RunFolder) -> str:
     """Return a hash of what scores follow from besides the weights: settings and data."""
     settings = {name: value for name, value in run.settings().items() if name not in _ELSEWHERE}
-    text = json.dumps([settings, known_data(run)["content_hash"]], sort_keys=True)
+    text = json.dumps([settings, load_data_facts(run)["content_hash"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -99,8 +106,8 @@ class LiveRun:
         device, method: as in `hopstate.score`.
 
     past: what is known.
-    kept: events of the log in the last snapshot.
-    kept_at: when that was kept, on the clock of `time.monotonic`, None where there is none.
+    snapshot_position: events of the log in the last snapshot.
+    snapshot_time: when that was saved, on the clock of `time.monotonic`, None where there is none.
 
     Raises:
         ConfigError: the run's method scores no pairs, or the log is another run's.
@@ -133,7 +140,7 @@ class LiveRun:
         self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         self.ahead, self.other_fields = ahead, other_fields
-        check_temporal(self.run, method)
+        require_event_stream_run(self.run, method)
         self._open, self.sink = ExitStack(), sink
         if sink is not None:
             self._open.callback(sink.close)
@@ -153,7 +160,7 @@ class LiveRun:
             self._open.callback(self.log.close)
             self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
             self._parser = EventParser(self.run, method, late)
-            self._session: Session | None = None
+            self._session: QuerySession | None = None
             self._recover()
             self.session()
             if retain is not None and len(self.past):
@@ -167,14 +174,14 @@ class LiveRun:
         return open_log(log or self.folder) if log is None or isinstance(log, str) else log
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
-        self.log.tell(facts)
+        self.log.set_facts(facts)
 
     def _recover(self) -> None:
         self.model, self.state = fingerprint(self.task), self.folder / "state"
         known = check_log(self.log.facts(), self.run, self.model, self.folder)
-        past = None if known is None else newest(self.state, self.model)
+        past = None if known is None else latest_snapshot(self.state, self.model)
         if past is None:
-            past = own_past(self.run, self.task)
+            past = state_after_run_data(self.run, self.task)
             if known not in (None, len(past)):
                 raise ConfigError(
                     f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
@@ -182,15 +189,15 @@ class LiveRun:
                 )
         if known is None:
             known = len(past)
-            if kept_events(self.state):
+            if snapshot_sizes(self.state):
                 raise CheckpointError(
                     f"the log in {self.folder} is empty, and snapshots in {self.state} have seen events of one: it was "
                     "deleted or replaced; put it back, or move the folder away"
                 )
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
-        dates = self.dates = dates_of(self.run)
-        self._parser.ahead = ClockSkewLimit(self.ahead, past, known, dates)
+        dates = self.dates = time_zone_of_dates(self.run)
+        self._parser.skew_limit = ClockSkewLimit(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -199,9 +206,9 @@ class LiveRun:
         self._check_snapshot()
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
-        written = kept_at(self.state)
+        written = latest_snapshot_time(self.state)
         age = None if written is None else max(time.time() - written, 0.0)
-        self.kept, self.kept_at = self.position, None if age is None else time.monotonic() - age
+        self.snapshot_position, self.snapshot_time = self.position, None if age is None else time.monotonic() - age
         self._catch_up()
 
     def _check_snapshot(self) -> None:
@@ -209,7 +216,7 @@ class LiveRun:
         if self.position <= self.log.start:
             return
         last = self.position - 1
-        (logged,) = rows([self.log.bodies([last])[last]], last, self.log.place)
+        (logged,) = parse_events([self.log.bodies([last])[last]], last, self.log.place)
         event = self.past.events(len(self.past) - 1)
         ends = np.concatenate([event.src, event.dst])
         names = ends if event.node_ids is None else event.node_ids.names(ends)
@@ -232,9 +239,9 @@ class LiveRun:
     def _observing(self) -> Iterator[None]:
         """Observe what the log holds beyond what was observed, and yield after each group of commits."""
         # with a sink one commit at a time, since each is scored by itself
-        for bodies in bulks(self.log, self.position, BULK if self.sink is None else 1):
-            with sound(self.log.place, self.position, len(bodies)):
-                self.observe(rows(bodies, self.position, self.log.place))
+        for bodies in commit_batches(self.log, self.position, BULK if self.sink is None else 1):
+            with corruption_errors(self.log.place, self.position, len(bodies)):
+                self.observe(parse_events(bodies, self.position, self.log.place))
             yield
 
     @property
@@ -252,11 +259,11 @@ class LiveRun:
         """Keep the state as it is now; return its position in the log."""
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
-        self.past = keep(self.past, self.state)
-        self.kept, self.kept_at = self.position, time.monotonic()
+        self.past = save_snapshot(self.past, self.state)
+        self.snapshot_position, self.snapshot_time = self.position, time.monotonic()
         if self.retain is not None:
-            retained(self.log, self.past, self.state, self.own_events, self.retain)
-        return self.kept
+            apply_retention(self.log, self.past, self.state, self.own_events, self.retain)
+        return self.snapshot_position
 
     def tick(self, *, again: bool = False) -> None:
         """Do what is due without an event: the sink's, or with again all that failed. For now and then."""
@@ -268,7 +275,7 @@ class LiveRun:
     def close(self, *, snapshot: bool = True) -> None:
         """Let go of the run."""
         with self._open:
-            if snapshot and self.position > self.kept:
+            if snapshot and self.position > self.snapshot_position:
                 self.snapshot()
             elif snapshot and self.sink is not None:
                 self.sink.flush()
@@ -284,9 +291,9 @@ class LiveRun:
         """Names of the fields of an event; see `EventParser.fields`."""
         return self._parser.fields
 
-    def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
-        return self._parser.others(events)
+        return self._parser.unread_fields(events)
 
     @property
     def position(self) -> int:
@@ -322,7 +329,7 @@ class LiveRun:
             StorageError: the log cannot be written.
         """
         self.check_writer()
-        draft = finished(self.drafting(events, score=score, facts=facts, strict=strict))
+        draft = run_to_completion(self.drafting(events, score=score, facts=facts, strict=strict))
         first = draft.commit(self.log)
         self.accept(draft)
         self.settle(draft, first)
@@ -362,20 +369,20 @@ class LiveRun:
         self._keep()
 
     def _keep(self) -> None:
-        if self.position - self.kept >= self.snapshot_every:
+        if self.position - self.snapshot_position >= self.snapshot_every:
             try:
                 self.snapshot()
             except (HopstateError, MemoryError) as error:  # the log has all that is needed
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return finished(self._continue(self._parser.stream(bodies, self.past), score=score))
+        return run_to_completion(self._continue(self._parser.stream(bodies, self.past), score=score))
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
         if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
             given["begun"] = self._session.queries.begun()
-        answer, after = yield from each_in(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
+        answer, after = yield from run_in_context(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
         scores = np.full(len(new), np.nan)
         if score:
             scores[self.task.rows_to_score(new)] = answer["score"]
@@ -387,11 +394,11 @@ class LiveRun:
             self.session().queries.latest()
 
     # ---- answers out --------------------------------------------------------------------------------------
-    def session(self) -> Session:
+    def session(self) -> QuerySession:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         made = self._session
         if made is None:
-            made = Session(self.run, self.task, self.past, None, self.method, Pace())
+            made = QuerySession(self.run, self.task, self.past, None, self.method, SliceSizer())
         made = made.over(self.past)
         self._session = made
         return made

@@ -39,7 +39,7 @@ from hopstate.errors import (
 )
 from hopstate.io.files import file_lock, is_broken, make_folder, named_errors, replace_file, sync_folder
 
-BETWEEN = "\x1e"  # no JSON holds it, so texts may stand together with it between them
+SEPARATOR = "\x1e"  # no JSON holds it, so texts may stand together with it between them
 PAGE = 1_000  # positions whose rows are read at a time
 ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
 NAME = "log.sqlite"
@@ -77,23 +77,23 @@ class Entries:
     """Entries as columns: to make each of them takes longer than to log them.
 
     Args:
-        bodies: of all; or one text with `BETWEEN` between them.
+        bodies: of all; or one text with `SEPARATOR` between them.
         ids: of all, None where none has any.
     """
 
     def __init__(self, bodies: Sequence[str] | str, ids: Sequence[str | None] | None = None) -> None:
         self._bodies, self.ids = bodies, ids
-        self._count = bodies.count(BETWEEN) + 1 if isinstance(bodies, str) else len(bodies)
+        self._count = bodies.count(SEPARATOR) + 1 if isinstance(bodies, str) else len(bodies)
 
     @property
     def bodies(self) -> Sequence[str]:
         """Each by itself."""
         if isinstance(self._bodies, str):
-            self._bodies = self._bodies.split(BETWEEN)
+            self._bodies = self._bodies.split(SEPARATOR)
         return self._bodies
 
     @property
-    def together(self) -> str | None:
+    def joined_bodies(self) -> str | None:
         """All in one text, None where they stand each by itself."""
         return self._bodies if isinstance(self._bodies, str) else None
 
@@ -115,7 +115,7 @@ class Row(NamedTuple):
         position: of its first event.
         begins: 1 if a commit begins with it, else 0.
         id: of the event, or None.
-        body: JSON objects with `BETWEEN` between them.
+        body: JSON objects with `SEPARATOR` between them.
     """
 
     position: int
@@ -125,7 +125,7 @@ class Row(NamedTuple):
 
     @property
     def end(self) -> int:
-        return self.position + self.body.count(BETWEEN) + 1
+        return self.position + self.body.count(SEPARATOR) + 1
 
     def stored(self) -> StoredRow:
         """Return it with its checksum."""
@@ -151,7 +151,7 @@ def checksums(seeds: Iterable[int], ids: Sequence[str | None] | None, bodies: It
 
 
 def checksum(*texts: str) -> int:
-    return zlib.crc32(BETWEEN.join(texts).encode())
+    return zlib.crc32(SEPARATOR.join(texts).encode())
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class EventLog(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def _damaged(self, what: str) -> CheckpointError:
+    def _corrupt_error(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.place} is damaged: {what}. {REMEDY}")
 
     def _encode_id(self, id_: str | None) -> Any:
@@ -219,7 +219,7 @@ class EventLog(ABC):
     def append(self, entries: Entries | Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
         """Make entries one commit, durable when this returns; return the position of the first.
 
-        No entries make no commit. Facts (see `tell`) are written in the same transaction.
+        No entries make no commit. Facts (see `set_facts`) are written in the same transaction.
 
         Raises:
             DataError: an id is in the log or stands twice, or a text cannot be stored; nothing was written.
@@ -271,7 +271,7 @@ class EventLog(ABC):
             raise CheckpointError(
                 f"{self.place} begins at event {self.start}, what came before was cut; event {position} is asked for"
             )
-        raise self._damaged(f"event {position} is not as it was acknowledged")
+        raise self._corrupt_error(f"event {position} is not as it was acknowledged")
 
     def _rows(self, position: int) -> Iterator[Row]:
         while position < len(self):
@@ -295,7 +295,7 @@ class EventLog(ABC):
                 yield Commit(begin, tuple(bodies))
                 begin, bodies = begin + len(bodies), []
             skipped = max(begin - row.position, 0)
-            bodies += row.body.split(BETWEEN)[skipped:]
+            bodies += row.body.split(SEPARATOR)[skipped:]
         if bodies:
             yield Commit(begin, tuple(bodies))
 
@@ -309,7 +309,7 @@ class EventLog(ABC):
                     continue
                 if row is None or at >= row.end:
                     row = self._row_at(at)
-                    texts = row.body.split(BETWEEN)
+                    texts = row.body.split(SEPARATOR)
                 found[at] = texts[at - row.position]
         return found
 
@@ -320,7 +320,7 @@ class EventLog(ABC):
             raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another place")
         end = len(self)
         if end < acknowledged:
-            raise self._damaged(f"events {end} to {acknowledged - 1} were acknowledged and are missing")
+            raise self._corrupt_error(f"events {end} to {acknowledged - 1} were acknowledged and are missing")
         for _ in self._rows(self.start):
             pass
 
@@ -366,10 +366,10 @@ class EventLog(ABC):
 
     def _fact_of(self, key: str, value: str, expected: int) -> Any:
         if checksum(key, str(value)) != expected:
-            raise self._damaged(f"{key!r} among its facts is not as it was written")
+            raise self._corrupt_error(f"{key!r} among its facts is not as it was written")
         return json.loads(value)
 
-    def tell(self, facts: Mapping[str, Any]) -> None:
+    def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Set facts: key to any JSON value."""
         with self._atomic():
             self._write_facts(facts)
@@ -385,9 +385,9 @@ def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     """Return entries as columns, refusing what no log takes."""
     found = Entries.of(entries)
     ids = [] if found.ids is None else [one for one in found.ids if one is not None]
-    bodies = found.together or "".join(found.bodies)
-    if found.together is None and BETWEEN in bodies:
-        wrong = next(body for body in found.bodies if BETWEEN in body)
+    bodies = found.joined_bodies or "".join(found.bodies)
+    if found.joined_bodies is None and SEPARATOR in bodies:
+        wrong = next(body for body in found.bodies if SEPARATOR in body)
         raise DataError(f"a text holds a bare control character, which no JSON does: {wrong[:40]!r}; nothing was taken")
     if bodies.isascii() and "".join(ids).isascii():
         return found
@@ -397,17 +397,17 @@ def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     return found
 
 
-def known_id(place: object) -> str:
+def duplicate_id_message(place: object) -> str:
     """Return what is told of an id that comes twice."""
     return f"an event's id is in {place} already, or stands here twice; nothing was taken"
 
 
-def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
+def commit_batches(log: EventLog, first: int, min_events: int) -> Iterator[list[str]]:
     """Yield the events of a log from a position on, whole commits together until they are so many."""
     bodies: list[str] = []
     for commit in log.commits(first):
         bodies += commit.bodies
-        if len(bodies) >= least:
+        if len(bodies) >= min_events:
             yield bodies
             bodies = []
     if bodies:
@@ -419,10 +419,10 @@ def pack(entries: Entries, first: int) -> Iterable[StoredRow]:
     end, step = first + len(entries), ROW_EVENTS if entries.ids is None else 1
     if entries.ids is not None:
         ids, bodies = entries.ids, entries.bodies
-    elif entries.together is not None and len(entries) <= ROW_EVENTS:
-        ids, bodies = [None], [entries.together]
+    elif entries.joined_bodies is not None and len(entries) <= ROW_EVENTS:
+        ids, bodies = [None], [entries.joined_bodies]
     else:
-        bodies = [BETWEEN.join(entries.bodies[cut : cut + step]) for cut in range(0, len(entries), step)]
+        bodies = [SEPARATOR.join(entries.bodies[cut : cut + step]) for cut in range(0, len(entries), step)]
         ids = [None] * len(bodies)
     begins = itertools.chain([1], itertools.repeat(0))
     seeds = itertools.chain([2 * first + 1], range(2 * (first + step), 2 * end, 2 * step))
@@ -562,11 +562,11 @@ class SqliteLog(EventLog):
         acknowledged = AcknowledgedPosition.read(noted)
         is_there = self.path.is_file() and self.path.stat().st_size > 0  # SQLite deletes the journal of an empty file
         if (self.path.parent / REPAIRED / NAME).exists():
-            raise self._damaged("its repair was stopped")
+            raise self._corrupt_error("its repair was stopped")
         if is_there and acknowledged is None:
-            raise self._damaged(f"{noted} is missing, which says how far events were acknowledged")
+            raise self._corrupt_error(f"{noted} is missing, which says how far events were acknowledged")
         if not is_there and acknowledged:
-            raise self._damaged(f"the file is missing or empty, and {acknowledged} events were acknowledged")
+            raise self._corrupt_error(f"the file is missing or empty, and {acknowledged} events were acknowledged")
         if not is_there and read_only:
             raise MissingFileError(f"no log in {self.path.parent}; `hopstate serve` makes one")
         if not read_only and not acknowledged:
@@ -578,7 +578,7 @@ class SqliteLog(EventLog):
         self._verify(acknowledged or 0)
         ((found,),) = self._query("pragma integrity_check(1)")
         if found != "ok":
-            raise self._damaged(found)
+            raise self._corrupt_error(found)
         if not read_only:
             self._acknowledged = AcknowledgedPosition(noted)
             self._resources.callback(self._acknowledged.close)
@@ -607,9 +607,9 @@ class SqliteLog(EventLog):
 
     def _named(self, error: Exception) -> HopstateError:
         if isinstance(error, self._apsw.ConstraintError):
-            return DataError(known_id(self.place))
+            return DataError(duplicate_id_message(self.place))
         if isinstance(error, (self._apsw.CorruptError, self._apsw.NotADBError, self._apsw.SQLError)):
-            return self._damaged(str(error))
+            return self._corrupt_error(str(error))
         return StorageError(f"{self.place} cannot be written or read ({error}); see whether the disk is full")
 
     @contextmanager
@@ -627,7 +627,7 @@ class SqliteLog(EventLog):
         except self._apsw.Error as error:
             raise self._named(error) from error
         except UnicodeDecodeError as error:
-            raise self._damaged(str(error)) from error
+            raise self._corrupt_error(str(error)) from error
 
     def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         self._file.executemany(sql, rows)
@@ -652,18 +652,18 @@ def _apsw() -> Any:
     return apsw
 
 
-def rows(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]]:
+def parse_events(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]]:
     """Return events as they were logged, from a position on."""
-    with sound(place, first, len(texts)):
+    with corruption_errors(place, first, len(texts)):
         found = [json.loads(text) for text in texts]
-        if _are_events(found):
+        if _are_valid_events(found):
             return found
-    wrong = next(k for k, row in enumerate(found) if not _are_events([row]))
+    wrong = next(k for k, row in enumerate(found) if not _are_valid_events([row]))
     raise CheckpointError(f"{place} is damaged: event {first + wrong} is {str(texts[wrong])[:80]!r}; use a copy")
 
 
 @contextmanager
-def sound(place: object, first: int, many: int) -> Iterator[None]:
+def corruption_errors(place: object, first: int, many: int) -> Iterator[None]:
     """Within it what is wrong with so many logged events, from a position on, is told by the log's name."""
     try:
         yield
@@ -676,7 +676,7 @@ def sound(place: object, first: int, many: int) -> Iterator[None]:
         ) from error
 
 
-def _are_events(found: Sequence[Any]) -> bool:
+def _are_valid_events(found: Sequence[Any]) -> bool:
     if not {dict}.issuperset(map(type, found)):
         return False
     try:

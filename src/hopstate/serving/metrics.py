@@ -56,7 +56,7 @@ class ServiceMetrics:
         self.arrived.set_to_current_time()
         self.snapshot = gauge("hopstate_snapshot_position", "events in the last snapshot")
         age = gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any")
-        age.set_function(lambda: math.nan if self._kept_at is None else time.monotonic() - self._kept_at)
+        age.set_function(lambda: math.nan if self._snapshot_time is None else time.monotonic() - self._snapshot_time)
         self._lag = gauge("hopstate_lag", "events of the log that a replica has not observed")
         self._source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
         self._source_lag.set(math.nan)
@@ -75,7 +75,7 @@ class ServiceMetrics:
         self.lag = self.queue = self.events_waiting = self._last_position = 0
         self.last_arrival: float | None = None
         self.source_lag: int | None = None
-        self._kept_at: float | None = None
+        self._snapshot_time: float | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self._answers: defaultdict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_ANSWERS))
 
@@ -83,8 +83,8 @@ class ServiceMetrics:
         """Set position, time and snapshot to where a run is."""
         self._last_position = live.position
         self.position.set(live.position)
-        self.snapshot.set(live.kept)
-        self._kept_at = live.kept_at
+        self.snapshot.set(live.snapshot_position)
+        self._snapshot_time = live.snapshot_time
         if len(live.past):
             self.last_time.set(live.past.last_time)
 
@@ -168,7 +168,7 @@ class ServiceMetrics:
         return sum(n for t, n in list(self._recent) if t > since) / _WINDOW
 
     def set_quality(self, quality: Quality) -> None:
-        for kind, row in quality.told.items():
+        for kind, row in quality.metrics.items():
             for name, value in row.items():
                 self.quality.labels(name, kind).set(value)
         mean = quality.mean_score()
@@ -195,15 +195,15 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "latency": metrics.latency(),
         "nodes": past.num_nodes,
         "known_events": len(past),
-        "snapshot": live.kept,
-        "snapshot_age": None if live.kept_at is None else now - live.kept_at,
+        "snapshot": live.snapshot_position,
+        "snapshot_age": None if live.snapshot_time is None else now - live.snapshot_time,
         "follows": live.follows,
         "lag": metrics.lag,
         "source_lag": metrics.source_lag,
         "trouble": metrics.trouble(),
-        "quality": quality.told,
-        "judged": quality.judged,
-        "window": min(quality.judged, WINDOW),
+        "quality": quality.metrics,
+        "judged": quality.num_evaluated,
+        "window": min(quality.num_evaluated, WINDOW),
         "mean_score": quality.mean_score(),
         "alarms": [vars(alarm) for alarm in quality.alarms],
         "parked": parked,
@@ -231,11 +231,11 @@ class StructuredLogger:
         if self.form == "off":
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        told = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
+        rounded = {key: round(value, 6) if isinstance(value, float) else value for key, value in fields.items()}
         if self.form == "json":
-            line = json.dumps({"time": now, "event": event, **told}, default=str)
+            line = json.dumps({"time": now, "event": event, **rounded}, default=str)
         else:
-            line = f"{now} {event} " + " ".join(f"{key}={_plain(value)}" for key, value in told.items())
+            line = f"{now} {event} " + " ".join(f"{key}={_plain(value)}" for key, value in rounded.items())
         try:
             print(line.rstrip(), file=self._out or sys.stderr, flush=True)
         except (OSError, ValueError):  # nobody reads it any more
@@ -245,11 +245,11 @@ class StructuredLogger:
         """Write warnings of this library and of the web server as lines from here on."""
         before = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *args: Any, **named: Any) -> None:
             if self.form != "off" and issubclass(category, HopstateWarning):
                 self("warning", text=str(message))
             else:
-                before(message, category, *rest, **named)
+                before(message, category, *args, **named)
 
         warnings.showwarning = show
         logger = logging.getLogger("uvicorn.error")

@@ -31,7 +31,7 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.serving.log import FORMAT, TABLES, EventLog, StoredRow, checksum, known_id
+from hopstate.serving.log import FORMAT, TABLES, EventLog, StoredRow, checksum, duplicate_id_message
 
 _PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -108,7 +108,7 @@ class PostgresLog(EventLog):
                     self._connection = self._connect()
                 yield self._connection
             except errors.UniqueViolation as error:
-                raise DataError(known_id(self.place)) from error
+                raise DataError(duplicate_id_message(self.place)) from error
             except self._psycopg.DataError as error:
                 raise DataError(f"{self.place} cannot hold a value ({_first(error)}); nothing was taken") from error
             except errors.UndefinedColumn as error:

@@ -25,15 +25,15 @@ from hopstate.evaluation.metrics import average_precision
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.method import Recency
 from hopstate.random import named_rng
-from hopstate.runs.queries import load_curve
+from hopstate.runs.queries import load_calibration
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.live import PairQueries
-from hopstate.streaming.slices import Pace, Steps, finished, in_slices
+from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_completion
 
-WINDOW = 1_000  # events judged that count
-BESIDE = 10  # other targets of each kind
+WINDOW = 1_000  # latest evaluated events in the window
+NUM_NEGATIVES = 10  # negatives of each strategy
 _EACH = 4  # events of a commit
-_OFTEN = 20  # events judged between two looks at the window
+_OFTEN = 20  # evaluated events between two updates of the metrics
 _POOL = 10_000  # events that targets are drawn from
 _SHARE = 0.05
 KINDS = ("random", "historical")
@@ -63,8 +63,8 @@ class Quality:
         on_alarm: is called with each alarm.
 
     alarms: the last ten.
-    judged: events so far.
-    told: the figures (`figures`) as they were a few events ago.
+    num_evaluated: events so far.
+    metrics: what `compute_metrics` returned a few events ago.
     """
 
     def __init__(
@@ -78,33 +78,35 @@ class Quality:
     ) -> None:
         self.live, self.share, self.clock, self.on_alarm = live, share, clock, on_alarm
         self.alarms: deque[Alarm] = deque(maxlen=10)
-        self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
-        self._curve = load_curve(live.run, live.task)
-        self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): the model's scores, recency's
-        self._pace = Pace()
-        self.told: dict[str, dict[str, float]] = {}
+        self.num_evaluated, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
+        self._curve = load_calibration(live.run, live.task)
+        self._window: deque[np.ndarray] = deque(
+            maxlen=window
+        )  # each (2, 1 + 2 NUM_NEGATIVES): the model's scores, recency's
+        self._pace = SliceSizer()
+        self.metrics: dict[str, dict[str, float]] = {}
 
-    def saw(self, before: StreamState) -> None:
-        """Judge some of the events after a past, if it is time to."""
-        finished(self.judging(before))
+    def update(self, before: StreamState) -> None:
+        """Evaluate some of the events after a state, if it is time to."""
+        run_to_completion(self.update_sliced(before))
 
-    def judging(self, before: StreamState) -> Steps[None]:
-        """Judge some of the events after a past, in slices."""
+    def update_sliced(self, before: StreamState) -> Steps[None]:
+        """Evaluate some of the events after a state, in slices."""
         start = begin = self.clock()
         if begin < self._next or len(self.live.past) == len(before) or not len(before):
             return
-        judged, took = self.judged, 0.0
-        for _ in self._judging(before):
+        before_count, took = self.num_evaluated, 0.0
+        for _ in self._evaluate(before):
             took += self.clock() - begin
             yield
             begin = self.clock()
-        if judged // _OFTEN != self.judged // _OFTEN or not self.told:
-            self.told = self.figures() if self._window else {}
-            self._watch_floor()
+        if before_count // _OFTEN != self.num_evaluated // _OFTEN or not self.metrics:
+            self.metrics = self.compute_metrics() if self._window else {}
+            self._check_baseline()
         took += self.clock() - begin
         self._next = start + took / self.share
 
-    def _judging(self, before: StreamState) -> Steps[None]:
+    def _evaluate(self, before: StreamState) -> Steps[None]:
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))
@@ -116,38 +118,38 @@ class Quality:
         wider = replace(before, num_nodes=known + 2, node_ids=None)
         queries, recency = PairQueries(self.live.task, wider), Recency(wider.store())
         for u, row, t in zip(new.src, targets, new.t, strict=True):
-            asked = row >= 0
-            v = np.where(row[asked] < known, row[asked], known + 1)  # such as were not met
+            valid = row >= 0
+            v = np.where(row[valid] < known, row[valid], known + 1)  # such as were not met
             ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
             found = np.full((2, len(row)), np.nan)
-            found[0][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
-            found[1][asked] = recency.score(*ends)
+            found[0][valid] = yield from map_sliced(partial(_scored, queries, ends), len(v), self._pace)
+            found[1][valid] = recency.score(*ends)
             self._count(found)
             yield
 
     def _count(self, found: np.ndarray) -> None:
-        self.judged += 1
+        self.num_evaluated += 1
         self._window.append(found)
 
     def _random(self, before: StreamState, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
         pool = np.unique(before.events(max(0, len(before) - _POOL)).dst)
-        drawn = rng.choice(pool, (len(new), BESIDE))
+        drawn = rng.choice(pool, (len(new), NUM_NEGATIVES))
         return np.where(drawn == new.dst[:, None], -1, drawn)
 
     def _partners(self, before: StreamState, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
-        found = np.full((len(new), BESIDE), -1, np.int64)
+        found = np.full((len(new), NUM_NEGATIVES), -1, np.int64)
         met = np.flatnonzero(new.src < before.num_nodes)
-        last = before.store().last(new.src[met], new.t[met], 5 * BESIDE)
+        last = before.store().last(new.src[met], new.t[met], 5 * NUM_NEGATIVES)
         for i, row in enumerate(met.tolist()):  # a few events
             partners = np.unique(last.nodes[last.offsets[i] : last.offsets[i + 1]])
-            partners = rng.permutation(partners[partners != new.dst[row]])[:BESIDE]
+            partners = rng.permutation(partners[partners != new.dst[row]])[:NUM_NEGATIVES]
             found[row, : len(partners)] = partners
         return found
 
-    def _watch_floor(self) -> None:
+    def _check_baseline(self) -> None:
         if len(self._window) < (self._window.maxlen or 0):
             return
-        for kind, row in self.told.items():
+        for kind, row in self.metrics.items():
             below = row["average_precision"] < row["recency_average_precision"]
             if below and not self._below[kind]:
                 self.alarm(
@@ -164,7 +166,7 @@ class Quality:
         """Return the mean score of the window's events, None without any."""
         return float(np.mean([row[0, 0] for row in self._window])) if self._window else None
 
-    def figures(self) -> dict[str, dict[str, float]]:
+    def compute_metrics(self) -> dict[str, dict[str, float]]:
         """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.
 
         Average precision has one other target beside each event, pooled over the window; ranks have all of the kind.
@@ -172,7 +174,7 @@ class Quality:
         window = np.stack(self._window)
         found = {}
         for k, kind in enumerate(KINDS):
-            others = window[:, :, 1 + k * BESIDE : 1 + (k + 1) * BESIDE]
+            others = window[:, :, 1 + k * NUM_NEGATIVES : 1 + (k + 1) * NUM_NEGATIVES]
             there = ~np.isnan(others[:, 0])
             some = there.any(1)
             if not some.any():
@@ -193,8 +195,8 @@ class Quality:
     def _calibrated(self, y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         if self._curve is None:
             return {}
-        told = calibration(y, self._curve(scores))
-        return {"ece": told.ece, "brier": told.brier}
+        found = calibration(y, self._curve(scores))
+        return {"ece": found.ece, "brier": found.brier}
 
 
 def _scored(queries: PairQueries, ends: tuple[np.ndarray, ...], part: slice) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import Any, cast
 from hopstate.data.stream_checkpoint import HEAD, earlier_heads, num_events_of
 from hopstate.errors import CheckpointError, HopstateError
 from hopstate.io.files import locked, make_folder, named_errors, remove_file, sync_folder
-from hopstate.runs.load import load_run, own_past
+from hopstate.runs.load import load_run, state_after_run_data
 from hopstate.serving.live import signature
 from hopstate.serving.log import (
     ACKNOWLEDGED,
@@ -141,7 +141,7 @@ def _salvage(
     if not {"model", "run", "own_events"} <= facts.keys():
         with load_run(run, bare=True, **options) as (_, task):
             own, live_task = RunFolder.open(run), cast(LiveTask[Any], task)
-            known = len(own_past(own, live_task))
+            known = len(state_after_run_data(own, live_task))
             facts |= {"model": fingerprint(live_task), "run": signature(own), "own_events": known}
     snapshots = list[tuple[int, Path]]()
     for path in (state / HEAD, *earlier_heads(state)):

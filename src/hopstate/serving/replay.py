@@ -12,10 +12,10 @@ import pandas as pd
 
 from hopstate.data.dates import format_times
 from hopstate.errors import ConfigError
-from hopstate.runs.data import known_data
+from hopstate.runs.data import load_data_facts
 from hopstate.serving.live import LiveRun, check_log
-from hopstate.serving.log import bulks, open_log, rows, sound
-from hopstate.serving.snapshots import past_at_start
+from hopstate.serving.log import commit_batches, corruption_errors, open_log, parse_events
+from hopstate.serving.snapshots import state_at_log_start
 from hopstate.training.run_folder import RunFolder
 
 
@@ -41,20 +41,20 @@ def replayed(
         CheckpointError: it was cut, and no snapshot leads on from there.
     """
     kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
-    facts, dates = kept.facts(), str(known_data(RunFolder.open(run)).get("dates") or "")
+    facts, dates = kept.facts(), str(load_data_facts(RunFolder.open(run)).get("dates") or "")
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
         place = log or folder or live.run.path / "live"
         if check_log(facts, live.run, live.model, place) != live.own_events:
             raise ConfigError(f"the log in {place} was begun after other data than the run's")
         if kept.start:
             state = Path(folder or RunFolder.open(run).path / "live") / "state"
-            live.past = past_at_start(kept, state, live.model, live.own_events)
-        for bodies in bulks(kept, live.position, 1):
-            first, events = live.position, rows(bodies, live.position, kept.place)
-            with sound(kept.place, first, len(events)):
+            live.past = state_at_log_start(kept, state, live.model, live.own_events)
+        for bodies in commit_batches(kept, live.position, 1):
+            first, events = live.position, parse_events(bodies, live.position, kept.place)
+            with corruption_errors(kept.place, first, len(events)):
                 scores, live.past = live._after(events, score=True)
             table = pd.DataFrame({name: [row[name] for row in events] for name in ("src", "dst", "t")})
             table["t"] = format_times(table["t"], live.past.time_unit or "", dates)
             yield table.assign(position=np.arange(first, first + len(events)), score=scores)
-            live.kept = live.position  # nothing to be kept
+            live.snapshot_position = live.position  # nothing to be kept
     kept.close()

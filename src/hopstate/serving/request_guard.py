@@ -62,7 +62,7 @@ class RequestGuard:
         headers = defaultdict[str, list[str]](list)
         for name, value in lines:
             headers[name.decode("latin-1").lower()].append(value.decode("latin-1"))
-        if len(headers["host"]) > 1 or not self._is_known(headers["host"]):
+        if len(headers["host"]) > 1 or not self._is_allowed_host(headers["host"]):
             return _error(400, "Host is not a name of this service (serve --host-names)")
         path, reads = scope["path"], scope["method"] in _READING
         is_open = path.startswith("/v2/health") or (path in _PAGES and reads)
@@ -80,7 +80,7 @@ class RequestGuard:
             return _error(403, "pages of other sites may not send requests")
         return _refused_body(path, headers)
 
-    def _is_known(self, host: list[str]) -> bool:
+    def _is_allowed_host(self, host: list[str]) -> bool:
         found = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:\d*)?", host[0].lower()) if host else None
         return self.hosts is None or (found is not None and found[1] in self.hosts)
 

@@ -28,7 +28,7 @@ from hopstate import __version__
 from hopstate.data.vocabulary import LONGEST
 from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
 from hopstate.io.opening import parse_json
-from hopstate.runs.queries import pair_probabilities, ranking
+from hopstate.runs.queries import pair_probabilities, rank_session
 from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine
 from hopstate.serving.event_parser import is_id
 from hopstate.serving.live import LiveRun, ReplicaError
@@ -349,16 +349,16 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         if len(given.events) > engine.limits.events:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
         receipts = await engine.take(given.events, score=given.score)
-        told = {"receipts": [receipt.shown() for receipt in receipts], "position": engine.live.position}
-        if engine.live.other_fields == "ignore" and (ignored := engine.live.others(given.events)):
-            told["ignored"] = [_text(name) for name in ignored]
-        return JSONResponse(told)
+        reply = {"receipts": [receipt.to_json() for receipt in receipts], "position": engine.live.position}
+        if engine.live.other_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
+            reply["ignored"] = [_text(name) for name in ignored]
+        return JSONResponse(reply)
 
     @app.post("/rank")
     async def rank(request: Request, given: RankIn) -> dict[str, Any]:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
-        question = partial(ranking, sources=given.source, **options)
+        question = partial(rank_session, sources=given.source, **options)
         kind = "rank", given.explain, given.top.bit_length(), len(given.candidates or ()).bit_length()
         answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
         table, told = await _while_connected(request, answer)

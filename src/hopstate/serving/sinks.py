@@ -28,7 +28,7 @@ class Sink:
     """Where scores go; rows of position, src, dst, t and score (none of a deletion).
 
     Args:
-        together: rows that are written at once.
+        batch_size: rows that are written at once.
         seconds: how long a row waits for others at most (see `tick`).
 
     next: the first position that is not there.
@@ -37,8 +37,8 @@ class Sink:
 
     clock: tuple[str, str] | None = None
 
-    def __init__(self, together: int = 1, seconds: float = 60.0) -> None:
-        self.together, self.seconds = together, seconds
+    def __init__(self, batch_size: int = 1, seconds: float = 60.0) -> None:
+        self.batch_size, self.seconds = batch_size, seconds
         self._held: list[pd.DataFrame] = []
         self._since = 0.0
         self.next = self._end()
@@ -71,7 +71,7 @@ class Sink:
         if not self._held:
             self.next, self._since = int(table["position"].iloc[0]), time.monotonic()
         self._held.append(table)
-        if sum(map(len, self._held)) >= self.together or self._is_due():
+        if sum(map(len, self._held)) >= self.batch_size or self._is_due():
             try:
                 self.flush()
             except StorageError as error:
@@ -111,10 +111,10 @@ class Sink:
 class ParquetSink(Sink):
     """Files `scores-FIRST-LAST.parquet` in a folder, each whole or absent."""
 
-    def __init__(self, folder: str | Path, together: int = 10_000) -> None:
+    def __init__(self, folder: str | Path, batch_size: int = 10_000) -> None:
         self.folder = Path(folder)
         make_folder(self.folder)
-        super().__init__(together)
+        super().__init__(batch_size)
 
     def _end(self) -> int:
         found = [match for path in self.folder.iterdir() if (match := _FILE.fullmatch(path.name))]

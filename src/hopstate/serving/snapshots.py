@@ -1,7 +1,8 @@
-"""Snapshots of a live run: its state after some event of the log, the last three of them; cutting the log.
+"""Snapshots of a live run, and the truncation of its log.
 
-Snapshots lie in one folder and share files (`data.stream_checkpoint`). Each file has a checksum. A start reads all
-files of the newest snapshot, and takes the one before it if one is damaged.
+A snapshot is the state after some event of the log. The last three are stored in one folder and share files
+(`data.stream_checkpoint`). Each file has a checksum. At the start all files of the newest snapshot are read. If one of
+them is corrupt, the snapshot before it is used.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from hopstate.data.stream_checkpoint import (
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, MissingFileError
 from hopstate.io.files import remove_file, write_text
-from hopstate.serving.log import EventLog, rows
+from hopstate.serving.log import EventLog, parse_events
 
-KEPT = 3
+NUM_SNAPSHOTS = 3
 
 
-def keep(past: StreamState, folder: Path) -> StreamState:
+def save_snapshot(past: StreamState, folder: Path) -> StreamState:
     """Save a state as the newest snapshot; return it with its files."""
-    return save_stream_state(past, folder, before=lambda: _turn(folder))
+    return save_stream_state(past, folder, before=lambda: _rotate(folder))
 
 
-def _turn(folder: Path) -> None:
-    """Put the newest snapshot among the earlier ones, and remove the oldest beyond `KEPT`."""
+def _rotate(folder: Path) -> None:
+    """Store the newest snapshot as an earlier one, and remove the oldest ones beyond `NUM_SNAPSHOTS`."""
     with contextlib.suppress(DataError, LookupError, TypeError):  # a damaged one is of no use
         if (folder / HEAD).is_file() and (events := num_events_of(folder / HEAD)):
             write_text(folder / EARLIER.format(f"{events:012}"), (folder / HEAD).read_text("utf-8"))
-    for path in earlier_heads(folder)[KEPT - 1 :]:
+    for path in earlier_heads(folder)[NUM_SNAPSHOTS - 1 :]:
         remove_file(path)
 
 
-def newest(folder: Path, model: str) -> StreamState | None:
-    """Return the newest snapshot that is whole, None where there is none; it is the one that counts from here on.
+def latest_snapshot(folder: Path, model: str) -> StreamState | None:
+    """Return the newest intact snapshot and make it the current one; return None if there is none.
 
     Args:
         folder: where they lie.
@@ -64,16 +65,16 @@ def newest(folder: Path, model: str) -> StreamState | None:
     return None
 
 
-def kept_events(folder: Path) -> list[int]:
-    """Return how many events each snapshot has seen, as their files say."""
+def snapshot_sizes(folder: Path) -> list[int]:
+    """Return the number of events that each snapshot covers, from file names and headers."""
     found = [int(path.stem.partition("-")[2]) for path in earlier_heads(folder)]
     with contextlib.suppress(DataError, LookupError, TypeError, MissingFileError):
         found.append(num_events_of(folder / HEAD))
     return found
 
 
-def kept_at(folder: Path) -> float | None:
-    """Return when the newest snapshot was kept, Unix seconds, None where there is none."""
+def latest_snapshot_time(folder: Path) -> float | None:
+    """Return the Unix time at which the newest snapshot was saved, None if there is none."""
     try:
         return (folder / HEAD).stat().st_mtime
     except OSError:
@@ -81,51 +82,52 @@ def kept_at(folder: Path) -> float | None:
 
 
 def check_retain(retain: str | int | None) -> None:
-    """Refuse what is neither a number of events nor a duration."""
+    """Raise ConfigError if `retain` is neither a number of events nor a duration."""
     text = "1" if retain is None else str(retain)
     if not (text.isdecimal() and int(text) > 0) and not (len(text) > 1 and text[-1] in "smhdw"):
         raise ConfigError(f"retain is a number of events, or a duration such as 30d; got {retain!r}")
 
 
 def check_duration(past: StreamState, retain: str | int) -> None:
-    """Refuse a duration that cannot be told in a past's unit of time."""
+    """Raise an error if a duration cannot be expressed in the time unit of a state."""
     if not str(retain).isdecimal():
         parse_duration(past.events(len(past) - 1), str(retain))
 
 
-def retained(log: EventLog, past: StreamState, state: Path, own_events: int, retain: str | int) -> int:
-    """Cut a log; return where it begins now.
+def apply_retention(log: EventLog, past: StreamState, state: Path, num_run_events: int, retain: str | int) -> int:
+    """Truncate a log at its beginning; return its new first position.
 
     Args:
-        log: its writer's.
-        past: what has been observed of it.
+        log: the log, opened by its writer.
+        past: the state after the observed events.
         state: the folder of snapshots.
-        own_events: events that came before the log.
-        retain: how many of the last events stay, or those of the last 30d (h, m, s, w), if not more must.
+        num_run_events: events that came before the log.
+        retain: number of latest events to keep, or a duration such as 30d (s, m, h, d, w). Events that the snapshots
+            need stay in any case.
     """
-    snapshots = kept_events(state)
+    snapshots = snapshot_sizes(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start
-    limit = min(snapshots) - own_events
+    limit = min(snapshots) - num_run_events
     if str(retain).isdecimal():
         return log.cut(max(min(limit, len(log) - int(retain)), 0))
     since = past.last_time - parse_duration(past.events(len(past) - 1), retain)
     low, high = log.start, max(limit, log.start)
     while low < high:  # the first event that is young enough; times do not fall
         middle = (low + high) // 2
-        if rows([log.bodies([middle])[middle]], middle, log.place)[0]["t"] >= since:
+        if parse_events([log.bodies([middle])[middle]], middle, log.place)[0]["t"] >= since:
             high = middle
         else:
             low = middle + 1
     return log.cut(low)
 
 
-def past_at_start(log: EventLog, state: Path, model: str, own_events: int) -> StreamState:
-    """Return the earliest snapshot from which a log that was cut can be replayed; nothing is changed."""
+def state_at_log_start(log: EventLog, state: Path, model: str, num_run_events: int) -> StreamState:
+    """Return the earliest snapshot from which a truncated log can be replayed."""
     for head in [*(path.name for path in reversed(earlier_heads(state))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
             past = load_stream_state(state, model=model, head=head, verify=True)
-            if len(past) >= own_events + log.start:
+            if len(past) >= num_run_events + log.start:
                 return past
     raise CheckpointError(
         f"the log begins at event {log.start}, what came before was cut (--retain), and {state} holds no whole "

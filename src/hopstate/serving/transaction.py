@@ -17,8 +17,8 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError
-from hopstate.serving.event_parser import ID, EventParser, Note, id_of
-from hopstate.serving.log import Entry, EventLog, rows
+from hopstate.serving.event_parser import ID, EventParser, Note, event_id
+from hopstate.serving.log import Entry, EventLog, parse_events
 
 
 class Receipt(NamedTuple):
@@ -36,10 +36,10 @@ class Receipt(NamedTuple):
     again: bool = False
     note: Note | None = None
 
-    def shown(self) -> dict[str, Any]:
-        """Return it as a request is told it: the note where there is one."""
-        told = {"position": self.position, "score": self.score, "again": self.again}
-        return told if self.note is None else told | {"note": self.note}
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of a response; the note is in it only if there is one."""
+        fields = {"position": self.position, "score": self.score, "again": self.again}
+        return fields if self.note is None else fields | {"note": self.note}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Request:
     events: list[dict[str, Any]]
     score: bool
 
-    def told(self, receipt: Receipt) -> Receipt:
+    def receipt_for_client(self, receipt: Receipt) -> Receipt:
         return receipt if self.score else receipt._replace(score=None)
 
 
@@ -60,7 +60,7 @@ class Transaction:
     Args:
         ids: of all that were given, None for one without.
         stream: the new ones, None if there are none.
-        known: positions of ids that the log holds already.
+        logged_positions: positions of ids that the log holds already.
         new: places, among all, of those that are to be committed.
         bodies: of those, as they are logged.
         entries: the same for the log.
@@ -73,7 +73,7 @@ class Transaction:
 
     ids: Sequence[str | None]
     stream: EventStream | None = None
-    known: Mapping[str, int] = field(default_factory=dict)
+    logged_positions: Mapping[str, int] = field(default_factory=dict)
     new: Sequence[int] = ()
     bodies: Sequence[Mapping[str, Any]] = ()
     entries: Sequence[Entry] = ()
@@ -90,7 +90,7 @@ class Transaction:
         if self.entries:
             first = log.append(self.entries, self.facts)
         elif self.facts:
-            log.tell(self.facts)
+            log.set_facts(self.facts)
         # last: a request that fails is sent again, and what has no id would be parked twice
         for reason in dict.fromkeys(why for _, why in self.parked.values()):
             log.park([entry for entry, why in self.parked.values() if why == reason], reason)
@@ -114,7 +114,7 @@ class Transaction:
                 found.append(made[k])
             else:
                 assert one is not None
-                where = self.known[one] if one in self.known else made[first_of[one]].position
+                where = self.logged_positions[one] if one in self.logged_positions else made[first_of[one]].position
                 found.append(Receipt(where, again=True, note="differs" if k in self.differing else None))
         return found
 
@@ -136,18 +136,18 @@ def read(
         log: knows ids.
         strict: refuse fields that the run does not read.
     """
-    ids = [id_of(event) for event in events]
-    known = log.positions([one for one in ids if one is not None])
+    ids = [event_id(event) for event in events]
+    logged_positions = log.positions([one for one in ids if one is not None])
     first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
-    fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
-    differing = _differing(events, ids, known, first, past, parser, log) if len(fresh) < len(ids) else ()
+    fresh = [k for k, one in enumerate(ids) if one is None or (one not in logged_positions and first[one] == k)]
+    differing = _differing(events, ids, logged_positions, first, past, parser, log) if len(fresh) < len(ids) else ()
     named = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
     named, parked = parser.in_order(named, past, fresh, strict=strict) if fresh else ([], {})
     new = {k: body for i, (k, body) in enumerate(zip(fresh, named, strict=True)) if i not in parked}
     return Transaction(
         ids=ids,
         stream=parser.stream(list(new.values()), past) if new else None,
-        known=known,
+        logged_positions=logged_positions,
         new=list(new),
         bodies=list(new.values()),
         entries=[Entry(json.dumps(body), ids[k]) for k, body in new.items()],
@@ -159,23 +159,23 @@ def read(
 def _differing(
     events: Sequence[Mapping[str, Any]],
     ids: Sequence[str | None],
-    known: Mapping[str, int],
+    logged_positions: Mapping[str, int],
     first: Mapping[str, int],
     past: StreamState,
     parser: EventParser,
     log: EventLog,
 ) -> set[int]:
-    logged = log.bodies(sorted(set(known.values())))
+    logged = log.bodies(sorted(set(logged_positions.values())))
     found = set()
     for k, one in enumerate(ids):
-        if one is None or (one not in known and first[one] == k):
+        if one is None or (one not in logged_positions and first[one] == k):
             continue
-        if one in known and known[one] not in logged:  # of what is no longer kept nothing can be told
+        if one in logged_positions and logged_positions[one] not in logged:  # its contents were cut from the log
             continue
         try:
             mine = parser.as_logged(events[k], past)
-            if one in known:
-                (before,) = rows([logged[known[one]]], known[one], log.place)
+            if one in logged_positions:
+                (before,) = parse_events([logged[logged_positions[one]]], logged_positions[one], log.place)
             else:
                 before = parser.as_logged(events[first[one]], past)
         except (HopstateError, OverflowError, RecursionError, UnicodeError):  # it cannot be the same

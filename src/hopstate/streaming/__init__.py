@@ -1,5 +1,5 @@
-"""Models that move through time: node memories, scorers, and the loops that show them events.
+"""Temporal models over event streams: node memories, scorers, replay and online inference.
 
-`replay` scores each batch of a stream before the model sees it. `live` goes on from a state over new events, and
-answers queries. A scorer is fed from histories (`history_scorer`) or from a memory (`memory_scorer`).
+`replay` scores each batch of a stream before the model observes it. `live` continues from a saved state with new events
+and answers queries. Scorers read event histories (`history_scorer`) or a node memory (`memory_scorer`).
 """

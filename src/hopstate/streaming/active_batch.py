@@ -1,9 +1,8 @@
-"""One batch of events as a memory model sees it: its active nodes, their edges with and without it, its inputs.
+"""Input of a memory model for one batch of events: active nodes, their edges before and after the batch, and features.
 
-Active nodes are the events' end points and whatever the neighbour look-up adds. The graph `after` the batch has the
-batch's edges and the context (the neighbours' edges), the graph `before` it has the context and the removed edges;
-an edge met several times weighs as often. Blocks are batches of separate streams that advance together, block b in
-rows b*n/blocks and on.
+Active nodes are the end points of the events and their sampled neighbors. The `after` graph contains the batch's edges
+and the context (edges of the neighbors). The `before` graph contains the context and the removed edges. Repeated edges
+add up. Blocks are batches of separate streams that advance together; block b has rows b*n/blocks and on.
 
 Source: CTDG-SSM, arXiv:2606.04672, section 5 (subgraph sampling), appendices E.1 and G.
 """
@@ -31,21 +30,20 @@ LookUp = Callable[[np.ndarray, np.ndarray, int], "PackedNeighbors"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ActiveBatch:
-    """Events on n active nodes, all positions being rows of nodes.
+    """Events on n active nodes; all node indices are rows of `nodes`.
 
     Args:
         nodes: (n,) int64 distinct nodes.
-        source, target: (B,) int64 rows of the events' end points.
-        time: (B,) float64, never decreasing within a block.
-        after, before: (2, E) int64 edges with and without what the batch changed; repeats add up.
-        gap: (B,) float64 ln(1 + time since the pair last met), or None where the model takes no times.
+        source, target: (B,) int64 end points of the events.
+        time: (B,) float64 times, non-decreasing within a block.
+        after, before: (2, E) int64 edges after and before the batch; repeats add up.
+        gap: (B,) float64 ln(1 + time since the pair's last event), or None if the model does not use times.
         node_attr: (n, F) features of the active nodes, or None.
-        edge_attr: (B, D) features of the events, or None.
-        blocks: number of separate streams of n/blocks nodes each.
-        gone: (g,) int64 rows of the nodes that the batch deletes, or None.
+        edge_attr: (B, D) event features, or None.
+        blocks: number of separate streams with n/blocks nodes each.
 
     Raises:
-        ShapeError: columns of different lengths, or n no multiple of blocks.
+        ShapeError: columns have different lengths, or n is not a multiple of blocks.
     """
 
     nodes: Tensor
@@ -84,7 +82,7 @@ class ActiveBatch:
         *,
         context: np.ndarray | None = None,
         removed: np.ndarray | None = None,
-        standing: np.ndarray | None = None,
+        active_after: np.ndarray | None = None,
         gap: np.ndarray | None = None,
         x: Tensor | NodeFeatures | None = None,
         edge_attr: np.ndarray | None = None,
@@ -95,10 +93,10 @@ class ActiveBatch:
         Args:
             src, dst: (B,) nodes of the events, which may be none.
             t: (B,) times, never decreasing.
-            context: (2, E) edges that stand before and after: the events of sampled neighbours, without removed ones.
+            context: (2, E) edges that stand before and after: the events of sampled neighbors, without removed ones.
             removed: (2, R) edges from before the batch that it removes.
-            standing: (B,) bool, whether an event's edge stands after the batch: not one that the batch removes as well,
-                which stands in neither graph; None where all do.
+            active_after: (B,) bool, whether an event's edge is active after the batch. Default: all are. An edge that
+                the batch both adds and removes is in neither graph.
             gap: (B,) ln(1 + time since the pair last met).
             x: (N, F) features of all nodes; the active rows are taken.
             edge_attr: (B, D) features of the events.
@@ -130,8 +128,8 @@ class ActiveBatch:
             target=rows[1, :B],
             time=torch.from_numpy(np.array(t, np.float64)),
             after=rows[:, : B + E]
-            if standing is None
-            else rows[:, np.append(np.flatnonzero(standing), np.arange(B, B + E))],
+            if active_after is None
+            else rows[:, np.append(np.flatnonzero(active_after), np.arange(B, B + E))],
             before=rows[:, B:],
             gap=None if gap is None else torch.from_numpy(np.array(gap, np.float64)),
             node_attr=None if x is None else x[active],
@@ -148,18 +146,21 @@ def recent_context(
     *,
     look_up: LookUp | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return edges (2, E) and ids (E,) of the k most recent events within some hops of each node: a batch's context.
+    """Return the edges of the k most recent events within some hops of each node, the context of a batch.
 
-    An event reached from node u at time t over events of times t_1, t_2, ... has the recency sum of (t - t_i), and
-    the k smallest are kept, so that whatever is kept is connected to u. A path does not go back over its last event.
+    An event that is reached from node u at time t over events at t_1, t_2, ... has the age sum(t - t_i). The k
+    events with the smallest age are kept, so all are connected to u. A path does not return over its last event.
 
     Args:
         store: events before the batch.
-        nodes: (Q,) int64, such as the batch's end points.
-        times: (Q,) times; only events strictly before are seen.
-        k: N_u, most events per node.
-        hops: the filter's order; 0 gives no edge.
-        look_up: nodes, times, k to their most recent edges; by default `store.last`.
+        nodes: (Q,) int64 nodes, such as the end points of the batch.
+        times: (Q,) query times; only strictly earlier events are used.
+        k: maximum number of events per node (N_u).
+        hops: number of hops; 0 returns no edges.
+        look_up: maps (nodes, times, k) to their most recent events. Default: `store.last`.
+
+    Returns:
+        (2, E) edges and their (E,) event ids.
     """
     look = store.last if look_up is None else look_up
     times = np.asarray(times)

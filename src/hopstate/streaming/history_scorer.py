@@ -1,4 +1,4 @@
-"""A temporal scorer made of a model that is fed past events from a neighbour store."""
+"""Scorers for models that read event histories from a neighbor store."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Input = tuple[Any, ...]  # nested tuples of CPU tensors
 
 
 class PairTokenizer(Protocol):
-    """What turns queries into a model's input."""
+    """Converts queries to model inputs."""
 
     store: Histories
 
     @property
     def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
+        """Whether the store contains deletions."""
         ...
 
     @property
     def marked(self) -> bool:
-        """Whether the last feature of an event, which the library adds, says that it deletes."""
+        """Whether the last event feature, added by the library, marks deletions."""
         ...
 
     def over(self, past: StreamState) -> Self:
-        """Return the same over all events of a past."""
+        """Return a copy that reads all events of a stream state."""
         ...
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for scoring pairs u (P,), v (P,) at t (P,)."""
+        """Return the model input for pairs u (P,), v (P,) at times t (P,)."""
         ...
 
 
@@ -49,14 +49,14 @@ TokenizerT = TypeVar("TokenizerT", bound=PairTokenizer)
 
 
 class _HistoryScorer(Generic[TokenizerT]):
-    """The common half of the scorers: which events are known, and the model run on microbatches.
+    """Base of the history scorers: tracks the visible events and runs the model in microbatches.
 
     Args:
-        model: input → (Q,), (Q, 1) or (Q, C) logits.
-        tokenizer: its store is replaced by an empty one on `reset`, and grows by what is observed, where live.
-        live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
-            a query's time alone decide what is seen, earlier events of the same batch included.
-        max_queries: queries computed at once.
+        model: maps an input to (Q,), (Q, 1) or (Q, C) logits.
+        tokenizer: if live, its store starts empty and grows with the observed events.
+        live: use only observed events. Otherwise the store contains the full stream, and every query uses the events
+            strictly before its time, including earlier events of the same batch. Default: False.
+        max_queries: queries per microbatch. Default: 512.
     """
 
     by_time = False
@@ -75,12 +75,12 @@ class _HistoryScorer(Generic[TokenizerT]):
 
     @property
     def observes(self) -> bool:
-        """Whether it holds what it is shown."""
+        """Whether observed events are stored."""
         return self.live
 
     @property
     def seen(self) -> NeighborStore:
-        """The events observed, where live."""
+        """The observed events, if live."""
         if self._seen is None:
             known = self.tokenizer.store
             self._observed(NeighborStore(known.num_nodes, time_dtype=known.time_dtype))
@@ -88,23 +88,23 @@ class _HistoryScorer(Generic[TokenizerT]):
         return self._seen
 
     def reset(self) -> None:
-        """Forget what was observed."""
+        """Forget the observed events."""
         if self.live:
             self._seen = None
             self.tokenizer.store = self.seen
 
     def observe(self, batch: EventBatch) -> None:
-        """Take in events, where live."""
+        """Store events, if live."""
         if self.live:
             batch = batch if self.tokenizer.deletions else batch.additions()
             self.seen.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
     def state(self) -> NeighborStore | None:
-        """Return a copy of the events observed, where live; else None."""
+        """Return a copy of the observed events if live, otherwise None."""
         return deepcopy(self.seen) if self.live else None
 
     def restore(self, state: NeighborStore | None) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state from `state`."""
         if state is not None:
             self._observed(deepcopy(state))
 
@@ -123,7 +123,7 @@ class _HistoryScorer(Generic[TokenizerT]):
 
 
 class HistoryScorer(_HistoryScorer[PairTokenizer]):
-    """Scores pairs with a model and a `PairTokenizer`; holds no memory but the tokenizer's store."""
+    """Scores pairs from event histories, without a node memory."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
@@ -131,27 +131,27 @@ class HistoryScorer(_HistoryScorer[PairTokenizer]):
 
 
 class HistoryNodeScorer(_HistoryScorer[HistoryTokenizer]):
-    """Scores nodes with a classifier and a `HistoryTokenizer`; holds no memory but the tokenizer's store."""
+    """Scores nodes from event histories, without a node memory."""
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
+        """Return CPU probabilities of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
         return self._run(self.tokenizer.nodes, nodes, t)
 
 
 def to_probabilities(logits: Tensor) -> Tensor:
-    """Return float64 probabilities: (Q,) of logits (Q,) or (Q, 1), (Q, C) of the logits of C classes."""
+    """Return float64 probabilities: (Q,) from logits (Q,) or (Q, 1), (Q, C) from logits of C classes."""
     if logits.ndim < 2 or logits.shape[1] == 1:
         return logits.double().sigmoid().flatten()
     return logits.double().softmax(1)
 
 
 def to_values(outputs: Tensor) -> Tensor:
-    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, (Q, T) of T amounts, the activation of a scorer."""
+    """Return float64 regression outputs: (Q,) from (Q,) or (Q, 1), (Q, T) from T targets."""
     return outputs.double() if outputs.ndim > 1 and outputs.shape[1] > 1 else outputs.double().flatten()
 
 
 def to_label_probabilities(logits: Tensor) -> Tensor:
-    """Return the float64 probability of each of T labels, of their logits (Q, T), the activation of a scorer."""
+    """Return the float64 probabilities of T binary labels from logits (Q, T)."""
     return to_values(logits.double().sigmoid())
 
 

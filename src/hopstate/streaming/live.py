@@ -1,11 +1,10 @@
-"""A trained temporal model goes on over new events: the machine behind `stream`, and behind `predict` of a later file.
+"""Online inference: continue a trained temporal model over new events.
 
-Events are cut into batches by their positions since the first event of all. An event is scored from what came before
-the batch in which the first event of its time stands, so by nothing as late as itself; look-ups see all that is
-strictly earlier, the batch's own events too. A batch moves the memory as soon as a later event shows that none to come
-can belong to it or be scored before it. All three follow from the events alone: one call, ten or one for each event
-leave the same memory, bit for bit, and give the same scores to the accuracy of floats (the same calls give the same
-bits).
+Events are split into batches by their position since the first event. An event is scored with the memory from before
+the batch that contains the first event with the same timestamp. History queries see all strictly earlier events,
+including those of the same batch. A batch updates the memory once a later event shows that it is complete. The result
+depends only on the events: one call or one call per event give a bit-identical memory, and scores equal up to
+floating-point accuracy.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.memory_scorer import Begun
-from hopstate.streaming.protocols import Follower, FollowerT, LiveTask, MovesMemory, Scores
+from hopstate.streaming.memory_scorer import WarmStart
+from hopstate.streaming.protocols import Follower, FollowerT, HasMemory, LiveTask, Scores
 from hopstate.streaming.replay import as_scores, check_scores
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 
 
 class PairQueries:
-    """A model of links or nodes over a past, asked again and again; the past stays as it is.
+    """Scores queries against a fixed stream state.
 
     Args:
         task: the trained model.
-        past: what it has seen.
+        past: the stream state, which is not modified.
 
-    follower: the model over the past, as the last query left it.
+    follower: the model, as the last query left it.
     """
 
     def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
@@ -49,12 +48,18 @@ class PairQueries:
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) or (Q, C) float64 scores of pairs src (Q,), dst (Q,) at times t (Q,), of nodes those of src.
+        """Score queries as if each were the next event.
 
-        No time lies before the past's last event. Each is what an event there, the next to come, would be scored as.
+        Args:
+            src, dst: (Q,) nodes; node models use src.
+            t: (Q,) times, not before the last event of the stream state.
+
+        Returns:
+            (Q,) or (Q, C) float64 scores.
 
         Raises:
-            DataError: a score is NaN or infinite, or a node that the model cannot have.
+            DivergenceError: a score is NaN or infinite.
+            DataError: a node is outside the model's vocabulary.
         """
         position = np.searchsorted(self._open.t, t, side="left")
         place = np.searchsorted(self._boundaries, position, side="right") - 1
@@ -76,19 +81,19 @@ class PairQueries:
 
     @property
     def moved(self) -> int:
-        """The id of the first event that has not moved the follower's memory, as the last query left it."""
+        """Id of the first event that has not updated the follower's memory."""
         return self.past.settled + int(self._boundaries[self._moved])
 
     def latest(self) -> Any:
-        """Return the follower as it stands for whatever comes after the past's last event."""
+        """Return the follower for queries after the last event."""
         self._move_to(len(self._boundaries) - 1)
         return self.follower
 
-    def begun(self) -> Begun | None:
-        """Return by which open batches the memory has been moved for the queries so far, None where by none."""
-        if not self._moved or not isinstance(self.follower, MovesMemory):
+    def begun(self) -> WarmStart | None:
+        """Return the memory after the open batches that were applied for queries; None if there are none."""
+        if not self._moved or not isinstance(self.follower, HasMemory):
             return None
-        return Begun(self._boundaries[: self._moved + 1], self.follower.state())
+        return WarmStart(self._boundaries[: self._moved + 1], self.follower.state())
 
     def _restart(self) -> None:
         self.follower: Any = self.task.follow(self.past)
@@ -103,20 +108,20 @@ class PairQueries:
 
 
 def fingerprint(task: LiveTask[FollowerT]) -> str:
-    """Return what tells a model's memories from those of other weights."""
+    """Return a hash of the model weights, which identifies its node memories."""
     digest = hashlib.sha256()
     for name, tensor in sorted(task.model.state_dict().items()):
         digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def past_of(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
-    """Return the past of a model after all events of a stream."""
-    return continue_stream(task, empty_past(task, stream), stream, score=False)[1]
+def state_after_stream(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
+    """Return the stream state of a model after all events of a stream."""
+    return continue_stream(task, initial_state(task, stream), stream, score=False)[1]
 
 
-def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
-    """Return the past of a model before the first event of a stream, with the features of its nodes."""
+def initial_state(task: LiveTask[FollowerT], stream: EventStream) -> StreamState:
+    """Return the stream state of a model before the first event, with the node features of a stream."""
     return StreamState(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
 
@@ -129,25 +134,25 @@ def continue_stream(
     again: bool = False,
     checked: bool = False,
 ) -> tuple[dict[str, np.ndarray], StreamState]:
-    """Score further events and take them in.
+    """Score new events and add them to the stream state.
 
     Args:
         task: the trained model.
-        past: what it has seen; it stays as it is.
-        events: with the user's ids, not before the last event of the past; nodes not met before have features of zeros.
-        score: False only takes them in.
-        again: the very events that were taken last have happened once more.
-        checked: the past is known to be this model's.
+        past: the stream state, which is not modified.
+        events: events with the user's ids, not before the last event of the state. Features of unseen nodes are zeros.
+        score: if False, only update the state. Default: True.
+        again: the last events of the state occur once more. Default: False.
+        checked: skip the check that the state belongs to this model. Default: False.
 
     Returns:
-        Columns of scores (none where score is False), and the past after the events.
+        Columns of scores (empty if score is False), and the stream state after the events.
 
     Raises:
-        CheckpointError: a past of another model.
-        ShapeError: event features of another width than the model's.
-        TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
+        CheckpointError: the state belongs to another model.
+        ShapeError: the event features have another width than the model's.
+        TimeOrderError, DataError: see `StreamState.joined`; or a node is outside a fixed vocabulary.
     """
-    return finished(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
+    return run_to_completion(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
 
 
 def continue_stream_sliced(
@@ -159,15 +164,14 @@ def continue_stream_sliced(
     again: bool = False,
     checked: bool = False,
     slice_size: int | None = None,
-    begun: Begun | None = None,
+    begun: WarmStart | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
-    """Do what `continue_stream` does, and stop before and after the memory moves.
+    """Do what `continue_stream` does, in slices that stop before and after each memory update.
 
     Args:
-        task, past, events, score, again, checked: as there.
-        slice_size: most events that are scored before it stops; None scores whole batches.
-        begun: what the memory of this very past came to by its open batches, where somebody has moved it; used where
-            the new events leave these batches as they are.
+        task, past, events, score, again, checked: see `continue_stream`.
+        slice_size: maximum number of events to score per slice. Default: full batches.
+        begun: memory of this state after its open batches, used if the new events do not change these batches.
     """
     if not checked and past.model != fingerprint(task):
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
@@ -181,7 +185,7 @@ def continue_stream_sliced(
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
     settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
     scores, done = [], 0
-    if begun is not None and isinstance(follower, MovesMemory):
+    if begun is not None and isinstance(follower, HasMemory):
         first = int(place[asked[0]]) if len(asked) else settled
         if begun.fits(edges, min(first, settled)):
             follower.restore(begun.state)
@@ -194,18 +198,18 @@ def continue_stream_sliced(
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))
-            if isinstance(follower, MovesMemory):
+            if isinstance(follower, HasMemory):
                 yield from follower.observing(moved)
             else:
                 follower.observe(moved)
                 yield
-    after = _after(whole, follower, past.settled + int(edges[settled]))
+    after = _state_after(whole, follower, past.settled + int(edges[settled]))
     found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
     return task.score_columns(new, rows, check_scores(found)) if score else {}, after
 
 
 def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int | None) -> Steps[np.ndarray]:
-    """Return (Q,) or (Q, C) scores of rows of columns (Q,), `slice_size` after another with a stop between them."""
+    """Return (Q,) or (Q, C) scores of the rows of columns (Q,), in slices of `slice_size` rows."""
     count, parts = len(columns[0]), []
     size = slice_size or count
     for start in range(0, count, size):
@@ -216,12 +220,12 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
     return np.concatenate(parts)
 
 
-def _after(whole: StreamState, follower: Follower, settled: int) -> StreamState:
-    """Return the past with what the follower's memory has become, updated by events before id `settled`."""
-    if not isinstance(follower, MovesMemory):
-        return replace(whole, settled=settled)
-    state = follower.memory
-    return whole.settled_at(settled, moved=follower.moved(), clock=state.clock, tag=state.tag)
+def _state_after(state: StreamState, follower: Follower, settled: int) -> StreamState:
+    """Return the stream state with the follower's node memory, updated by the events before id `settled`."""
+    if not isinstance(follower, HasMemory):
+        return replace(state, settled=settled)
+    memory = follower.memory
+    return state.settled_at(settled, moved=follower.moved(), clock=memory.clock, tag=memory.tag)
 
 
 def _check_width(width: int, events: EventStream) -> None:

@@ -1,7 +1,7 @@
-"""From batches of a stream to what a memory model takes, and such a model as a `StreamingModel`.
+"""Memory models as `StreamingModel`s, and the conversion of event batches to their inputs.
 
-Look-ups are strictly before a time: the context of a batch before its first event, the gap of a queried pair before
-the query, earlier events of the same batch included. One look-up serves the pairs that meet and their negatives.
+History queries are strictly before a time. The context of a batch is queried before its first event. The time since a
+pair's last event is measured at the query, so it includes earlier events of the same batch.
 
 Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (algorithm 1).
 """
@@ -23,28 +23,28 @@ from hopstate.data.neighbor_store import Histories
 from hopstate.data.stream_state import Memories, NodeFeatures, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
-from hopstate.sampling.event_batches import pieces
+from hopstate.sampling.event_batches import split_batch
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.tokens.pair_features import PairFeatures
 
 _NONE = np.empty(0, np.int64)
-TOGETHER = 4096  # pairs scored at once
+SCORE_CHUNK = 4096  # pairs scored at once
 
 
 class ActiveEvents:
-    """Active nodes, edges, features and gaps in time of batches of one stream.
+    """Converts event batches to `ActiveBatch` inputs with active nodes, edges, features and time deltas.
 
     Args:
-        model: its order (how far context reaches), widths, gaps and never (the gap of what has not happened) decide.
-        stream: the events; batches are parts of it.
-        store: its events, or those of them that may be seen.
-        neighbors: N_u, most events of context per node.
-        clock: what a gap of 1 is; None takes times as they stand.
-        pair_features: what the decoder reads of pairs' own histories, from the same store; None for nothing.
+        model: the model, which sets the number of hops, the widths and the time delta of pairs without events.
+        stream: the event stream.
+        store: neighbor store of the visible events.
+        neighbors: maximum number of context events per node (N_u).
+        clock: time normalization. Default: none.
+        pair_features: pair features for the decoder, from the same store. Default: none.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ActiveEvents:
         self.ends = _ends_of(stream)  # of each edge, by its position
 
     def over(self, past: StreamState) -> ActiveEvents:
-        """Return the same over all events of a past."""
+        """Return a copy that reads all events of a stream state."""
         made = copy(self)
         made.first_id, made.store = 0, past.store()
         made.clock = self.clock.over(past.time_unit or "")
@@ -78,7 +78,7 @@ class ActiveEvents:
         return made
 
     def batch(self, events: EventBatch) -> ActiveBatch:
-        """Return a batch with its active nodes: the update's input."""
+        """Return the model input for a batch of events."""
         src, dst, t, removed = events.src, events.dst, events.t, None
         edge_attr = events.edge_attr if self.model.edge_dim else None
         around = np.unique(np.concatenate([src, dst]))
@@ -86,12 +86,12 @@ class ActiveEvents:
         context, _ = recent_context(
             self.store, around, first, self.neighbors, self.model.order, look_up=self._look_up(events)
         )
-        standing = None
+        active_after = None
         if events.kind is not None and (events.kind != ADD).any():
-            kept = events.kind == ADD
-            removed, standing = self._changes(events, kept)
-            src, dst, t = src[kept], dst[kept], t[kept]
-            edge_attr = None if edge_attr is None else edge_attr[kept]
+            added = events.kind == ADD
+            removed, active_after = self._changes(events, added)
+            src, dst, t = src[added], dst[added], t[added]
+            edge_attr = None if edge_attr is None else edge_attr[added]
         gap = self.pair_gaps(src, dst, t) if self.model.time_dim else None
         return ActiveBatch.build(
             src,
@@ -99,44 +99,44 @@ class ActiveEvents:
             t,
             context=context,
             removed=removed,
-            standing=standing,
+            active_after=active_after,
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
-            others=self._all_met(events) if self.update_all else None,
+            others=self._nodes_with_history(events) if self.update_all else None,
         )
 
-    def _all_met(self, events: EventBatch) -> np.ndarray:
-        """Return nodes that met somebody before the first event's time."""
+    def _nodes_with_history(self, events: EventBatch) -> np.ndarray:
+        """Return the nodes with an event before the first event of the batch."""
         if not len(events):
             return _NONE
         nodes = np.arange(self.store.num_nodes)
         return nodes[self.store.last(nodes, np.full(len(nodes), events.t[0]), 1).lengths > 0]
 
     def _look_up(self, events: EventBatch) -> LookUp | None:
-        """Return the look-up of edges that are active after a batch; None if no edge is ever deleted."""
+        """Return a query of the edges active after a batch; None if no edge is ever deleted."""
         if self.ends is None or not len(events):
             return None
         ends, first, until = self.ends, self.first_id, int(events.event_ids[-1])
         return lambda nodes, times, k: self.store.last_active(nodes, times, k, ends, until, first)
 
-    def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return edges (2, R) from before a batch that it removes, and which of those it adds are active after it."""
+    def _changes(self, events: EventBatch, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (2, R) edges that a batch removes, and which of its added edges are active after it."""
         assert self.ends is not None
-        ids, removed = events.event_ids, ~kept
-        ends = self.ends[ids[kept] - self.first_id]
+        ids, removed = events.event_ids, ~added
+        ends = self.ends[ids[added] - self.first_id]
         active = ends > ids[-1]
         removed[removed] = ~np.isin(ids[removed], ends[~active])
         return np.stack([events.src[removed], events.dst[removed]]), active
 
     def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
+        """Return (Q,) ln(1 + time since each pair's last event strictly before t)."""
         last, met = self.store.last_meeting(src, dst, t)
         never = float(self.model.never)
         return np.where(met, self.clock.log_gaps(t, last, never), never)
 
     def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) ln(1 + gap since each node's last event strictly before t)."""
+        """Return (Q,) ln(1 + time since each node's last event strictly before t)."""
         found, never = self.store.last(nodes, t, 1), float(self.model.never)
         gap = np.full(len(nodes), never)
         seen = found.lengths > 0
@@ -144,10 +144,7 @@ class ActiveEvents:
         return gap
 
     def query_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q, G) gaps of pairs that the decoder takes: since they met, since src's and dst's last event.
-
-        What it reads of pairs' own histories stands in further columns.
-        """
+        """Return (Q, G) decoder inputs: times since the last event of pair, src and dst, then pair features."""
         columns = self.model.gaps
         if self.pair_features is not None:  # which comes by the last events of pairs and ends on its way
             rows, last = self.pair_features.read(src, dst, t)
@@ -160,7 +157,7 @@ class ActiveEvents:
         return self._tensor(np.stack(made, 1) if made else np.empty((len(src), 0)))
 
     def query_node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q, 1) gaps of nodes that the decoder takes: since each node's last event."""
+        """Return (Q, 1) time deltas for the decoder: since each node's last event."""
         return self._tensor(self.node_gaps(nodes, t))[:, None]
 
     def _tensor(self, values: np.ndarray) -> Tensor:
@@ -168,7 +165,7 @@ class ActiveEvents:
 
 
 def _ends_of(stream: EventStream) -> np.ndarray | None:
-    """Return (E,) ids of the events that end edges, above all ids if none does; None if no edge is deleted."""
+    """Return (E,) ids of the events that end each edge, above all ids if none does; None if no edge is deleted."""
     if stream.kind is None or not stream.has_deletes:
         return None
     ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
@@ -177,13 +174,13 @@ def _ends_of(stream: EventStream) -> np.ndarray | None:
 
 
 class MemoryScorer:
-    """Scores pairs, or nodes, from a memory that grows by what is observed.
+    """Scores pairs or nodes from a node memory that observed events update.
 
     Args:
-        model: with the logits that are asked for.
-        inputs: of the stream that is replayed.
-        start: the memory to start from; None for an empty one.
-        at_once: most events of one time that move the memory together; None for all.
+        model: the memory model.
+        inputs: converts event batches to model inputs.
+        start: initial memory. Default: empty.
+        at_once: maximum number of events with equal timestamps per memory update. Default: all.
     """
 
     def __init__(
@@ -201,7 +198,7 @@ class MemoryScorer:
         self.reset()
 
     def reset(self) -> None:
-        """Go back to the start."""
+        """Restore the initial memory."""
         self._device = next(self.model.parameters()).device  # asked for often, which takes long
         fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
         self.memory = fresh.to(self._device)
@@ -210,22 +207,22 @@ class MemoryScorer:
         return self.memory.snapshot()
 
     def restore(self, state: NodeState) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state from `state`."""
         self.memory = state.snapshot().to(self._device)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
+        """Return (Q,) CPU probabilities of pairs src (Q,), dst (Q,) at times t (Q,), without a memory update."""
         return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
+        """Return CPU probabilities of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
         return self._scores(self.model.node_logits, (nodes,), self.inputs.query_node_gaps(nodes, t))
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         parts = []
         with evaluating(self.model):
-            for start in range(0, len(gaps), TOGETHER):
-                chunk = slice(start, start + TOGETHER)
+            for start in range(0, len(gaps), SCORE_CHUNK):
+                chunk = slice(start, start + SCORE_CHUNK)
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
@@ -233,7 +230,7 @@ class MemoryScorer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
-        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+        for part in [batch] if self.at_once is None else split_batch(batch, self.at_once):
             self._move(part)
 
     def _move(self, batch: EventBatch) -> None:
@@ -243,30 +240,30 @@ class MemoryScorer:
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
-    """Open batches of a past that have moved a memory, and what it came to.
+class WarmStart:
+    """Node memory after the open batches of a stream state.
 
     Args:
-        edges: (m + 1,) where the m batches begin and end, counted from the first event that is not settled.
-        state: what `MovesMemory.state` returned after them.
+        edges: (m + 1,) boundaries of the m batches, counted from the first event that is not settled.
+        state: memory after them, from `HasMemory.state`.
     """
 
     edges: np.ndarray
     state: Any
 
     def fits(self, edges: np.ndarray, first: int) -> bool:
-        """Return whether batches (edges) whose first query is in a certain one go on from here."""
+        """Return whether the memory is valid for these batch boundaries if the first query is in batch `first`."""
         done = len(self.edges) - 1
         return done <= first and np.array_equal(edges[: done + 1], self.edges)
 
 
-class FollowingMemory(MemoryScorer):
-    """Scores pairs or nodes from the memory of a past, and moves it.
+class LazyMemoryScorer(MemoryScorer):
+    """Scores pairs or nodes from the memory of a stream state, and loads node memories on demand.
 
     Args:
         model: see `MemoryScorer`.
-        inputs: look-ups over the whole past.
-        past: where the memory comes from; it stays as it is.
+        inputs: converts event batches to model inputs, with the full history.
+        past: the stream state, which is not modified.
         at_once: see `MemoryScorer`.
     """
 
@@ -277,7 +274,7 @@ class FollowingMemory(MemoryScorer):
         super().__init__(model, inputs, at_once=at_once)
 
     def reset(self) -> None:
-        """Go back to the memory of the past."""
+        """Restore the memory of the stream state."""
         empty, n = self.model.initial_state(0), self.past.num_nodes
         self._device = empty.memory.device
         K, _, d = empty.memory.shape
@@ -291,22 +288,22 @@ class FollowingMemory(MemoryScorer):
         self._held, self._moved = np.zeros(n, bool), np.zeros(n, bool)
 
     def state(self) -> NodeState:
-        """Return what is remembered of the nodes whose memory moved; the past tells the rest."""
+        """Return the memories of the updated nodes; the stream state contains the others."""
         return self.memory.subset(torch.from_numpy(np.flatnonzero(self._moved)).to(self._device))
 
     def restore(self, state: NodeState) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state from `state`."""
         assert state.rows is not None
         self.reset()
         self.memory = self.memory.put(state.to(self._device))
         self._held[state.rows.cpu().numpy()] = self._moved[state.rows.cpu().numpy()] = True
 
     def observe(self, batch: EventBatch) -> None:
-        finished(self.observing(batch))
+        run_to_completion(self.observing(batch))
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""
-        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+        for part in [batch] if self.at_once is None else split_batch(batch, self.at_once):
             active = self.inputs.batch(part)
             yield
             self._update(active)
@@ -320,16 +317,16 @@ class FollowingMemory(MemoryScorer):
         self._moved[nodes] = True
 
     def moved(self) -> Memories | None:
-        """Return what is remembered now of the nodes whose memory moved; None where none did."""
+        """Return the memories of the updated nodes; None if there are none."""
         nodes = self.moved_nodes()
         return self.remembered(nodes) if len(nodes) else None
 
     def moved_nodes(self) -> np.ndarray:
-        """Return (n,) the nodes whose memory moved, rising."""
+        """Return the (n,) sorted nodes with an updated memory."""
         return np.flatnonzero(self._moved)
 
     def remembered(self, nodes: np.ndarray) -> Memories:
-        """Return what is remembered now of nodes (n,), rising."""
+        """Return the memories of sorted nodes (n,)."""
         self.fetch(nodes)
         rows, state = torch.from_numpy(nodes).to(self._device), self.memory
         parts = (state.memory[:, rows].transpose(0, 1), state.output[rows], state.last_time[rows])
@@ -337,7 +334,7 @@ class FollowingMemory(MemoryScorer):
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
 
     def vectors(self, nodes: np.ndarray) -> np.ndarray:
-        """Return (n, d) what the decoder sees of nodes (n,) as the memory stands."""
+        """Return the (n, d) representations of nodes (n,) that the decoder reads."""
         self.fetch(nodes)
         with evaluating(self.model):
             rows = torch.from_numpy(nodes).to(self._device)
@@ -349,7 +346,7 @@ class FollowingMemory(MemoryScorer):
         return super()._scores(logits, nodes, gaps)
 
     def fetch(self, nodes: np.ndarray) -> None:
-        """Take the rows of nodes from the past, where that was not done yet."""
+        """Load the memories of nodes from the stream state, if not yet done."""
         nodes = np.unique(nodes)
         nodes = nodes[~self._held[nodes]]
         if not len(nodes):

@@ -1,8 +1,8 @@
-"""What moves through time: how a model is replayed over a stream, followed over new events, and stopped and taken up.
+"""Protocols and base classes of temporal models: replay, scoring, saved state and online inference.
 
-`Replayable` is all that the loop of evaluation drives; `LinkScorer` and `NodeScorer` add what is scored. Every temporal
-method of the library is a `StreamingModel`: its state can be kept and restored, and the same calls then give the same
-scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
+`Replayable` is what the evaluation loop needs. `LinkScorer` and `NodeScorer` add scoring. Every temporal method is a
+`StreamingModel`, whose state can be saved and restored; the same calls then give bit-identical scores. `MemoryModel`
+and `HistoryModel` are the underlying modules.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Scores = np.ndarray | Tensor
 # ---- scorers -------------------------------------------------------------------------------------------
 @runtime_checkable
 class Replayable(Protocol):
-    """A temporal model as `streaming.replay` feeds it; one whose attribute `observes` is False is shown no events."""
+    """A temporal model that `streaming.replay` can drive. If its attribute `observes` is False, it gets no events."""
 
     def reset(self) -> None:
-        """Forget every event observed."""
+        """Forget all observed events."""
         ...
 
     def observe(self, batch: EventBatch) -> None:
-        """Take in events that have been scored, or that lie before what is scored."""
+        """Update the state with events that were already scored, or that precede all scored events."""
         ...
 
 
 @runtime_checkable
 class LinkScorer(Replayable, Protocol):
-    """What evaluation asks of a temporal model of links; scoring must not change what later scores are."""
+    """A temporal model that scores pairs; scoring must not change later scores."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         """Return (Q,) scores (larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -48,31 +48,28 @@ class LinkScorer(Replayable, Protocol):
 
 @runtime_checkable
 class NodeScorer(Replayable, Protocol):
-    """What evaluation asks of a temporal node classifier."""
+    """A temporal model that scores nodes."""
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Scores:
-        """Return scores of nodes (Q,) at times t (Q,): (Q,) of two classes, else (Q, C).
-
-        Of two classes larger means likelier the second.
-        """
+        """Return scores of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
         ...
 
 
 @runtime_checkable
 class Follower(Protocol):
-    """A model over a past."""
+    """A model on top of a stream state."""
 
     def observe(self, batch: EventBatch) -> None:
-        """Take in a batch of events."""
+        """Update the state with a batch of events."""
         ...
 
 
 class LinkFollower(Follower, LinkScorer, Protocol):
-    """A model of links over a past."""
+    """A link model on top of a stream state."""
 
 
 class NodeFollower(Follower, NodeScorer, Protocol):
-    """A node classifier over a past."""
+    """A node model on top of a stream state."""
 
 
 StateT = TypeVar("StateT")
@@ -80,32 +77,29 @@ StateT = TypeVar("StateT")
 
 @runtime_checkable
 class StreamingModel(LinkScorer, Protocol[StateT]):
-    """A model of links that moves through time, and whose state can be kept and restored.
+    """A link scorer whose state can be saved and restored.
 
-    by_time: whether batches that end amid a time would let events see others of that time.
+    by_time: batches must not split equal timestamps, because events would observe each other.
     """
 
     by_time: bool
 
     def state(self) -> StateT:
-        """Return what was observed, as a copy that later events do not touch."""
+        """Return a copy of the state that later events do not change."""
         ...
 
     def restore(self, state: StateT) -> None:
-        """Go on from what `state` returned; it may be restored again."""
+        """Restore a state from `state`; a state can be restored several times."""
         ...
 
 
 @runtime_checkable
-class MovesMemory(Follower, Protocol):
-    """A model over a past whose node memory moves on: it is kept with the past.
-
-    memory: with its clock and tag.
-    """
+class HasMemory(Follower, Protocol):
+    """A model with a node memory that is saved with the stream state."""
 
     @property
     def memory(self) -> NodeState:
-        """See above."""
+        """The node memory, with its clock and tag."""
         ...
 
     def observing(self, batch: EventBatch) -> Steps[None]:
@@ -113,55 +107,55 @@ class MovesMemory(Follower, Protocol):
         ...
 
     def moved(self) -> Memories | None:
-        """Return what is remembered now of the nodes whose memory moved; None where none did."""
+        """Return the memories of the updated nodes; None if there are none."""
         ...
 
     def state(self) -> Any:
-        """Return what `restore` takes back."""
+        """Return a state for `restore`."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state from `state`."""
         ...
 
 
-class LooksUp(LinkFollower, Protocol):
-    """A scorer that can be put over the past of a live run."""
+class FollowsStream(LinkFollower, Protocol):
+    """A scorer that can run on top of a stream state."""
 
     def over(self, past: StreamState) -> LinkFollower:
-        """Return the same over all events of a past; what must be observed has been, up to `past.settled`."""
+        """Return a copy that reads all events of a stream state and has observed those up to `past.settled`."""
         ...
 
 
-class OnlyLooksUp(ABC):
-    """A scorer that holds nothing of the events: it scores from look-ups strictly before the query time."""
+class StatelessScorer(ABC):
+    """A scorer without state: it reads events from a neighbor store, strictly before the query time."""
 
     by_time = False
     observes = False
 
     @abstractmethod
     def over(self, past: StreamState) -> LinkFollower:
-        """Return the same over all events of a past."""
+        """Return a copy that reads all events of a stream state."""
 
     @abstractmethod
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
 
     def reset(self) -> None:  # noqa: B027
-        """Nothing to forget."""
+        """Do nothing: there is no state."""
 
     def observe(self, batch: EventBatch) -> None:  # noqa: B027
-        """Nothing to do: the store holds the events."""
+        """Do nothing: the store contains the events."""
 
     def state(self) -> None:
         return None
 
     def restore(self, state: None) -> None:  # noqa: B027
-        """Nothing to do."""
+        """Do nothing: there is no state."""
 
     @abstractmethod
     def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) log-odds of pairs before they are calibrated; scores where these are no probabilities."""
+        """Return (Q,) uncalibrated log-odds of pairs, or scores if these are not probabilities."""
 
 
 # ---- live runs -----------------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ FollowerT = TypeVar("FollowerT", bound=Follower)
 
 @runtime_checkable
 class LiveTask(Protocol[FollowerT]):
-    """What `streaming.live` asks of a task."""
+    """What online inference (`streaming.live`) needs of a task."""
 
     model: nn.Module
 
@@ -179,23 +173,23 @@ class LiveTask(Protocol[FollowerT]):
 
     @property
     def feature_dims(self) -> tuple[int, int]:
-        """Features of a node and of an event that the model takes from the stream, 0 for none."""
+        """Widths of the node and event features that the model reads, 0 for none."""
         ...
 
     def follow(self, past: StreamState) -> FollowerT:
-        """Return the model over a past, from where its memory stands."""
+        """Return the model on top of a stream state, with its saved memory."""
         ...
 
     def score_events(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) or (Q, C) scores of what is asked at events."""
+        """Return the (Q,) or (Q, C) scores of events."""
         ...
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:
-        """Return (Q,) rising positions of the new events that are scored."""
+        """Return the (Q,) sorted positions of the new events to score."""
         ...
 
     def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Return columns that tell the scores (Q,) or (Q, C) of events at rows (Q,) with the user's ids."""
+        """Return a table of scores (Q,) or (Q, C) of events at rows (Q,), as columns with the user's ids."""
         ...
 
 
@@ -203,26 +197,26 @@ class LiveTask(Protocol[FollowerT]):
 class TemporalModel(nn.Module):
     """A network over event streams.
 
-    feature_dims: columns of the features of a node and of an event that it takes, 0 for none.
+    feature_dims: widths of the node and event features that it reads, 0 for none.
     """
 
     feature_dims: tuple[int, int]
 
 
 class HistoryModel(TemporalModel):
-    """A network that is fed past events: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits."""
+    """A network over event histories: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits."""
 
 
 class MemoryModel(TemporalModel):
     """A network with a node memory, which is passed in and returned.
 
     tag: name of the states that this model reads and writes.
-    node_dim, edge_dim: as `feature_dims`.
-    order: how many hops the active nodes of a batch reach.
-    time_dim: columns of the encodings of gaps in time; 0 where updates see no times.
-    update_all: whether every node that has been met is active in every batch.
-    gaps: columns of the gaps in time that `link_logits` or `node_logits` takes, 0 for none.
-    never: what stands for the gap of what has not happened.
+    node_dim, edge_dim: see `feature_dims`.
+    order: number of hops of the active nodes of a batch.
+    time_dim: width of the time encodings; 0 if updates do not use times.
+    update_all: every node with an earlier event is active in every batch.
+    gaps: number of time deltas that `link_logits` or `node_logits` reads, 0 for none.
+    never: time delta of pairs and nodes without an earlier event.
     """
 
     tag: str
@@ -239,19 +233,19 @@ class MemoryModel(TemporalModel):
         raise NotImplementedError
 
     def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
-        """Return the memory after a batch; in_place may write into state."""
+        """Return the memory after a batch; in_place permits writing to state."""
         raise NotImplementedError
 
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, w) what scores read of nodes (n,): of their memory first, then what no event changes."""
+        """Return (n, w) decoder inputs of nodes (n,): their memory, followed by static features."""
         raise NotImplementedError
 
     def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
-        """Return (e,) logits that pairs source (e,), target (e,) meet now, with their gaps (e, G)."""
+        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G)."""
         raise NotImplementedError
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
-        """Return (n, C) logits of nodes (n,), or (n, 1) of the second of two classes, with their gaps (n, 1)."""
+        """Return (n, C) logits of nodes (n,), or (n, 1) for two classes, given their time deltas (n, 1)."""
         raise NotImplementedError
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:

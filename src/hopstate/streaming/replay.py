@@ -1,4 +1,4 @@
-"""Score a batch of a stream, then let the model see it: the loop behind every temporal evaluation."""
+"""Replay of a stream: score each batch of events before the model observes it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hopstate.streaming.protocols import Replayable, Scores
 
 
 def check_scores(scores: np.ndarray, what: str = "scores") -> np.ndarray:
-    """Return scores as float64; what names them in the message.
+    """Return scores as float64 and check that they are finite; `what` names them in the error message.
 
     Raises:
-        DivergenceError: a score is NaN or infinite; the first is named.
+        DivergenceError: a score is NaN or infinite.
     """
     scores = np.asarray(scores, np.float64)
     finite = np.isfinite(scores)
@@ -39,26 +39,31 @@ def replay(
     history: Iterable[EventBatch] = (),
     wide: bool = False,
 ) -> np.ndarray:
-    """Return (Q,) float64 scores: reset, show the history, then for each batch score its queries and show it.
+    """Replay events to a model and score queries along the way.
+
+    The model is reset and observes the history. Then the queries of each batch are scored before the model observes it.
 
     Args:
-        model: what is reset and shown events.
-        score: queries (numbers 0..Q-1) to their scores, an array or a tensor.
-        stream: the events.
-        place: (Q,) position among rows; a query is scored before the batch that holds its place. len(rows) stands
-            for after all.
-        rows: (P,) positions of the events that are streamed.
-        boundaries: where batches begin and end among rows, 0..P.
-        wide: a query may have several scores, of classes; then (Q, C) is returned.
+        model: the model.
+        score: maps query numbers to scores.
+        stream: the event stream.
+        place: (Q,) index into rows; a query is scored before the batch with this event. len(rows): after all.
+        rows: (P,) positions of the events to replay.
+        boundaries: batch boundaries among rows, 0..P.
+        history: batches to observe first.
+        wide: permit several scores per query (classes). Default: False.
+
+    Returns:
+        (Q,) float64 scores, or (Q, C) if wide.
 
     Raises:
-        ShapeError: a score for each query was expected.
-        DataError: a score is NaN or infinite.
+        ShapeError: the number of scores is wrong.
+        DivergenceError: a score is NaN or infinite.
     """
     order = np.argsort(place, kind="stable")
     starts = np.append(np.searchsorted(place[order], boundaries), len(order))
     scores: np.ndarray | None = None
-    for b in moments(model, stream, rows=rows, boundaries=boundaries, history=history):
+    for b in replay_batches(model, stream, rows=rows, boundaries=boundaries, history=history):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
             given = as_scores(score(mine), len(mine), wide)
@@ -67,15 +72,15 @@ def replay(
     return check_scores(np.empty(0) if scores is None else scores)
 
 
-def moments(
+def replay_batches(
     model: Replayable, stream: EventStream, *, rows: np.ndarray, boundaries: np.ndarray, history: Iterable[EventBatch]
 ) -> Iterator[int]:
-    """Yield the numbers of batches, and that after the last, when the model has seen what comes before each.
+    """Yield each batch number, and the number after the last, once the model has observed all earlier batches.
 
-    A model that holds nothing of the events (`observes` is False) is shown none: a large stream is not gone through.
+    Events are not even read for a model whose `observes` is False.
 
     Args:
-        model, stream, rows, boundaries, history: as in `replay`.
+        model, stream, rows, boundaries, history: see `replay`.
     """
     model.reset()
     shown = getattr(model, "observes", True)
@@ -92,28 +97,28 @@ def replay_split(
     model: Replayable,
     score: Callable[[np.ndarray], Scores],
     stream: EventStream,
-    asked: np.ndarray,
+    queried_rows: np.ndarray,
     *,
     rows: np.ndarray,
     batch_size: int,
     wide: bool = False,
 ) -> np.ndarray:
-    """Return (Q,) scores of some events of a split; batches begin where the split does, and memories depend on that.
+    """Replay a split and return the (Q,) scores of some of its events. Batches start at the beginning of the split.
 
     Args:
-        model: what is reset and shown all events before the split, then the split.
-        score: positions in the stream to their scores.
-        stream: the events.
-        asked: (Q,) positions of the events that are scored, all among rows.
-        rows: (P,) ascending positions of the split.
-        batch_size: events scored before the model sees them (at least: ties stay whole).
-        wide: a query may have several scores, of classes.
+        model: the model; it observes all events before the split first.
+        score: maps positions in the stream to scores.
+        stream: the event stream.
+        queried_rows: (Q,) positions of the events to score, all among rows.
+        rows: (P,) sorted positions of the split.
+        batch_size: minimum number of events per batch.
+        wide: permit several scores per query (classes).
     """
     return replay(
         model,
-        lambda mine: score(asked[mine]),
+        lambda mine: score(queried_rows[mine]),
         stream,
-        np.searchsorted(rows, asked),
+        np.searchsorted(rows, queried_rows),
         rows=rows,
         boundaries=batch_boundaries(stream.t[rows], batch_size),
         history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),
@@ -130,18 +135,19 @@ def replay_anywhere(
     *,
     wide: bool = False,
 ) -> np.ndarray:
-    """Return (Q,) scores of queries at any times t (Q,), each before the batch that an event at its time falls into.
+    """Return the (Q,) scores of queries at any times t (Q,).
 
-    Batches never end amid events of one time, so the model has then seen only events strictly before t. Which of
-    them depends on earlier events alone: a last batch that is not full counts as still open.
+    Each query is scored before the batch that would contain an event at its time. Batches never split equal timestamps,
+    so the model has observed only events strictly before t. An incomplete last batch is not observed: which events are
+    observed depends only on earlier events.
 
     Args:
-        model: what is moved through the stream.
-        score: rows of queries → their scores.
-        stream: the events.
-        t: (Q,) times of the queries.
-        batch_size: events a batch.
-        wide: scores may have several columns, (Q, C).
+        model: the model.
+        score: maps query numbers to scores.
+        stream: the event stream.
+        t: (Q,) query times.
+        batch_size: events per batch.
+        wide: permit several scores per query, (Q, C).
     """
     boundaries = batch_boundaries(stream.t, batch_size)
     full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= batch_size
@@ -152,14 +158,15 @@ def replay_anywhere(
 
 
 def as_scores(scores: Scores, count: int, wide: bool = False) -> np.ndarray:
-    """Return the scores of count queries as float64.
+    """Convert the scores of count queries to float64.
 
     Args:
-        scores: as the model returned them.
-        wide: they may have several columns.
+        scores: scores from the model.
+        count: number of queries.
+        wide: permit several scores per query.
 
     Raises:
-        ShapeError: a score for each query was expected.
+        ShapeError: the number of scores is wrong.
     """
     if isinstance(scores, Tensor):
         scores = scores.detach().to("cpu").double().numpy()

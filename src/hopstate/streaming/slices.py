@@ -1,4 +1,4 @@
-"""Long work in slices, between which whoever drives it may do something else."""
+"""Cooperative multitasking: long work in slices, between which the caller can do something else."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 T = TypeVar("T")
 Steps = Generator[None, None, T]  # work that stops after each slice, and returns what it was for
 
-AIM = 0.005  # seconds of the processor that a slice is to take
-FIRST, LEAST = 16, 4  # pairs of the first slice of all, and of any: models take long over the first of a call
+TARGET_SECONDS = 0.005  # seconds of the processor that a slice is to take
+INITIAL_ROWS, MIN_ROWS = 16, 4  # pairs of the first slice of all, and of any: models take long over the first of a call
 
 
-def finished(steps: Steps[T]) -> T:
-    """Return what work returns, done without a stop."""
+def run_to_completion(steps: Steps[T]) -> T:
+    """Run sliced work without pauses and return its result."""
     while True:
         try:
             next(steps)
@@ -26,8 +26,8 @@ def finished(steps: Steps[T]) -> T:
             return found
 
 
-def each_in(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
-    """Do each slice of work within a context of its own; between them there is none."""
+def run_in_context(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
+    """Run each slice inside a new context, which is closed between slices."""
     while True:
         with context():
             try:
@@ -38,30 +38,31 @@ def each_in(context: Callable[[], AbstractContextManager[object]], steps: Steps[
         yield
 
 
-class Pace:
-    """How many rows make a slice, which it learns as it goes.
+class SliceSizer:
+    """Adapts the number of rows per slice to the measured speed.
 
-    size: rows of the next one.
+    size: rows of the next slice.
     """
 
     def __init__(self) -> None:
-        self.size = FIRST
+        self.size = INITIAL_ROWS
 
     def took(self, rows: int, seconds: float) -> None:
-        """Take in how long some rows took."""
-        fit = int(rows * AIM / max(seconds, 1e-6))
-        whole = rows >= self.size or fit < self.size
-        if whole and rows >= min(self.size, FIRST):  # few rows, of which the call is most, tell nothing of how many do
-            self.size = max(LEAST, min(4 * rows, fit))
+        """Update the size with the time that some rows took."""
+        fit = int(rows * TARGET_SECONDS / max(seconds, 1e-6))
+        full_slice = rows >= self.size or fit < self.size
+        # the time of a few rows is mostly the overhead of the call
+        if full_slice and rows >= min(self.size, INITIAL_ROWS):
+            self.size = max(MIN_ROWS, min(4 * rows, fit))
 
 
-def in_slices(work: Callable[[slice], np.ndarray], count: int, pace: Pace | None = None) -> Steps[np.ndarray]:
-    """Stop between slices of work, and return (count, ...) of all of them.
+def map_sliced(work: Callable[[slice], np.ndarray], count: int, pace: SliceSizer | None = None) -> Steps[np.ndarray]:
+    """Apply work to rows in slices and return all results (count, ...).
 
     Args:
-        work: gives values of some of them, each of which depends on its own alone.
-        count: of them.
-        pace: of work of this kind; None does all at once.
+        work: computes the values of a slice of rows, independently of the other rows.
+        count: number of rows.
+        pace: slice sizes for this kind of work. Default: one slice.
     """
     if pace is None:
         return work(slice(0, count))

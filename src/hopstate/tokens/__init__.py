@@ -1,5 +1,4 @@
-"""Graphs and event streams turned into token records that several methods share.
+"""Token sequences made from graphs and event streams, shared by several methods.
 
-`history` packs the past events of a query's ends, `encodings` are columns of Laplacian vectors and walks for nodes.
-Records enter, packed arrays and tensors leave; nothing here is trained.
+`history` packs past events of query nodes, and `encodings` computes positional encodings. Nothing here is trained.
 """

@@ -18,7 +18,7 @@ from hopstate.errors import HopstateWarning
 from hopstate.io.files import cached_array
 from hopstate.ops.eigenvectors import components, laplacian_eigenvectors, shares
 
-VERSION = 1  # part of the file name: raised when the same graph would get other columns
+VERSION = 1  # part of the file name: increase it when results change
 
 
 Share = Literal["size", "smallest"]
@@ -34,19 +34,18 @@ def laplacian_encoding(
 ) -> np.ndarray:
     """Return (N, s) float32 Laplacian eigenvectors with small non-trivial eigenvalues; see `laplacian_eigenvectors`.
 
-    Columns beyond those that the graph has are zero. Components of the graph that get none are named in a warning.
+    Surplus columns are zero. A warning names components without eigenvectors.
 
     Args:
         count: s, number of columns.
-        cache: folder to keep the result in, named by the adjacency's hash; None keeps nothing.
-        offsets: (G+1,) bounds of the graphs of a set, each of which gets count eigenvectors of its own; no edge may
-            join two.
-        share: how connected components share the vectors: by "size", or the "smallest" eigenvalues of all together.
+        cache: cache folder; the file name includes the adjacency's hash. None disables caching.
+        offsets: (G+1,) bounds of the graphs of a set, each with its own count eigenvectors. Edges must not join graphs.
+        share: how components share the columns: by "size", or the "smallest" eigenvalues of all components.
     """
     by_size = share == "size"
     labels = components(graph.indptr, graph.indices) if graph.num_edges and count else np.zeros(graph.num_nodes, int)
     several = bool(labels.max(initial=0))
-    # a connected graph's vectors, and the smallest of several components, are what version 0.1.0 kept
+    # connected graphs and share="smallest" use the file name of version 0.1.0
     name = f"laplacian{VERSION}_{graph.structure_hash}_{count}" + ("_by_size" if several and by_size else "")
     if offsets is not None:
         name += f"_{hashlib.blake2b(offsets.tobytes(), digest_size=8).hexdigest()}"
@@ -65,12 +64,12 @@ def laplacian_encoding(
 
     out = cached_array(path, (graph.num_nodes, count), compute)
     if several and by_size and offsets is None:
-        _tell_left_out(graph, labels, count)
+        _warn_components_without_vectors(graph, labels, count)
     return out
 
 
-def _tell_left_out(graph: Graph, labels: np.ndarray, count: int) -> None:
-    """Warn of components of several nodes that have no eigenvector, the largest first."""
+def _warn_components_without_vectors(graph: Graph, labels: np.ndarray, count: int) -> None:
+    """Warn about components without an eigenvector, the largest first."""
     sizes = np.bincount(labels)
     left = np.flatnonzero((shares(sizes, count) == 0) & (sizes > 1))
     if not len(left):
@@ -80,9 +79,9 @@ def _tell_left_out(graph: Graph, labels: np.ndarray, count: int) -> None:
     ids = first if graph.node_ids is None else graph.node_ids.names(first)
     named = ", ".join(f"that of node {node} ({sizes[c]} nodes)" for node, c in zip(ids, left[:3]))
     warnings.warn(
-        f"{count} Laplacian eigenvectors go to {int((shares(sizes, count) > 0).sum())} of the {int((sizes > 1).sum())} "
-        f"connected components of {graph.name} by their sizes; {len(left)} get none and have zeros: {named}"
-        f"{', ...' if len(left) > 3 else ''}. Ask for more eigenvectors where these matter",
+        f"{count} Laplacian eigenvectors cover {int((shares(sizes, count) > 0).sum())} of the {int((sizes > 1).sum())} "
+        f"connected components of {graph.name} by size; {len(left)} get zeros only: {named}"
+        f"{', ...' if len(left) > 3 else ''}. Use more eigenvectors if these matter",
         HopstateWarning,
         stacklevel=3,
     )

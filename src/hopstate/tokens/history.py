@@ -1,7 +1,7 @@
-"""What a batch of queries (u, v, t) needs of the past, as packed tensors: one token per past event, none for padding.
+"""Event histories of queries (u, v, t) as packed tokens: one token per past event, without padding.
 
-A query's sequence is its node's last events strictly before t, oldest first, optionally with the node itself as a
-token ("target") first or last. Features that are zero throughout are never gathered: they stand as None.
+A query's sequence holds its node's last events strictly before t, oldest first. The node itself can be an extra token
+("target"), first or last. Features that are all zero are None.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (sequences, co-occurrence); DyG-Mamba, arXiv:2408.06966, section 4.1.
 """
@@ -29,29 +29,28 @@ if TYPE_CHECKING:
 
 Target = Literal["first", "last", "none"]
 Deletions = Literal["marked", "left-out", "unmarked"]
-_PLACE = {"none": 0, "first": 1, "last": 2}
-_ALL = 2**62
+_TARGET_PLACE = {"none": 0, "first": 1, "last": 2}
+_UNLIMITED = 2**62
 
 
 class HistoryTokens(NamedTuple):
-    """Token sequences packed one after the other.
+    """Packed token sequences.
 
-    For P pairs the sequences are those of u_0..u_{P-1}, then those of v_0..v_{P-1}.
+    For P pairs, the sequences of u_0..u_{P-1} precede those of v_0..v_{P-1}.
 
     Args:
-        offsets: (S+1,) int64; sequence s holds rows offsets[s]:offsets[s+1] of the rest.
-        nodes: (T,) int64 neighbour, or the target itself.
+        offsets: (S+1,) int64; sequence s has the rows offsets[s]:offsets[s+1] of the other tensors.
+        nodes: (T,) int64 neighbor, or the target itself.
         event_ids: (T,) int64, -1 for a target token.
-        gaps: (T,) time from the event to the query, 0 for a target token; in units of the tokenizer's clock.
-        spans: (T,) time from the event to the next one of its sequence, the last to the query. A target token
-            has 0 where it is last, and where it is first the time from the sequence's first event to the query.
-        counts: (T, 2) int64 how often the token's node stands in u's sequence and in v's; None without pairs.
-        x: (T, F) float32 features of nodes, or None where all are zero.
-        edge_attr: (T, D) float32 features of events (zero for a target token), or None where all are zero. Where
-            deletions are marked, the last column is 1 for them.
-        longest: tokens of the longest sequence.
-        pair: (P, F) float32 what the pairs' own histories tell; see `hopstate.tokens.pair_features`. None where the
-            model does not read it.
+        gaps: (T,) time from the event to the query, in units of the tokenizer's clock; 0 for a target token.
+        spans: (T,) time from the event to the next one of its sequence, or to the query for the last one. A last target
+            token has 0. A first target token has the time from the first event to the query.
+        counts: (T, 2) int64 occurrences of the token's node in u's and v's sequence; None without pairs.
+        x: (T, F) float32 node features, or None if all are zero.
+        edge_attr: (T, D) float32 event features, zero for target tokens; None if all are zero. If deletions are marked,
+            the last column flags them.
+        longest: length of the longest sequence.
+        pair: (P, F) float32 pair features, see `hopstate.tokens.pair_features`; None if the model does not read them.
     """
 
     offsets: Tensor
@@ -67,27 +66,27 @@ class HistoryTokens(NamedTuple):
 
     @property
     def num_sequences(self) -> int:
-        """S."""
+        """Number of sequences S."""
         return self.offsets.shape[0] - 1
 
     @property
     def lengths(self) -> Tensor:
-        """(S,) int64 tokens of each sequence."""
+        """(S,) int64 tokens per sequence."""
         return self.offsets.diff()
 
     def rows(self) -> Tensor:
-        """Return (T,) int64: the sequence of each token."""
+        """Return (T,) int64 the sequence of each token."""
         index = torch.arange(self.num_sequences, device=self.offsets.device)
         return index.repeat_interleave(self.lengths, output_size=self.nodes.shape[0])
 
     def span_ratios(self) -> Tensor:
-        """Return (T,): spans divided by the time from the sequence's first event to the query; 0 where that is 0."""
+        """Return (T,) spans divided by the time from the sequence's first event to the query, or 0 if that is 0."""
         # the oldest event is the one with the largest gap
         total = torch.segment_reduce(self.gaps, "max", offsets=self.offsets, initial=0.0)[self.rows()]
         return torch.where(total > 0, self.spans / total, 0.0)
 
     def half(self, *, second: bool) -> HistoryTokens:
-        """Return the sequences of u alone, or those of v."""
+        """Return only the sequences of u, or only those of v."""
         middle = self.num_sequences // 2
         cut = int(self.offsets[middle])
         rows = slice(cut, None) if second else slice(0, cut)
@@ -98,34 +97,33 @@ class HistoryTokens(NamedTuple):
         return HistoryTokens(offsets=offsets, longest=self.longest, **picked)
 
     def halves(self) -> list[HistoryTokens]:
-        """Return the sequences of u alone and those of v.
+        """Return the sequences of u and those of v.
 
-        How many tokens either has is not known while a model is exported: both hold all of them then.
+        During export the split is unknown, and both contain all tokens.
         """
         exporting = torch.compiler.is_exporting()
         return [self, self] if exporting else [self.half(second=second) for second in (False, True)]
 
     def joined(self, halves: Sequence[Tensor]) -> Tensor:
-        """Return (T, d) from what was made of the tokens of each of `halves`."""
+        """Merge the (T, d) results computed on each of `halves`."""
         if torch.compiler.is_exporting():
             second = self.rows() >= self.num_sequences // 2
             return torch.where(second[:, None], halves[1], halves[0])
         return torch.cat(list(halves))
 
     def positions(self) -> Tensor:
-        """Return (T,) int64: the place of each token in its sequence, from 0."""
+        """Return (T,) int64 each token's position in its sequence, from 0."""
         return torch.arange(self.nodes.shape[0], device=self.offsets.device) - self.offsets[self.rows()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryConfig:
-    """How much of the past a sequence holds.
+    """Length of event histories.
 
     Args:
-        max_length: most tokens of a sequence, the target token included; None for no cap.
-        window: only events at most this long before the query, in the unit of the stream that is trained on; None for
-            no cap.
-        target: the node itself as a token, "first", "last" or "none".
+        max_length: maximum tokens per sequence, including the target token. null sets no limit.
+        window: maximum age of an event at the query, in the training stream's time unit. null sets no limit.
+        target: position of the node's own token: "first", "last" or "none".
     """
 
     max_length: int | None = 32
@@ -133,32 +131,32 @@ class HistoryConfig:
     target: Target = "first"
 
     def __post_init__(self) -> None:
-        if self.target not in _PLACE:
-            raise ConfigError(f"history.target is 'first', 'last' or 'none'; got {self.target!r}")
+        if self.target not in _TARGET_PLACE:
+            raise ConfigError(f"history.target must be 'first', 'last' or 'none'; got {self.target!r}")
         if self.max_length is not None and self.max_length < 1:
-            raise ConfigError(f"history.max_length must be at least 1, or null for no cap; got {self.max_length}")
+            raise ConfigError(f"history.max_length must be at least 1, or null for no limit; got {self.max_length}")
         if self.num_events < 1:
-            raise ConfigError("history.max_length=1 holds the node itself and no event; give 2, or target: none")
+            raise ConfigError("history.max_length=1 leaves no room for events; use 2, or target: none")
         if self.window is not None and not self.window > 0:
-            raise ConfigError(f"history.window must be above 0, or null for no cap; got {self.window}")
+            raise ConfigError(f"history.window must be above 0, or null for no limit; got {self.window}")
 
     @property
     def num_events(self) -> int:
-        """Most events of a sequence."""
-        return _ALL if self.max_length is None else self.max_length - (self.target != "none")
+        """Maximum number of events per sequence."""
+        return _UNLIMITED if self.max_length is None else self.max_length - (self.target != "none")
 
 
 class HistoryTokenizer:
-    """Queries to packed tokens.
+    """Tokenize the event histories of query nodes and pairs.
 
     Args:
-        store: histories to look up; what is appended to it later is seen by later queries.
-        stream: where features come from, by event id and node row.
-        config: how much of the past a sequence holds.
-        clock: what a gap of 1 is; by default a second where the stream's unit is known.
-        deletions: what becomes of them: "left-out"; "marked", tokens with a feature more than others have; or
-            "unmarked", tokens like any other. The store holds them, or not, accordingly.
-        dtype: of gaps and spans; float32 knows no unit of a gap beyond 2^24.
+        store: event histories; events appended later are visible to later queries.
+        stream: source of event and node features.
+        config: length of the histories.
+        clock: time normalization. Default: seconds if the stream's unit is known.
+        deletions: "left-out" drops deletions, "marked" adds a flag feature, "unmarked" treats them as additions. The
+            store must match.
+        dtype: dtype of gaps and spans. float32 is exact up to 2^24 units.
     """
 
     def __init__(
@@ -181,26 +179,26 @@ class HistoryTokenizer:
         self._first_id = stream.first_id
 
     def over(self, past: StreamState) -> HistoryTokenizer:
-        """Return the same over all events of a past; its features stand for the stream's."""
-        made = copy(self)
-        made.store, made._first_id = past.store(deletions=self.deletions), 0
-        made.marks = past.kind if self.marked else None
-        made.clock = self.clock.over(past.time_unit or "")
-        made.x = None if past.x is None else NodeFeatures(past.x)
-        made.edge_attr = past.edge_attr
-        return made
+        """Return a tokenizer over all events and features of a stream state."""
+        tokenizer = copy(self)
+        tokenizer.store, tokenizer._first_id = past.store(deletions=self.deletions), 0
+        tokenizer.marks = past.kind if self.marked else None
+        tokenizer.clock = self.clock.over(past.time_unit or "")
+        tokenizer.x = None if past.x is None else NodeFeatures(past.x)
+        tokenizer.edge_attr = past.edge_attr
+        return tokenizer
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
-        """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts."""
+        """Return the sequences of u (P,), then v (P,), at t (P,), with co-occurrence counts."""
         if not len(u) == len(v) == len(t):
-            raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
-        offsets, nodes, rest = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
+            raise ShapeError(f"u, v and t must have equal lengths: got {len(u)}, {len(v)} and {len(t)}")
+        offsets, nodes, columns = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
         middle, cut = len(u), offsets[len(u)]
         both = cooccurrence(offsets[: middle + 1], nodes[:cut], offsets[middle:] - cut, nodes[cut:])
-        return self._record(offsets, nodes, rest, torch.from_numpy(np.concatenate(both)))
+        return self._record(offsets, nodes, columns, torch.from_numpy(np.concatenate(both)))
 
     def nodes(self, nodes: np.ndarray, t: np.ndarray) -> HistoryTokens:
-        """Return the sequences of nodes (S,), each at t (S,), without counts."""
+        """Return the sequences of nodes (S,) at t (S,), without counts."""
         return self._record(*self._tokens(nodes, t), None)
 
     def _tokens(self, nodes: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
@@ -208,13 +206,13 @@ class HistoryTokenizer:
         found = self.store.last(nodes, t, c.num_events)
         window = None if c.window is None else c.window * clock.ratio
         how: dict[str, Any] = {"window": window, "target": c.target, "unit": clock.unit, "dtype": self.dtype}
-        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, **how)
-        return offsets, token_nodes, tuple(rest)
+        offsets, token_nodes, *columns = pack_tokens(found, nodes, t, **how)
+        return offsets, token_nodes, tuple(columns)
 
     def _record(
-        self, offsets: np.ndarray, nodes: np.ndarray, rest: tuple[np.ndarray, ...], counts: Tensor | None
+        self, offsets: np.ndarray, nodes: np.ndarray, columns: tuple[np.ndarray, ...], counts: Tensor | None
     ) -> HistoryTokens:
-        ids, gaps, spans = rest
+        ids, gaps, spans = columns
         edge_attr = None if self.edge_attr is None and self.marks is None else self._edge_rows(ids)
         return HistoryTokens(
             offsets=torch.from_numpy(offsets),
@@ -252,12 +250,12 @@ def pack_tokens(
     """Return offsets (Q+1,), nodes, event_ids, gaps and spans of packed neighbor lists; see `HistoryTokens`.
 
     Args:
-        found: Q lists, each strictly before its query's time, oldest first.
-        targets, t: (Q,) the queries' nodes and times.
-        window: drop events more than this before the query.
-        target: where the node itself stands.
-        unit: the gap that counts as 1.
-        dtype: of gaps and spans, differences taken before they are narrowed.
+        found: Q neighbor lists strictly before the query times, oldest first.
+        targets, t: (Q,) query nodes and times.
+        window: maximum age of an event.
+        target: position of the target token.
+        unit: time unit of gaps and spans.
+        dtype: dtype of gaps and spans, cast after the subtraction.
     """
     from hopstate.tokens.kernels import count_tokens, write_tokens
 
@@ -268,12 +266,12 @@ def pack_tokens(
         cap[0] = window
     targets = np.ascontiguousarray(targets, np.int64)
     first, offsets = np.empty(len(when), np.int64), np.empty(len(when) + 1, np.int64)
-    count_tokens(found.offsets, times, when, window is not None, cap[0], _PLACE[target], first, offsets)
+    count_tokens(found.offsets, times, when, window is not None, cap[0], _TARGET_PLACE[target], first, offsets)
     size = int(offsets[-1])
     nodes, ids = np.empty(size, np.int64), np.empty(size, np.int64)
     gaps, spans = np.empty(size, dtype), np.empty(size, dtype)
     lists = (found.offsets, found.nodes, found.event_ids, times)
-    write_tokens(*lists, targets, when, _PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
+    write_tokens(*lists, targets, when, _TARGET_PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
     return offsets, nodes, ids, gaps, spans
 
 
@@ -286,7 +284,7 @@ def pack_tokens_naive(
     target: Target,
     unit: float = 1.0,
 ) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
-    """Return what `pack_tokens` returns, token by token (the definition)."""
+    """Reference implementation of `pack_tokens`."""
     offsets, nodes, ids, gaps, spans = [0], [], [], [], []
     for q in range(len(found)):
         events = [

@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Compiled loops of `history` and `pair_features`. Imported on first use.
+"""Compiled loops of `history` and `pair_features`, imported on first use.
 
-`count_tokens` and `write_tokens` turn packed neighbour lists into packed tokens. Times and query times are both int64
-or both float64; `place` of the target token is 0 nowhere, 1 first, 2 last; differences of time are taken first, then
-divided by `unit`. The other loops are those of a pair's features. Threads may run them side by side: each writes to its
-own rows of `out`. Columns of a row: of the pair 0..19, of the source 20..36, of the target 37..53, of both 54..65.
+`count_tokens` and `write_tokens` pack neighbor lists into tokens. Times and query times are both int64 or both float64.
+`place` of the target token is 0 for none, 1 for first and 2 for last. Times are subtracted before the division by
+`unit`. The other loops compute pair features. Threads may run them concurrently on different rows of `out`. Columns:
+pair 0..19, source 20..36, target 37..53, both 54..65.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def count_tokens(
     first: Array,
     out_offsets: Array,
 ) -> None:
-    """Write where each list's events within the window begin, and the packed offsets of its tokens."""
+    """Write the first event within the window of each list, and the packed token offsets."""
     out_offsets[0] = 0
     for q in range(len(query_times)):
         low, high = offsets[q], offsets[q + 1]
@@ -63,7 +63,7 @@ def write_tokens(
     gaps: Array,
     spans: Array,
 ) -> None:
-    """Write each list's tokens: neighbour, event id (-1 for the target), time to the query and to the next token."""
+    """Write each list's tokens: neighbor, event id (-1 for the target), and times to the query and the next token."""
     for q in range(len(query_times)):
         begin, end, out = first[q], offsets[q + 1], out_offsets[q]
         if place > 0:
@@ -83,23 +83,23 @@ def write_tokens(
             out += 1
 
 
-PARTNERS = 8  # of the source, its latest, from which paths go on
+PARTNERS = 8  # latest partners of the source that paths visit
 ONWARD = 16  # latest events of each of them
 
 
 @njit(cache=True, nogil=True)
-def partners_of(u, t, codes, where, run, first, out):
-    """Write the latest distinct partners of sources, one more than paths go on from: a target may be among them.
+def find_partners(u, t, codes, where, run, first, out):
+    """Write the latest distinct partners of sources; one more than needed, because one may be the target.
 
     Args:
-        u, t: (Q,) sources and times; queries that follow each other with both the same share what is found.
-        codes, where: see `pair_feature_kernels.latest_events`.
-        run: (Q,) out: which of the sources that are told apart a query has.
-        first: (Q+1,) out: where the partners of each begin, and after the last of them the end.
-        out: (Q * (PARTNERS + 1), 2) out: partners, newest first, and the query that they were found for.
+        u, t: (Q,) sources and times; consecutive equal queries share their partners.
+        codes, where: see `write_history_features`.
+        run: (Q,) out: index of the query's source.
+        first: (Q+1,) out: offsets of each source's partners.
+        out: (Q * (PARTNERS + 1), 2) out: partners, newest first, and the query they were found for.
 
     Returns:
-        How many sources are told apart.
+        Number of distinct sources.
     """
     runs, end = -1, 0
     first[0] = 0
@@ -131,10 +131,10 @@ def _slot(key, stamp, keys, stamps):
 
 
 @njit(cache=True, nogil=True)
-def _targets(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest):
-    """Put the partners of a target's latest events, both ends left out, into a table.
+def _fill_table(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest):
+    """Store the partners of a target's latest events in a hash table, without the two query nodes.
 
-    Returns how many events those are, and how many partners.
+    Returns the numbers of these events and partners.
     """
     events, nodes = 0, 0
     for i in range(end - 1, max(begin, end - WIDE) - 1, -1):
@@ -151,31 +151,31 @@ def _targets(a, b, begin, end, codes, times, stamp, keys, stamps, counts, latest
 
 
 @njit(cache=True, nogil=True)
-def paths_of(u, v, t, codes, times, where, run, first, partners, offsets, nodes, when, unit, out, begin):
+def write_path_features(u, v, t, codes, times, where, run, first, partners, offsets, nodes, when, unit, out, begin):
     """Write the features of paths of three events.
 
     Args:
-        u, v, t: (Q,) the queries.
-        codes, times, where: see `pair_feature_kernels.latest_events`.
-        run, first, partners: of `partners_of`.
-        offsets, nodes, when: the latest ONWARD events of each of the partners before its time, packed, oldest first.
-        unit: the gap that counts as 1.
+        u, v, t: (Q,) queries.
+        codes, times, where: see `write_history_features`.
+        run, first, partners: see `find_partners`.
+        offsets, nodes, when: the ONWARD latest events of each partner before its time, packed, oldest first.
+        unit: time unit.
         out: (Q, F) float32; see `pair_features.NAMES`.
-        begin: the first column of the seven.
+        begin: first of the seven columns.
     """
     keys, counts, latest = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64), np.empty(SLOTS, times.dtype)
     stamps, met = np.full(SLOTS, -1, np.int64), np.full(SLOTS, -1, np.int64)
     for q in range(len(u)):
         a, b, row = u[q], v[q], out[q, begin:]
-        events, thirds = _targets(a, b, where[q, 2], where[q, 3], codes, times, q, keys, stamps, counts, latest)
-        asked, hits, led, reached, found = 0, 0, 0, 0, False
+        events, thirds = _fill_table(a, b, where[q, 2], where[q, 3], codes, times, q, keys, stamps, counts, latest)
+        explored, hits, led, reached, found = 0, 0, 0, 0, False
         share, walk, newest = 0.0, 0.0, t[q]
         for p in range(first[run[q]], first[run[q] + 1]):
             if partners[p, 0] == b:
                 continue
-            if asked == PARTNERS:
+            if explored == PARTNERS:
                 break
-            asked += 1
+            explored += 1
             here, seen, both = 0, 0, 0
             for i in range(offsets[p + 1] - 1, offsets[p] - 1, -1):
                 node = nodes[i]
@@ -198,32 +198,32 @@ def paths_of(u, v, t, codes, times, where, run, first, partners, offsets, nodes,
                 share += here / seen
                 walk += both / seen
         row[0] = np.float32(math.log1p(np.float64(hits)))
-        row[1] = np.float32(share / asked) if asked else NONE
-        row[2] = np.float32(walk / asked / events) if asked and events else NONE
+        row[1] = np.float32(share / explored) if explored else NONE
+        row[2] = np.float32(walk / explored / events) if explored and events else NONE
         row[3], row[4] = np.float32(led), np.float32(reached)
         row[5] = np.float32(reached / thirds) if thirds else NONE
         row[6] = age_of(t[q], newest, unit) if found else NONE
 
 
-CAME = 32  # latest events of the partner, whose other ends are followed
+CAME = 32  # latest events of a partner whose other nodes are followed
 SOON = 4  # moves of each
 
 
 @njit(cache=True, nogil=True)
-def next_moves(w, since, t, start, length, codes, times, put, went):
-    """Find the first events of nodes w (E,) after times since (E,) and before t (E,).
+def find_next_moves(w, since, t, start, length, codes, times, put, went):
+    """Find the first events of nodes w (E,) after since (E,) and before t (E,).
 
     Args:
         w, since, t: the queries.
-        start, length, codes, times: of a `NeighborStore`.
-        put: (E,) out: how many there are, at most SOON.
-        went: (E, SOON) out: the other ends of those.
+        start, length, codes, times: arrays of a `NeighborStore`.
+        put: (E,) out: number of events found, at most SOON.
+        went: (E, SOON) out: their other nodes.
     """
     for e in range(len(w)):
         begin = start[w[e]]
         end = begin + length[w[e]]
         put[e] = 0
-        for i in range(_after(times, begin, end, since[e]), end):
+        for i in range(_upper_bound(times, begin, end, since[e]), end):
             if put[e] == SOON or times[i] >= t[e]:
                 break
             went[e, put[e]] = np.int64(codes[i] ^ (codes[i] >> 31))
@@ -231,8 +231,8 @@ def next_moves(w, since, t, start, length, codes, times, put, went):
 
 
 @njit(cache=True, nogil=True)
-def _own_moves(partner, begin, end, codes, times, went):
-    """Put where a node went on to from a partner, in its events begin..end, into went (WIDE,); return how often."""
+def _moves_after_partner(partner, begin, end, codes, times, went):
+    """Write each node visited directly after a partner to went (WIDE,); return their number."""
     moves, after = 0, -1
     for i in range(end - 1, begin - 1, -1):
         if i + 1 < end and times[i] < times[i + 1]:
@@ -244,7 +244,7 @@ def _own_moves(partner, begin, end, codes, times, went):
 
 
 @njit(cache=True, nogil=True)
-def _share(nodes, count, node):
+def _share_of(nodes, count, node):
     hits = 0
     for i in range(count):
         hits += nodes[i] == node
@@ -252,18 +252,18 @@ def _share(nodes, count, node):
 
 
 @njit(cache=True, nogil=True)
-def moves_of(u, v, t, codes, times, where, at, met, offsets, nodes, put, went, out, begin):
-    """Write the features of moves.
+def write_move_features(u, v, t, codes, times, where, at, partners, offsets, nodes, put, went, out, begin):
+    """Write the features of next moves: where nodes go after meeting a partner.
 
     Args:
-        u, v, t: (Q,) the queries.
-        codes, times, where: see `pair_feature_kernels.latest_events`.
-        at: (Q,) which of the latest partners the source's is, -1 where it has none.
-        met: (R,) the latest partners.
-        offsets, nodes: other ends of the latest CAME events of these, packed.
-        put, went: for each of them, as `next_moves` leaves them.
+        u, v, t: (Q,) queries.
+        codes, times, where: see `write_history_features`.
+        at: (Q,) index of the source's latest partner, or -1.
+        partners: (R,) latest partners.
+        offsets, nodes: other nodes of the partners' CAME latest events, packed.
+        put, went: results of `find_next_moves` for them.
         out: (Q, F) float32; see `pair_features.NAMES`.
-        begin: the first column of the three.
+        begin: first of the three columns.
     """
     mine, own, of = np.empty(WIDE, np.int64), 0, -1
     for q in range(len(u)):
@@ -272,12 +272,13 @@ def moves_of(u, v, t, codes, times, where, at, met, offsets, nodes, put, went, o
         if r < 0:
             continue
         if r != of:
-            own = _own_moves(met[r], max(where[q, 0], where[q, 1] - WIDE), where[q, 1], codes, times, mine)
+            begin_u, end_u = max(where[q, 0], where[q, 1] - WIDE), where[q, 1]
+            own = _moves_after_partner(partners[r], begin_u, end_u, codes, times, mine)
             of = r
-        row[0] = _share(mine, own, v[q])
+        row[0] = _share_of(mine, own, v[q])
         moves, hits, soon = 0, 0, 0
         for e in range(offsets[r], offsets[r + 1]):
-            if put[e] == 0 or nodes[e] == u[q] or nodes[e] == met[r]:
+            if put[e] == 0 or nodes[e] == u[q] or nodes[e] == partners[r]:
                 continue
             moves += 1
             hits += went[e, 0] == v[q]
@@ -289,16 +290,16 @@ def moves_of(u, v, t, codes, times, where, at, met, offsets, nodes, put, went, o
             row[1], row[2] = np.float32(hits / moves), np.float32(soon / moves)
 
 
-WIDE = 256  # latest events of a node that are looked at one by one
-RECENT = 64  # latest meetings of a pair, and events of a node, that are summed over
-SPANS = (30.0, 300.0, 3000.0, 30000.0)  # over which meetings fade, in units of the clock
+WIDE = 256  # latest events of a node to scan
+RECENT = 64  # latest meetings of a pair, and events of a node, to sum over
+SPANS = (30.0, 300.0, 3000.0, 30000.0)  # decay times of meetings, in clock units
 SEEN = 9  # columns of `seen`
 MET, SENT, BACK, MEETINGS, SENT_IN_ALL, EVENTS, SINCE = 0, 1, 2, 3, 4, 5, 7
 
 
 @njit(cache=True, nogil=True, inline="always")
 def gap_of(t, earlier, unit):
-    """Return t - earlier in units, exact in the stream's own numbers; integers may be further apart than 2^63."""
+    """Return (t - earlier) / unit, subtracted exactly; integer differences may exceed 2^63."""
     gap = np.float64(t - earlier)
     if gap < 0:
         gap += 18446744073709551616.0
@@ -321,7 +322,7 @@ def _count(codes, begin, end, code):
 
 
 @njit(cache=True, nogil=True)
-def _first(codes, begin, end, code, other):
+def _find_first(codes, begin, end, code, other):
     while end - begin >= 64:  # blocks of 64 are tested at once
         block = codes[begin : begin + 64]
         hits = 0
@@ -337,7 +338,7 @@ def _first(codes, begin, end, code, other):
 
 
 @njit(cache=True, nogil=True)
-def _after(times, low, high, t):
+def _upper_bound(times, low, high, t):
     while low < high:
         middle = (low + high) >> 1
         if times[middle] <= t:
@@ -348,11 +349,11 @@ def _after(times, low, high, t):
 
 
 @njit(cache=True, nogil=True)
-def _meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
-    """Write ages of the latest 64 meetings by rank and direction, and sums over them that fade with time.
+def _write_meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
+    """Write ages of the latest 64 meetings by rank and direction, and their time-decayed sums.
 
     Returns:
-        The position of the last one.
+        Position of the last meeting.
     """
     at, last = end, -1
     while seen[MET] < RECENT:
@@ -395,7 +396,7 @@ def _meetings(t, begin, end, codes, times, unit, code, other, row, seen, fades):
 
 
 @njit(cache=True, nogil=True)
-def _pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first, seen, fades):
+def _read_pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first, seen, fades):
     if here[3] - here[2] < here[1] - here[0]:
         begin, end, code, other = here[2], here[3], np.int32(~a), np.int32(a)
     else:
@@ -406,27 +407,27 @@ def _pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, first
     met = sent if a == b else sent + _count(codes, begin, end, other)
     if met == 0:
         return
-    p = _meetings(t, begin, end, codes, times, unit, code, other, out[q], seen[q], fades[q])
+    p = _write_meetings(t, begin, end, codes, times, unit, code, other, out[q], seen[q], fades[q])
     latest[q, 0], when[q, 0] = events[p], times[p]
     seen[q, MEETINGS] = met
     seen[q, SENT_IN_ALL] = sent
-    first[q, 0] = times[_first(codes, begin, end, code, other)]
+    first[q, 0] = times[_find_first(codes, begin, end, code, other)]
 
 
 @njit(cache=True, nogil=True)
 def read_meetings(u, v, t, start, length, codes, events, times, unit, out, latest, when, first, seen, fades, where):
-    """Read what pairs u (Q,), v (Q,) and their ends did before t (Q,).
+    """Read what pairs u (Q,), v (Q,) and their nodes did before t (Q,).
 
     Args:
         u, v, t: the queries.
-        start, length, codes, events, times: of a `NeighborStore`.
-        unit: the gap that counts as 1.
-        out: (Q, at least 20) float32, features of the pair by rank of meeting.
-        latest, when: (Q, 3) out: the last event of the pair, of u and of v, and its time.
-        first: (Q, 3) out: times of their first.
-        seen: (Q, 9) out, see above.
-        fades: (Q, 4) out.
-        where: (Q, 4) out: where the histories of u and v begin and end.
+        start, length, codes, events, times: arrays of a `NeighborStore`.
+        unit: time unit.
+        out: (Q, at least 20) float32, pair features by rank of meeting.
+        latest, when: (Q, 3) out: last event of the pair, u and v, and its time.
+        first: (Q, 3) out: times of their first events.
+        seen: (Q, SEEN) out: counts, see the column constants.
+        fades: (Q, 4) out: time-decayed sums.
+        where: (Q, 4) out: bounds of the histories of u and v.
     """
     for q in range(len(u)):
         here = where[q]
@@ -440,14 +441,14 @@ def read_meetings(u, v, t, start, length, codes, events, times, unit, out, lates
                 seen[q, EVENTS + side] = end - begin
                 first[q, 1 + side] = times[begin]
         if here[1] > here[0] and here[3] > here[2]:
-            _pair(q, t[q], u[q], v[q], here, codes, events, times, unit, out, latest, when, first, seen, fades)
+            _read_pair(q, t[q], u[q], v[q], here, codes, events, times, unit, out, latest, when, first, seen, fades)
         if seen[q, MEETINGS]:
             for side in range(2):
                 begin, end = here[2 * side], here[2 * side + 1]
-                seen[q, SINCE + side] = end - _after(times, begin, end, when[q, 0])
+                seen[q, SINCE + side] = end - _upper_bound(times, begin, end, when[q, 0])
 
 
-LAST = 32  # latest events of a node whose partners are kept
+LAST = 32  # latest partners of a node to store
 SLOTS = 1024  # of the table of partners, a power of two
 NONE = np.float32(np.nan)
 
@@ -458,27 +459,27 @@ def _log(count):
 
 
 @njit(cache=True, nogil=True)
-def _of_node(t, place, met, first, codes, times, unit, sends, other, near, row, way, went):
-    """Write the 17 features of a node's own history; near takes its latest partners, newest first. Return how many.
+def _write_node_features(t, place, num_events, first, codes, times, unit, sends, other, near, row, way, went):
+    """Write the 17 features of a node's history and its latest partners `near`, newest first; return their number.
 
     Args:
-        place: (2,) begin and end of its latest events, at least 256 of them where there are as many.
-        met, first: how many it has in all, and when the first was.
-        sends: whether the node is the source asked about, so that what it sent counts; else what it received.
-        other: the node at the other end.
-        way, went: (1,) out: time of the latest of what counts, and whether there is one.
+        place: (2,) bounds of its latest events, at least 256 if available.
+        num_events, first: number of its events, and time of the first.
+        sends: True for the source, whose sent events count; False for the target, whose received events count.
+        other: the other node of the pair.
+        way, went: (1,) out: time of the latest counted event, and whether there is one.
     """
     end = place[1]
     back = 1
     for k in range(9):  # ages of the last event, the 2nd, 4th, ..., 256th last
-        row[k] = age_of(t, times[end - back], unit) if met >= back else NONE
+        row[k] = age_of(t, times[end - back], unit) if num_events >= back else NONE
         back *= 2
-    row[9] = age_of(t, first, unit) if met else NONE
-    row[10] = _log(met)
+    row[9] = age_of(t, first, unit) if num_events else NONE
+    row[10] = _log(num_events)
     row[11], row[12], row[14], row[15] = NONE, NONE, NONE, NONE
-    few = min(met, LAST)
+    size = min(num_events, LAST)
     outgoing, counted, with_other = 0, 0, 0
-    for i in range(min(met, WIDE)):
+    for i in range(min(num_events, WIDE)):
         p = end - 1 - i
         code = codes[p]
         out = code >= 0
@@ -500,15 +501,15 @@ def _of_node(t, place, met, first, codes, times, unit, sends, other, near, row, 
                 row[14] = age_of(t, times[p], unit)
             if counted == LAST:
                 row[15] = age_of(t, times[p], unit)
-    row[13] = np.float32(outgoing / few) if few else NONE
+    row[13] = np.float32(outgoing / size) if size else NONE
     row[16] = np.float32(with_other)
-    return few
+    return size
 
 
 @njit(cache=True, nogil=True)
-def _distinct(near, few):
+def _count_distinct(near, size):
     found = 0
-    for i in range(few):
+    for i in range(size):
         again = 0
         for j in range(i):
             again |= near[j] == near[i]
@@ -517,10 +518,10 @@ def _distinct(near, few):
 
 
 @njit(cache=True, nogil=True)
-def _place(near, few, node, row):
-    """Write how often node is among the latest partners, and how far back it is the first time."""
+def _write_rank_of(near, size, node, row):
+    """Write how often node is among the latest partners, and its first rank."""
     count, at = 0, -1
-    for i in range(few - 1, -1, -1):
+    for i in range(size - 1, -1, -1):
         if near[i] == node:
             count += 1
             at = i
@@ -529,8 +530,8 @@ def _place(near, few, node, row):
 
 
 @njit(cache=True, nogil=True)
-def _shared(begin_u, end_u, begin_v, end_v, codes, target, keys, places, stamps, stamp, row):
-    """Write how many of u's latest partners, v left out, are among v's, and how near the nearest is, for 32 and 256."""
+def _write_shared_partners(begin_u, end_u, begin_v, end_v, codes, target, keys, places, stamps, stamp, row):
+    """Write how many of u's latest 32 and 256 partners (without v) are v's, and the rank of the nearest."""
     mask = SLOTS - 1
     for j in range(min(end_v - begin_v, WIDE)):
         code = codes[end_v - 1 - j]
@@ -561,8 +562,8 @@ def _shared(begin_u, end_u, begin_v, end_v, codes, target, keys, places, stamps,
 
 
 @njit(cache=True, nogil=True)
-def _together(t, begin_u, end_u, begin_v, end_v, times, unit, row):
-    """Write when both had an event at one time last, and how often, among the latest 64 of each."""
+def _write_simultaneous(t, begin_u, end_u, begin_v, end_v, times, unit, row):
+    """Write when both nodes last had simultaneous events, and how many of the latest 64 were."""
     low_u, low_v = max(begin_u, end_u - RECENT), max(begin_v, end_v - RECENT)
     i, j, count = end_u - 1, end_v - 1, 0
     row[0] = NONE
@@ -581,8 +582,8 @@ def _together(t, begin_u, end_u, begin_v, end_v, times, unit, row):
 
 
 @njit(cache=True, nogil=True)
-def _of_pair(t, first, unit, seen, fades, row):
-    """Write the features of the pair that do not stand by the rank of a meeting."""
+def _write_pair_features(t, first, unit, seen, fades, row):
+    """Write the pair features that do not depend on the rank of a meeting."""
     met = seen[MEETINGS]
     row[3], row[4] = _log(met), _log(seen[SENT_IN_ALL])
     for k in range(4):
@@ -594,17 +595,17 @@ def _of_pair(t, first, unit, seen, fades, row):
 
 
 @njit(cache=True, nogil=True)
-def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went):
-    """Write the features of pairs u (Q,), v (Q,) at t (Q,) from what was seen of them.
+def write_history_features(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went):
+    """Write the features of pairs u (Q,), v (Q,) at t (Q,) from their histories.
 
     Args:
-        codes, times: of entries, under the numbers of all nodes.
-        where: (Q, 4) where those of u and v begin and end before t: the latest 256, or all.
-        first: (Q, 3) times of the first event of the pair, of u and of v.
-        seen, fades: see `pair_meeting_kernels`.
-        unit: the gap that counts as 1.
-        out: (Q, at least 66) float32; see `pair_features.NAMES`. Those by rank of meeting stand there already.
-        ways, went: (Q, 2) out: when u sent and v received last, among the latest 256, and whether; False before.
+        codes, times: entries of all nodes.
+        where: (Q, 4) bounds of the entries of u and v before t: the latest 256, or all.
+        first: (Q, 3) times of the first event of the pair, u and v.
+        seen, fades: see `read_meetings`.
+        unit: time unit.
+        out: (Q, at least 66) float32; see `pair_features.NAMES`. `read_meetings` has already written some columns.
+        ways, went: (Q, 2) out: when u last sent and v last received, and whether they did, among the latest 256.
     """
     near_u, near_v = np.full(LAST, -1, np.int32), np.full(LAST, -1, np.int32)
     keys, places = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)
@@ -612,17 +613,17 @@ def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, w
     for q in range(len(u)):
         a, b, row, now = u[q], v[q], out[q], t[q]
         begin_u, end_u, begin_v, end_v = where[q]
-        _of_pair(now, first[q, 0], unit, seen[q], fades[q], row[:20])
+        _write_pair_features(now, first[q, 0], unit, seen[q], fades[q], row[:20])
         all_u, all_v = seen[q, EVENTS], seen[q, EVENTS + 1]
         at, way, gone = where[q], ways[q], went[q]
-        few_u = _of_node(
+        size_u = _write_node_features(
             now, at[:2], all_u, first[q, 1], codes, times, unit, True, b, near_u, row[20:37], way[:1], gone[:1]
         )
-        few_v = _of_node(
+        size_v = _write_node_features(
             now, at[2:], all_v, first[q, 2], codes, times, unit, False, a, near_v, row[37:54], way[1:], gone[1:]
         )
-        row[54], row[55] = _distinct(near_u, few_u), _distinct(near_v, few_v)
-        _place(near_u, few_u, b, row[56:58])
-        _place(near_v, few_v, a, row[58:60])
-        _shared(begin_u, end_u, begin_v, end_v, codes, b, keys, places, stamps, q, row[60:64])
-        _together(now, begin_u, end_u, begin_v, end_v, times, unit, row[64:66])
+        row[54], row[55] = _count_distinct(near_u, size_u), _count_distinct(near_v, size_v)
+        _write_rank_of(near_u, size_u, b, row[56:58])
+        _write_rank_of(near_v, size_v, a, row[58:60])
+        _write_shared_partners(begin_u, end_u, begin_v, end_v, codes, b, keys, places, stamps, q, row[60:64])
+        _write_simultaneous(now, begin_u, end_u, begin_v, end_v, times, unit, row[64:66])

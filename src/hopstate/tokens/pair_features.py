@@ -1,11 +1,10 @@
-"""What the history of a pair and of its two ends says of a meeting at a time: one row of numbers a query.
+"""Pair features: numbers that describe the joint event history of two nodes at a query time.
 
-Everything is looked up strictly before the time, so events of one time tell nothing of each other. Ages are
-ln(1 + gap) in the unit of the stream's own clock, counts ln(1 + n); NaN stands for what never happened. Deletions are
-no meetings and are left out.
+Only events strictly before the query time count. Ages are ln(1 + gap) in units of the stream's clock and counts are
+ln(1 + n). NaN means that it never happened. Deletions are ignored.
 
-Times of the clock are exact in the stream's own numbers, so the same events in seconds or nanoseconds have the same
-features (to float32, in which rows are kept).
+Times are subtracted exactly in the stream's own unit. Therefore the same events in seconds or nanoseconds have the same
+features up to float32 precision.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
     from hopstate.data.stream_state import StreamState
 
 
-ALONE = 66  # features that need no more than the histories of both ends
-COUNTED = 71  # and those that count the stream's events
-JOINED = 78  # and those of paths over other nodes; after these come those of moves on from a partner
+NUM_HISTORY = 66  # number of features from both nodes' histories
+NUM_WITH_COUNTS = 71  # including counts of the stream's events
+NUM_WITH_PATHS = 78  # including paths over other nodes; features of next moves follow
 
 
 class Last(NamedTuple):
-    """The last events of pairs and of their ends before the time asked about.
+    """Last events of pairs and of their nodes before the query time.
 
     Args:
-        ids: (Q, 3) int64: the last event of the pair, of u and of v, or -1.
-        times: (Q, 3) of these, in the stream's own numbers; 0 where there is none.
+        ids: (Q, 3) int64 last event of the pair, of u and of v, or -1.
+        times: (Q, 3) their times in the stream's unit, or 0.
     """
 
     ids: np.ndarray
@@ -42,7 +41,7 @@ class Last(NamedTuple):
 
 def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, unit: float, out: np.ndarray) -> Last:
     """Write the features of pairs u, v, t (Q,) to out (Q, at least 81), float32; see `pair_features.NAMES`."""
-    from hopstate.tokens.kernels import SEEN, latest_events, read_meetings
+    from hopstate.tokens.kernels import SEEN, read_meetings, write_history_features
 
     count, arrays = len(u), store.arrays_of(np.concatenate([u, v]))
     out[:, :16] = np.nan
@@ -53,10 +52,10 @@ def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, un
     read_meetings(u, v, t, *entries, unit, out, *last, first, seen, fades, where)
     ways, went = np.zeros((count, 2), t.dtype), np.zeros((count, 2), np.bool_)
     codes, times = arrays["codes"], arrays["times"]
-    latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went)
+    write_history_features(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went)
     since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
     events_since = store.event_times().between(since, t[:, None])
-    out[:, ALONE:COUNTED] = np.where(there, np.log1p(events_since), np.nan)
+    out[:, NUM_HISTORY:NUM_WITH_COUNTS] = np.where(there, np.log1p(events_since), np.nan)
     pairs = _Ends(u, v, t, codes, times, where)
     partners = _partners(pairs)
     _write_paths(pairs, partners, store, unit, out)
@@ -65,7 +64,7 @@ def read_pairs(store: Histories, u: np.ndarray, v: np.ndarray, t: np.ndarray, un
 
 
 class _Ends(NamedTuple):
-    """Queries, and the latest events of their ends; as the compiled loops take them."""
+    """Queries and the recent events of their nodes, in the order of the kernels' arguments."""
 
     u: np.ndarray
     v: np.ndarray
@@ -76,12 +75,12 @@ class _Ends(NamedTuple):
 
 
 class _Partners(NamedTuple):
-    """The latest partners of sources, each source looked up once for all queries of it that follow each other.
+    """Recent partners of source nodes; consecutive queries with the same source share them.
 
     Args:
-        run: (Q,) which of R sources a query has.
-        first: (R+1,) where the partners of each begin.
-        nodes: (P, 2) partners, newest first, and the query that they were found for.
+        run: (Q,) index of the query's source.
+        first: (R+1,) offsets of each source's partners.
+        nodes: (P, 2) partners, newest first, and the query they were found for.
     """
 
     run: np.ndarray
@@ -90,36 +89,36 @@ class _Partners(NamedTuple):
 
 
 def _partners(ends: _Ends) -> _Partners:
-    from hopstate.tokens.kernels import PARTNERS, partners_of
+    from hopstate.tokens.kernels import PARTNERS, find_partners
 
     count = len(ends.u)
     run, first = np.empty(count, np.int64), np.empty(count + 1, np.int64)
     nodes = np.empty((count * (PARTNERS + 1), 2), np.int64)
-    runs = partners_of(ends.u, ends.t, ends.codes, ends.where, run, first, nodes)
+    runs = find_partners(ends.u, ends.t, ends.codes, ends.where, run, first, nodes)
     return _Partners(run, first[: runs + 1], nodes[: first[runs]])
 
 
 def _write_paths(ends: _Ends, partners: _Partners, store: Histories, unit: float, out: np.ndarray) -> None:
     """Write the features of paths of three events."""
-    from hopstate.tokens.kernels import ONWARD, paths_of
+    from hopstate.tokens.kernels import ONWARD, write_path_features
 
     onward = store.last(partners.nodes[:, 0], ends.t[partners.nodes[:, 1]], ONWARD)
-    paths_of(*ends, *partners, onward.offsets, onward.nodes, onward.times, unit, out, COUNTED)
+    write_path_features(*ends, *partners, onward.offsets, onward.nodes, onward.times, unit, out, NUM_WITH_COUNTS)
 
 
 def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.ndarray) -> None:
-    from hopstate.tokens.kernels import CAME, SOON, moves_of, next_moves
+    from hopstate.tokens.kernels import CAME, SOON, find_next_moves, write_move_features
 
-    some = partners.first[1:] > partners.first[:-1]
-    met, query = partners.nodes[partners.first[:-1][some]].T.copy()
-    at = np.where(some, np.cumsum(some) - 1, -1)[partners.run]
-    came = store.last(met, ends.t[query], CAME)
+    has_partner = partners.first[1:] > partners.first[:-1]
+    partner, query = partners.nodes[partners.first[:-1][has_partner]].T.copy()
+    at = np.where(has_partner, np.cumsum(has_partner) - 1, -1)[partners.run]
+    came = store.last(partner, ends.t[query], CAME)
     until, put = np.repeat(ends.t[query], came.lengths), np.zeros(len(came.nodes), np.int64)
     went = np.empty((len(came.nodes), SOON), np.int64)
     arrays = store.arrays_of(came.nodes)
     entries = [arrays[name] for name in ("start", "length", "codes", "times")]
-    next_moves(came.nodes, came.times, until, *entries, put, went)
-    moves_of(*ends, at, met, came.offsets, came.nodes, put, went, out, JOINED)
+    find_next_moves(came.nodes, came.times, until, *entries, put, went)
+    write_move_features(*ends, at, partner, came.offsets, came.nodes, put, went, out, NUM_WITH_PATHS)
 
 
 _PAIR = (
@@ -204,27 +203,27 @@ NAMES = (
 GROWING = tuple(  # what is larger the longer a stream has gone on, whoever is asked about: no measure for later
     i for i, name in enumerate(NAMES) if name in _GROWING
 )
-_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB, and those of partners, up to 60 MB
-MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
+_BATCH = 4096  # pairs per kernel call; their events take 25 MB, their partners' up to 60 MB
+MOST_COLUMNS = 8  # maximum number of event features to use, by variance
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
 
 def feature_names(columns: np.ndarray) -> tuple[str, ...]:
-    """Return the names of the features and of event columns (C,) at last events."""
+    """Return the names of all features, including the last values of event columns (C,)."""
     return (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
 
 
 class PairFeatures:
-    """Queries to their features.
+    """Compute the pair features of queries.
 
     Args:
-        store: histories to look up, without deletions.
-        stream: where features of events come from, by id.
-        clock: what a gap of 1 is.
-        columns: (C,) int64 columns of event features whose last values are features.
+        store: event histories without deletions.
+        stream: source of the event features.
+        clock: time normalization.
+        columns: (C,) int64 columns of event features whose last values are included.
     """
 
-    deletions = False  # stand in no store
+    deletions = False  # the store has none
 
     def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
         self.store: Histories = store
@@ -234,36 +233,36 @@ class PairFeatures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features, in the order of columns."""
+        """Feature names in column order."""
         return feature_names(self.columns)
 
     def over(self, past: StreamState) -> PairFeatures:
-        """Return the same over all events of a past."""
-        made = copy(self)
-        made.store, made._first_id = past.store(), 0
-        made.clock = self.clock.over(past.time_unit or "")
-        made._attr = past.edge_attr
-        return made
+        """Return the features over all events of a stream state."""
+        copied = copy(self)
+        copied.store, copied._first_id = past.store(), 0
+        copied.clock = self.clock.over(past.time_unit or "")
+        copied._attr = past.edge_attr
+        return copied
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
         return self.read(u, v, t)[0]
 
     def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:
-        """Return what `pairs` does, and the last events of the pairs and of their ends."""
+        """Return the result of `pairs`, and the last events of the pairs and their nodes."""
         u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
         found = []
-        for a in range(0, max(len(u), 1), _AT_ONCE):
-            some = slice(a, a + _AT_ONCE)
-            found.append(read_pairs(self.store, u[some], v[some], t[some], self.clock.unit, out[some]))
+        for a in range(0, max(len(u), 1), _BATCH):
+            block = slice(a, a + _BATCH)
+            found.append(read_pairs(self.store, u[block], v[block], t[block], self.clock.unit, out[block]))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, len(NAMES) :])
         return out, last
 
     def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:
-        """Write the event features of the latest events (Q, 3), NaN where there is none."""
+        """Write the event features of the latest events (Q, 3), NaN if there is none."""
         out[:] = np.nan
         if self._attr is None:
             return
@@ -276,13 +275,13 @@ class PairFeatures:
 
 
 def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return (count,) int64 rising columns of the event features that vary most over the additions at rows (P,).
+    """Return (count,) int64 the event features with the largest variance over additions at rows (P,), ascending.
 
-    Columns that vary alike, as standardised ones do, come in the order of the file.
+    Columns with equal variance, such as standardized ones, keep the file's order.
     """
     if not count:
         return np.empty(0, np.int64)
     assert stream.edge_attr is not None
     spread = stream.edge_attr[stream.additions(rows)].std(0, dtype=np.float64)
-    alike = np.round(spread / max(float(spread.max(initial=0)), 1e-300), 3)
-    return np.sort(np.argsort(-alike, kind="stable")[:count])
+    rounded = np.round(spread / max(float(spread.max(initial=0)), 1e-300), 3)
+    return np.sort(np.argsort(-rounded, kind="stable")[:count])

@@ -1,8 +1,4 @@
-"""The training loop, checkpoints, optimisers and run folders; knows no model.
+"""Training loop, checkpoints, optimizers and run folders, independent of any model.
 
-| what all share | function |
-|---|---|
-| the loop | `trainer.Trainer` |
-
-A task (`tasks`) and a `LoopConfig` enter `trainer.Trainer`; a run folder with weights, curves and result comes out.
+`trainer.Trainer` runs a task (`tasks`) with a `LoopConfig` and writes weights, curves and results to a run folder.
 """

@@ -1,4 +1,4 @@
-"""How long and how a run trains."""
+"""Settings of the optimizer and of the training loop."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """Optimiser and schedule.
+    """Optimizer and learning-rate schedule.
 
     Args:
         name: "adamw" (decoupled weight decay) or "adam" (weight decay added to the gradient).
         lr: peak learning rate.
-        state_lr: that of state spaces' own parameters (A and what step sizes are made of); null takes lr.
-        weight_decay: strength of the decay.
-        schedule: how lr falls after the warm-up: "constant", "linear" or "cosine" to final_lr at the last step.
-        state_schedule: how that of state spaces' own parameters falls, with the same warm-up and hold; null: alike.
-        warmup: share of all steps over which lr rises linearly from 0, in [0, 1).
-        hold: share of all steps, after the warm-up, at the peak before lr begins to fall.
-        final_lr: learning rate of the last step of a falling schedule.
+        state_lr: learning rate of state-space parameters (A and step sizes). null uses lr.
+        weight_decay: weight decay coefficient.
+        schedule: decay of lr after the warm-up: "constant", or "linear" or "cosine" to final_lr at the last step.
+        state_schedule: schedule of state-space parameters, with the same warm-up and hold. null uses schedule.
+        warmup: fraction of all steps in which lr rises linearly from 0, in [0, 1).
+        hold: fraction of all steps at the peak between warm-up and decay.
+        final_lr: learning rate of the last step of a decaying schedule.
     """
 
     name: Literal["adamw", "adam"] = "adamw"
@@ -44,13 +44,15 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_range("optim.", above=0, lr=self.lr, state_lr=self.state_lr)
-        check_range("optim.", least=0, weight_decay=self.weight_decay)
+        check_range("optim.", minimum=0, weight_decay=self.weight_decay)
         if not 0 <= self.warmup < 1:
-            raise ConfigError(f"optim.warmup is a share of all steps in [0, 1); got {self.warmup}")
+            raise ConfigError(f"optim.warmup must be a fraction of all steps in [0, 1); got {self.warmup}")
         if not 0 <= self.hold <= 1 - self.warmup:
-            raise ConfigError(f"optim.hold is a share of all steps in [0, 1 - warmup={self.warmup}]; got {self.hold}")
+            raise ConfigError(
+                f"optim.hold must be a fraction of all steps in [0, 1 - warmup={self.warmup}]; got {self.hold}"
+            )
         if self.hold and {self.schedule, self.state_schedule} <= {"constant", None}:
-            raise ConfigError("optim.hold says when lr begins to fall; with optim.schedule=constant it never does")
+            raise ConfigError("optim.hold delays the decay of lr, but optim.schedule=constant has none")
         if not 0 <= self.final_lr <= self.lr:
             raise ConfigError(f"optim.final_lr must lie in [0, lr={self.lr}]; got {self.final_lr}")
 
@@ -58,37 +60,37 @@ class OptimConfig:
 def make_optimizer(
     config: OptimConfig, parameters: Iterable[nn.Parameter], states: Iterable[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """Return the optimiser of config over parameters, state spaces in a group of their own where config asks.
+    """Return the configured optimizer, with state-space parameters in their own group if configured.
 
     Args:
-        config: optimiser and rates.
-        parameters: of the model.
-        states: those among them that config.state_lr and config.state_schedule are for.
+        config: optimizer and learning rates.
+        parameters: parameters of the model.
+        states: state-space parameters among them, for config.state_lr and config.state_schedule.
 
     Raises:
-        ConfigError: one of these is given, and states are none.
+        ConfigError: one of these settings is given, but states is empty.
     """
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-    own, every = {id(p) for p in states}, list(parameters)
-    asked = {"state_lr": config.state_lr, "state_schedule": config.state_schedule}
-    given = [f"loop.optim.{name}={value}" for name, value in asked.items() if value is not None]
-    if given and not own:
-        raise ConfigError(f"{given[0]} does nothing here: the network has no state space")
+    state_ids, all_parameters = {id(p) for p in states}, list(parameters)
+    settings = {"state_lr": config.state_lr, "state_schedule": config.state_schedule}
+    given = [f"loop.optim.{name}={value}" for name, value in settings.items() if value is not None]
+    if given and not state_ids:
+        raise ConfigError(f"{given[0]} has no effect: the network has no state space")
     if not given:
-        own = set()
-    mine, rest = ([p for p in every if (id(p) in own) == inside] for inside in (True, False))
-    groups = [{"params": rest, "states": False}, {"params": mine, "states": True}]
+        state_ids = set()
+    state, other = ([p for p in all_parameters if (id(p) in state_ids) == inside] for inside in (True, False))
+    groups = [{"params": other, "states": False}, {"params": state, "states": True}]
     return kind([group for group in groups if group["params"]], lr=config.lr, weight_decay=config.weight_decay)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, config: OptimConfig, step: int, total: int) -> None:
-    """Give each group of an optimizer of `make_optimizer` its learning rate of step (from 0) of total steps."""
+    """Set the learning rate of each group from `make_optimizer` for step (from 0) of total steps."""
     for group in optimizer.param_groups:
         group["lr"] = lr_at(config, step, total, states=group["states"])
 
 
 def lr_at(config: OptimConfig, step: int, total: int, *, states: bool = False) -> float:
-    """Return the learning rate of step (from 0) of total steps; states: that of state spaces' own parameters."""
+    """Return the learning rate of step (from 0) of total steps; `states` selects state-space parameters."""
     share = (config.state_lr or config.lr) / config.lr if states else 1.0
     schedule = (states and config.state_schedule) or config.schedule
     rise = int(config.warmup * total)
@@ -108,24 +110,24 @@ MatmulPrecision = Literal["highest", "high", "medium"]
 
 @dataclass(frozen=True, kw_only=True)
 class LoopConfig:
-    """How long and how to train.
+    """Settings of the training loop.
 
     Args:
-        epochs: passes over the training batches at most.
-        patience: stop after this many epochs, at least eval_every, without a better validation metric; None never
-            stops early.
-        eval_every: evaluate on validation every so many epochs.
-        optim: optimiser and learning-rate schedule.
-        grad_clip: largest global gradient norm, None for no clipping.
+        epochs: maximum number of epochs.
+        patience: stop after this many epochs (at least eval_every) without a better validation metric. null disables
+            early stopping.
+        eval_every: validate every this many epochs.
+        optim: optimizer and learning-rate schedule.
+        grad_clip: maximum global gradient norm. null disables clipping.
         precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
-        matmul_precision: how exactly float32 matrices are multiplied: "highest" in full, "high" (TF32 on
-            a GPU) or "medium" (bfloat16, on processors and GPUs with matrix units) faster and less so.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        seed: fixes weights, batch order, dropout and negatives.
-        checkpoint_seconds: a checkpoint is due after so long, at the next step; 0 writes one every epoch.
-        progress: show a progress bar (a line now and then where output is no terminal).
-        logger: where figures go besides the run's folder: "tensorboard", "mlflow", "wandb", several with commas
-            between, "none", or "auto" (TensorBoard where it is installed).
+        matmul_precision: precision of float32 matrix products: "highest", or the faster "high" (TF32 on a GPU) or
+            "medium" (bfloat16 where supported).
+        device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1", "mps".
+        seed: seed of weights, batch order, dropout and negatives.
+        checkpoint_seconds: minimum seconds between checkpoints. 0 writes one every epoch.
+        progress: show a progress bar, or occasional lines if the output is not a terminal.
+        logger: extra metric loggers: "tensorboard", "mlflow", "wandb", several separated by commas, "none", or "auto"
+            (TensorBoard if installed).
     """
 
     epochs: int = 200
@@ -143,12 +145,12 @@ class LoopConfig:
 
     @property
     def float_type(self) -> type[np.floating]:
-        """Numpy's type of numbers that are read as exactly as the model computes."""
+        """NumPy float type that matches the model's precision."""
         return np.float64 if self.precision == "64" else np.float32
 
     def __post_init__(self) -> None:
-        check_range("loop.", least=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
-        check_range("loop.", least=1, eval_every=self.eval_every)
+        check_range("loop.", minimum=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
+        check_range("loop.", minimum=1, eval_every=self.eval_every)
         if self.patience is not None and self.patience < 1:
             raise ConfigError(f"loop.patience must be at least 1, or null for no early stop; got {self.patience}")
         check_range("loop.", above=0, grad_clip=self.grad_clip)

@@ -1,7 +1,7 @@
-"""Where a run computes: devices and precision, limits of memory, and several processes that train one model.
+"""Devices, precision, memory limits and distributed data-parallel training.
 
-torchrun starts the processes and numbers them (data parallelism). Rank r of n takes every n-th batch of an epoch, from
-number r on, and the gradients of a step are averaged over the ranks that have a batch. Rank 0 evaluates and writes.
+torchrun starts the processes. Rank r of n uses every n-th batch of an epoch, starting at batch r. The gradients of a
+step are averaged over the ranks that have a batch. Rank 0 evaluates and writes files.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from hopstate.random import named_rng
 from hopstate.training.checkpoint import Progress
 from hopstate.training.config import MatmulPrecision, Precision
 
-if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
+if TYPE_CHECKING:  # slow to import and needed for training only
     from lightning_fabric import Fabric
 
     from hopstate.training.tasks.task import Task
 
 
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
-_SPARE = 1 << 30  # bytes that building may take beside weights and data
+_SPARE = 1 << 30  # bytes that building a model may use in addition to weights and data
 
 
-class _Watched(TorchFunctionMode):
-    """Calls check(bytes of the tensor, bytes so far, its shape) before a tensor is made."""
+class _AllocationCheck(TorchFunctionMode):
+    """Call check(bytes of the tensor, total bytes, shape) before each new tensor."""
 
     def __init__(self, check: Callable[[int, int, tuple[int, ...]], None]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _Watched(TorchFunctionMode):
 
 @contextmanager
 def within_memory() -> Iterator[None]:
-    """Within it a single tensor that is larger than the machine's memory is a ConfigError."""
+    """Raise ConfigError inside the block if a single tensor exceeds the machine's memory."""
     memory = machine_memory()
 
     def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
@@ -72,13 +72,13 @@ def within_memory() -> Iterator[None]:
                 f"{memory / 2**30:,.1f}; lower the sizes of the model"
             )
 
-    with _Watched(check):
+    with _AllocationCheck(check):
         yield
 
 
 @contextmanager
 def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
-    """Within it a model must stay in proportion to its saved weights, which the file `where` holds, and its data."""
+    """Raise CheckpointError inside the block if a model is too large for its saved weights and data."""
     known = sum(t.numel() * t.element_size() for t in weights.values())
     record = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else _SPARE
     limit = _SPARE + 16 * known + 64 * record
@@ -90,12 +90,12 @@ def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -
                 f"weights ({where}) take {known:,}; its config.json has been changed"
             )
 
-    with _Watched(check):
+    with _AllocationCheck(check):
         yield
 
 
 def peak_memory_mb() -> float | None:
-    """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
+    """Return the peak resident memory of this process in MB (10^6 bytes), or None if unknown."""
     try:
         import resource
     except ImportError:
@@ -106,16 +106,16 @@ def peak_memory_mb() -> float | None:
 
 
 T = TypeVar("T")
-TIMEOUT = timedelta(hours=24)  # rank 0 may be making tokens; a rank that has ended is known by its closed connection
+TIMEOUT = timedelta(hours=24)  # rank 0 may preprocess for hours; a rank that has ended closes its connection
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The place of this process among those that train one model.
+    """Rank and number of the processes that train one model.
 
     Args:
         rank: 0..size-1.
-        size: processes.
+        size: number of processes.
     """
 
     rank: int = 0
@@ -126,16 +126,16 @@ class Ranks:
         return self.rank == 0
 
     def broadcast(self, make: Callable[[], T]) -> T:
-        """Return what rank 0 makes; the others do not call make."""
+        """Return rank 0's result of make; other ranks do not call it."""
         if self.size == 1:
             return make()
-        made = [make() if self.first else None]
+        result = [make() if self.first else None]
         with named_errors():
-            torch.distributed.broadcast_object_list(made, 0)
-        return made[0]  # type: ignore[return-value]
+            torch.distributed.broadcast_object_list(result, 0)
+        return result[0]  # type: ignore[return-value]
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks, in order."""
+        """Return the values of all ranks in rank order."""
         found: list[Any] = [value] * self.size
         if self.size > 1:
             with named_errors():
@@ -143,27 +143,27 @@ class Ranks:
         return found
 
     def barrier(self) -> None:
-        """Return when all ranks have come here."""
+        """Wait for all ranks."""
         self.gather(None)
 
     def check_same(self, what: str, value: object, mend: str) -> None:
-        """Raise ConfigError if the ranks differ in a value; `what` it is and what `mend`s it are said."""
+        """Raise ConfigError if the ranks differ in a value, with its name `what` and the remedy `mend`."""
         found = self.gather(value)
         other = next((rank for rank, theirs in enumerate(found) if theirs != found[0]), None)
         if other is not None:
             both = f" ({found[other]}, {found[0]})" if isinstance(value, str) else ""
-            raise ConfigError(f"rank {other} has other {what} than rank 0{both}; {mend}")
+            raise ConfigError(f"rank {other} has a different {what} from rank 0{both}; {mend}")
 
 
 def current_ranks() -> Ranks:
-    """Return the place that torchrun gave this process."""
+    """Return this process's rank under torchrun."""
     size = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
     return Ranks(int(os.environ["RANK"]), size) if size > 1 else Ranks()
 
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Raise RanksError where another rank has closed its connection."""
+    """Raise RanksError if another rank has closed its connection."""
     try:
         yield
     except RuntimeError as error:  # all errors of torch.distributed are
@@ -171,22 +171,22 @@ def named_errors() -> Iterator[None]:
 
 
 def step_seed(seed: int, ranks: Ranks, step: int) -> int:
-    """Return the seed of a step's dropout: of seed, rank and step alone, so that a resumed run draws the same."""
+    """Return a step's dropout seed from seed, rank and step, so that a resumed run draws the same."""
     return int(named_rng(seed, "ranks", ranks.size, ranks.rank, step).integers(2**62))
 
 
 def average_gradients(model: nn.Module, loss: Tensor | None, stop: bool) -> tuple[Tensor | None, bool]:
-    """Average gradients and batch-norm statistics over the ranks that have a loss, in place.
+    """Average gradients and batch-norm statistics in place over the ranks that have a loss.
 
-    A parameter without a gradient on any rank stays without one, as in one process.
+    Parameters without a gradient on any rank keep None, as in single-process training.
 
     Args:
-        model: whose gradients are averaged.
-        loss: of this rank's batch, None without one.
-        stop: whether this rank wants to stop.
+        model: the trained model.
+        loss: loss of this rank's batch, or None.
+        stop: whether this rank was asked to stop.
 
     Returns:
-        The mean loss, None if no rank has one, and whether any rank wants to stop.
+        The mean loss, or None if no rank has one, and whether any rank was asked to stop.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
@@ -232,20 +232,20 @@ def check_ranks(record: Mapping[str, Any], ranks: Ranks, where: str) -> None:
     if before != ranks.size:
         how = f"torchrun --nproc-per-node {before}" if before != 1 else "one process, without torchrun"
         raise CheckpointError(
-            f"{where} was trained by {before} process(es), now {ranks.size}: it would not go on as it began; resume it "
+            f"{where} was trained by {before} process(es), now {ranks.size}: results would differ; resume it "
             f"with {how}, or choose another --out"
         )
 
 
 def ended(error: RanksError, progress: Progress, run: Path, ranks: Ranks) -> RanksError:
     return RanksError(
-        f"{error}, in epoch {progress.epoch + 1} by step {progress.step + 1}. The checkpoint in {run} goes on: the "
-        f"same command under torchrun with {ranks.size} ranks and --resume --out {run}"
+        f"{error}, in epoch {progress.epoch + 1} by step {progress.step + 1}. Resume the checkpoint in {run} with "
+        f"the same command under torchrun with {ranks.size} ranks and --resume --out {run}"
     )
 
 
-def first_to_say(message: str) -> bool:
-    """Return whether this rank prints why a run under torchrun ended; others found the same, or lost the connection."""
+def first_to_report(message: str) -> bool:
+    """Return whether this rank should print why a torchrun job ended, so that each message appears once."""
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if current_ranks().size == 1 or host is None or port is None:
         return True
@@ -254,17 +254,17 @@ def first_to_say(message: str) -> bool:
     key = f"hopstate/said/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     try:
         store = torch.distributed.TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=5))
-        said = store.compare_set(key, "", message).decode("utf-8", "replace")
+        reported = store.compare_set(key, "", message).decode("utf-8", "replace")
     except (RuntimeError, ValueError):
-        return current_ranks().first  # torchrun has gone
-    return said == message and store.add(f"{key}/times", 1) == 1
+        return current_ranks().first  # torchrun has exited
+    return reported == message and store.add(f"{key}/times", 1) == 1
 
 
 class Double(DoublePrecision):
-    """Weights and inputs in float64, inputs that are frozen records too."""
+    """Double precision for weights and inputs, including inputs in frozen dataclasses."""
 
     def convert_input(self, data: Any) -> Any:
-        """Return a model's input with float64 in place of narrower numbers."""
+        """Return a model's input with all floats in float64."""
         if is_dataclass(data) and not isinstance(data, type):
             return replace(data, **{f.name: self.convert_input(getattr(data, f.name)) for f in fields(data)})
         if isinstance(data, tuple):
@@ -276,24 +276,22 @@ class Double(DoublePrecision):
 
 
 class DataParallel(DDPStrategy):
-    """Connects ranks; `ranks.average_gradients` averages their gradients, as a rank may have no batch in a step."""
+    """DDP connections without gradient averaging, which `average_gradients` does because ranks may lack a batch."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:
         return module
 
 
 def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
-    """Return what Fabric needs to know of this machine's ranks: gloo between processors, nccl between GPUs.
+    """Return Fabric's arguments for this machine's ranks: gloo on CPUs, nccl on GPUs.
 
     Args:
         accelerator: "auto", "cpu", "gpu" or "mps".
-        number: of the device that was asked for, or nothing.
+        number: requested device number, or "".
     """
     here, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
     if number or accelerator == "mps":
-        raise ConfigError(
-            f"{here} ranks take a device each; --device is auto, cpu or cuda under torchrun, which numbers them"
-        )
+        raise ConfigError(f"{here} ranks use one device each; under torchrun, --device must be auto, cpu or cuda")
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if accelerator == "gpu" and seen < here:
         raise ConfigError(
@@ -301,7 +299,7 @@ def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
             "--device cpu"
         )
     on_gpu = accelerator == "gpu" or (accelerator == "auto" and seen >= here)
-    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"  # what is read on the CPU is gathered there
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"  # CPU tensors are gathered with gloo
     return {
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": here,
@@ -311,12 +309,11 @@ def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
 
 
 def make_fabric(device: str, precision: Precision) -> Fabric:
-    """Return what moves a run's tensors to its device and scales its losses; under torchrun it connects the ranks."""
+    """Return a Fabric for a device and precision; under torchrun it connects the ranks."""
     name, _, number = device.partition(":")
-    told = {"32": "32-true"}.get(precision, precision)
     from lightning_fabric import Fabric
 
-    how: dict[str, Any] = {"precision": told}
+    how: dict[str, Any] = {"precision": {"32": "32-true"}.get(precision, precision)}
     if precision == "64":
         how = {"plugins": Double()}
     accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
@@ -327,7 +324,7 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
     if current_ranks().size > 1:
-        for name in ("lightning_fabric", "lightning.fabric"):  # it counts the ranks aloud
+        for name in ("lightning_fabric", "lightning.fabric"):  # it logs each rank
             logging.getLogger(name).setLevel(logging.WARNING)
         fabric = Fabric(**_rank_devices(accelerator, number), **how)
         fabric.launch()
@@ -343,7 +340,7 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
 
 
 def _leave() -> None:
-    """Part from the other ranks; gloo's threads, still there as the process ends, now and then abort it."""
+    """Disconnect from the other ranks, because gloo threads that are still alive at exit can abort the process."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -353,7 +350,7 @@ def _numbered(accelerator: str, number: str) -> bool:
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """Return a model as it was before the loop wrapped it; its weights are the same."""
+    """Return the model without Fabric's wrapper; it shares the weights."""
     from lightning_fabric.wrappers import is_wrapped
 
     return model.module if is_wrapped(model) else model  # type: ignore[return-value]
@@ -361,10 +358,10 @@ def bare(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def matmul_precision(exactness: MatmulPrecision) -> Iterator[None]:
-    """Multiply float32 matrices as exactly as told within it; torch keeps one setting for the whole process.
+    """Set torch's float32 matmul precision inside the block; the setting is global to the process.
 
-    For each new shape oneDNN, which multiplies in bfloat16 on a CPU, keeps megabytes: by default of 1024 shapes.
-    Batches here seldom have the same shape twice, so it is told to keep few before it is first used.
+    oneDNN, which multiplies in bfloat16 on a CPU, caches up to 1024 shapes of megabytes each. Batch shapes here rarely
+    repeat, so the cache is limited before its first use.
     """
     if exactness != "highest":
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")

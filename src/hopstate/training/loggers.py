@@ -1,7 +1,7 @@
-"""Loggers besides the run's folder: TensorBoard, MLflow and Weights & Biases, each imported when a run asks for it.
+"""Metric loggers for TensorBoard, MLflow and Weights & Biases, imported only if a run uses them.
 
-A logger that fails is switched off with a warning and stops no training: `metrics.jsonl` in the run's folder has every
-figure.
+A logger that fails is disabled with a warning and does not stop training. `metrics.jsonl` in the run folder always has
+every metric.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ REQUIRED_MODULES = {
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),  # MLflow's own local store is a SQLite file
     "wandb": ("wandb",),
 }
-_NO_FIGURE = re.compile(r"^(epoch|step)$|_events$")
+_NOT_A_METRIC = re.compile(r"^(epoch|step)$|_events$")
 
 
-def figures(row: Row) -> dict[str, float]:
-    """Return the numbers of a row of metrics, without its epoch, its step and counts of events.
+def loggable_metrics(row: Row) -> dict[str, float]:
+    """Return the metrics of a row as floats, without epoch, step and event counts.
 
-    >>> figures({"epoch": 1, "step": 8, "train_loss": 0.5, "val_auc": None, "val_events": 900, "val_new_events": 11})
+    >>> loggable_metrics({"epoch": 1, "train_loss": 0.5, "val_auc": None, "val_events": 900, "val_new_events": 11})
     {'train_loss': 0.5}
     """
-    return {k: float(v) for k, v in row.items() if not _NO_FIGURE.search(k) and isinstance(v, (int, float))}
+    return {k: float(v) for k, v in row.items() if not _NOT_A_METRIC.search(k) and isinstance(v, (int, float))}
 
 
 class Logger(ABC):
-    """Takes the metrics of one run, whose folder it is given."""
+    """Write the metrics of one run to a backend."""
 
     name: str
 
@@ -53,12 +53,12 @@ class Logger(ABC):
 
     @abstractmethod
     def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
-        """Begin a run, or continue the one that the run's folder names.
+        """Start a run, or continue the run stored in the folder.
 
         Args:
-            settings: of the run, by dotted name.
-            name: of the run.
-            epoch: of the checkpoint if the run is resumed, else 0.
+            settings: the run's settings by dotted name.
+            name: name of the run.
+            epoch: epoch of the checkpoint if the run is resumed, otherwise 0.
         """
 
     @abstractmethod
@@ -67,10 +67,10 @@ class Logger(ABC):
 
     @abstractmethod
     def finish(self, status: Status) -> None:
-        """End the run; one that is interrupted can be resumed."""
+        """End the run; an interrupted run can be resumed."""
 
     def stored(self) -> str:
-        """Return the id that `store` wrote; "" if the file is missing or damaged, so that a new run is made."""
+        """Return the id written by `store`, or "" if the file is missing or damaged."""
         try:
             return str(read_json(self.folder / f"logger-{self.name}.json")["run"])
         except (HopstateError, OSError, LookupError, TypeError):
@@ -81,7 +81,7 @@ class Logger(ABC):
 
 
 class TensorBoard(Logger):
-    """Writes event files to the run's folder; a resumed run hides what was written after its checkpoint."""
+    """Write event files to the run folder; a resumed run hides entries after its checkpoint."""
 
     name = "tensorboard"
 
@@ -105,9 +105,9 @@ class TensorBoard(Logger):
 
 
 class MLflow(Logger):
-    """Writes to the store that MLFLOW_TRACKING_URI names, else to MLflow's local one.
+    """Write to MLFLOW_TRACKING_URI, or to MLflow's local store.
 
-    The experiment is MLFLOW_EXPERIMENT_NAME, else "hopstate".
+    The experiment is MLFLOW_EXPERIMENT_NAME, or "hopstate".
     """
 
     name = "mlflow"
@@ -159,9 +159,9 @@ def _mlflow_name(metric: str) -> str:
 
 
 class WandB(Logger):
-    """Writes to the project WANDB_PROJECT, else "hopstate"; offline unless WANDB_MODE says otherwise.
+    """Write to the project WANDB_PROJECT, or "hopstate"; offline unless WANDB_MODE is set.
 
-    `wandb sync` uploads what an offline run wrote. A resumed run keeps its id.
+    `wandb sync` uploads offline runs. A resumed run keeps its id.
     """
 
     name = "wandb"
@@ -196,13 +196,13 @@ LOGGERS: dict[str, type[Logger]] = {kind.name: kind for kind in (TensorBoard, ML
 
 
 class Loggers:
-    """Passes a run's metrics to its loggers.
+    """Pass a run's metrics to its loggers.
 
     Args:
-        names: of the loggers.
-        folder: of the run; its last part names the run.
-        settings: of the run, by dotted name.
-        epoch: of the checkpoint if the run is resumed, else 0.
+        names: names of the loggers.
+        folder: the run folder; its name is the run's name.
+        settings: the run's settings by dotted name.
+        epoch: epoch of the checkpoint if the run is resumed, otherwise 0.
     """
 
     def __init__(self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], epoch: int = 0) -> None:
@@ -210,8 +210,8 @@ class Loggers:
         self._call("start", dict(settings), folder.resolve().name, epoch)
 
     def log(self, row: Row) -> None:
-        """Write a row of metrics, which has its epoch."""
-        self._call("log", figures(row), int(row["epoch"]))
+        """Write a row of metrics that includes its epoch."""
+        self._call("log", loggable_metrics(row), int(row["epoch"]))
 
     def finish(self, status: Status) -> None:
         self._call("finish", status)
@@ -223,15 +223,15 @@ class Loggers:
             except Exception as error:  # whatever the library raises
                 self._active.remove(logger)
                 warnings.warn(
-                    f"logger {logger.name} takes no more figures: {type(error).__name__}: {error}; the run goes "
-                    "on, and metrics.jsonl in its folder has every figure",
+                    f"logger {logger.name} was disabled: {type(error).__name__}: {error}; training "
+                    "continues, and metrics.jsonl in the run folder has every metric",
                     HopstateWarning,
                     stacklevel=4,
                 )
 
 
 def logger_names(logger: str) -> tuple[str, ...]:
-    """Return the loggers that `loop.logger` names; "auto" is TensorBoard if it is installed.
+    """Return the loggers of the setting `loop.logger`; "auto" is TensorBoard if it is installed.
 
     Raises:
         ConfigError: an unknown name.
@@ -247,17 +247,19 @@ def logger_names(logger: str) -> tuple[str, ...]:
     known = (*LOGGERS, "auto", "none")
     for name in names:
         if name not in LOGGERS:
-            alone = f"; {name} stands alone" if name in known else nearest(name, known)
-            raise ConfigError(f"loop.logger knows {', '.join(known)}, and commas between; got {logger!r}{alone}")
+            hint = f"; {name} cannot be combined" if name in known else nearest(name, known)
+            raise ConfigError(
+                f"loop.logger must be one or more of {', '.join(known)}, separated by commas; got {logger!r}{hint}"
+            )
     return names
 
 
 def check_loggers(logger: str) -> None:
-    """Check `loop.logger` before data are read, which may take long.
+    """Check `loop.logger` before the data are read.
 
     Raises:
         ConfigError: an unknown name.
-        MissingExtraError: a logger's packages are not installed; the message names the extra.
+        MissingExtraError: a logger's package is not installed; the message names the extra.
     """
     for name in logger_names(logger):
         missing = [module for module in REQUIRED_MODULES[name] if not _installed(module)]
@@ -268,5 +270,5 @@ def check_loggers(logger: str) -> None:
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ValueError:  # it stands in sys.modules without a spec, or as None
+    except ValueError:  # in sys.modules without a spec, or as None
         return False

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a rich progress bar (or a line now and then), figures to loggers, curves as PNG."""
+"""Progress output of a run: a progress bar or lines, metrics to loggers, and learning curves as PNG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from hopstate.evaluation.metrics import of_class
+from hopstate.evaluation.metrics import label_with_class
 from hopstate.io.output import draw_figure, progress_callback, screen
 from hopstate.training.checkpoint import Progress
 from hopstate.training.loggers import Loggers, logger_names
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from hopstate.training.config import LoopConfig
     from hopstate.training.loggers import Status
 
-QUIET_SECONDS = 10.0  # least time between two epochs' lines where output is no terminal
-BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long epoch is at
+QUIET_SECONDS = 10.0  # minimum time between epoch lines if the output is not a terminal
+BATCH_SECONDS = 60.0  # maximum time without a line in a long epoch
 
 
 def note(config: LoopConfig, text: str) -> None:
-    """Show one line of what a run chose for itself, where its progress is shown."""
+    """Print one line if the run shows its progress."""
     if config.progress:
         screen(stderr=True).print(text, soft_wrap=True, highlight=False)
 
 
 def evaluation_progress(config: LoopConfig, split: str) -> AbstractContextManager[None]:
-    """Show within it how far a long evaluation of a split is, a line now and then."""
+    """Print the progress of a long evaluation inside the block."""
     last = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last > BATCH_SECONDS:
             last = time.monotonic()
             note(config, f"evaluating {split}: batch {done:,} of {total:,}")
 
-    return progress_callback(tell)
+    return progress_callback(report)
 
 
 class Reporter:
-    """Show progress of one run; used as a context."""
+    """Report the progress of one run; use it as a context manager."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Reporter:
         self.console = screen(stderr=True)
         self.live = config.progress and self.console.is_terminal
         self._last_line = time.monotonic()
-        self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
-        self._told = True  # until `begin`
+        self._clock: tuple[int, float] | None = None  # step and time at which the measurement started
+        self._expectation_shown = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
         self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), len(rows))
         self._bar = Bar(
@@ -90,7 +90,7 @@ class Reporter:
         self._loggers.finish("failed" if failed else self._status)
 
     def begin(self, parameters: int, steps: int, progress: Progress) -> None:
-        """Say before the first step how large a run is; its first steps tell how long it may take."""
+        """Print the size of the run before its first step."""
         if not self.config.progress:
             return
         again = f" ({progress.epoch} done)" if progress.epoch else ""
@@ -98,12 +98,12 @@ class Reporter:
             f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
             f"epochs{again}; the expected time follows its first steps"
         )
-        self._told = False
+        self._expectation_shown = False
 
     def _expect(self, progress: Progress, count: int) -> None:
-        """Say once how long epochs are expected to take, from the first steps but the one that compiles.
+        """Print the expected duration once, measured on the first steps after compilation.
 
-        What would take less than `QUIET_SECONDS` is not worth a line.
+        Durations below `QUIET_SECONDS` are not printed.
         """
         now, done = time.monotonic(), progress.total_steps
         if self._clock is None:
@@ -112,7 +112,7 @@ class Reporter:
         first, then = self._clock
         if done - first < 2 or (now - then < 1.0 and done - first < 2 * count):
             return
-        self._told = True
+        self._expectation_shown = True
         epoch = (now - then) / (done - first) * count
         left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
         if left > QUIET_SECONDS:
@@ -123,12 +123,11 @@ class Reporter:
             )
 
     def note(self, text: str) -> None:
-        """Show a line."""
         if self.config.progress:
             self.console.print(text, soft_wrap=True, highlight=False)
 
     def step(self, progress: Progress, count: int) -> None:
-        if self.config.progress and not self._told:
+        if self.config.progress and not self._expectation_shown:
             self._expect(progress, count)
         if self.live:
             self._bar.update(self._task, completed=progress.epoch + progress.step / count)
@@ -137,7 +136,7 @@ class Reporter:
             self.note(f"epoch {progress.epoch + 1}/{self.config.epochs}: batch {progress.step}/{count}")
 
     def epoch(self, row: dict[str, Any], progress: Progress) -> None:
-        """Note a finished epoch and its metrics."""
+        """Report a finished epoch and its metrics."""
         value = row.get(f"val_{self.metric}")
         best = f", best {progress.best:.4f} at {progress.best_epoch}" if progress.best is not None else ""
         now = f"loss {row['train_loss']:.4f}" + (f", val {self.metric} {value:.4f}{best}" if value is not None else "")
@@ -148,28 +147,28 @@ class Reporter:
         self._loggers.log(row)
 
     def final(self, metrics: dict[str, dict[str, float]], progress: Progress) -> None:
-        """Note that the run is done, and the metrics of its chosen weights by split; loggers call them `chosen/...`."""
+        """Log the final metrics of the selected weights by split, as `chosen/...`."""
         self._status = "finished"
         found = {f"chosen/{split}_{name}": v for split, values in metrics.items() for name, v in values.items()}
         self._loggers.log({"epoch": progress.epoch, "chosen/epoch": progress.best_epoch, **found})
 
-    def whole(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
-        """Note a model that was made at once: its stages, a row each, and the epoch that was chosen."""
+    def stages(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
+        """Report a model fitted without gradients: one row per stage, and the selected epoch."""
         for row in rows:
             self._loggers.log(row)
         found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
         if found and len(rows) > 1:
-            figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
-            self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({figures}), {duration(seconds)}")
+            scores = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
+            self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({scores}), {duration(seconds)}")
 
     def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
-        """Write the curves of loss and validation metric, the chosen epoch marked."""
+        """Draw loss and validation metric by epoch, and mark the selected epoch."""
         if rows:
             draw_curves(self.run.curves, rows, self.metric, progress.best_epoch, self.positive)
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them.
+    """Format seconds for people.
 
     >>> duration(0.25), duration(42), duration(150), duration(9000)
     ('0.25 s', '42 s', '2.5 min', '2.5 h')
@@ -184,7 +183,7 @@ def duration(seconds: float) -> str:
 def draw_curves(
     path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int, positive: str | None = None
 ) -> None:
-    """Write a PNG of training and validation loss and of the validation metric against epochs."""
+    """Write a PNG of losses and the validation metric by epoch."""
 
     def paint(figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -197,12 +196,12 @@ def draw_curves(
             if shown:
                 axis.plot(*zip(*shown, strict=True), marker="." if len(shown) < 3 else "", **style)
         left.set(xlabel="epoch", ylabel="loss")
-        if left.lines:  # what is made at once has no loss
+        if left.lines:  # models without gradients have no loss
             left.legend(frameon=False)
         if best_epoch:
             right.axvline(best_epoch, color="grey", lw=1, ls="--")
             right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
-        right.set(xlabel="epoch", ylabel=f"validation {of_class(metric, positive)}")
+        right.set(xlabel="epoch", ylabel=f"validation {label_with_class(metric, positive)}")
         for axis in (left, right):
             axis.spines[["top", "right"]].set_visible(False)
 

@@ -1,4 +1,4 @@
-"""A run folder: resolved configuration, environment, metrics as they come, curves, checkpoint, result."""
+"""Run folders: configuration, environment, metrics, curves, checkpoint and result."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ import numpy as np
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import append_file, is_temporary, make_folder, refuse_links, remove_file, sync_file, write_text
-from hopstate.io.opening import exists, parse_json, printable_name, read_json, read_text
+from hopstate.io.opening import exists, parse_json, read_json, read_text, shorten
 
 CURVES = "curves.json"
 _KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
 
 
-def kept_curves(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's curves, "ranking" and "reliability", and test's "intervals"; empty where nothing is kept."""
+def load_curves(folder: RunFolder) -> dict[str, Any]:
+    """Return a run's "ranking" and "reliability" curves and test "intervals"; empty if there are none."""
     path = folder.path / CURVES
     found = folder.read_json(CURVES) if exists(path) else {}
     try:
@@ -39,28 +39,28 @@ def kept_curves(folder: RunFolder) -> dict[str, Any]:
                 _check_curve(one, columns)
         for limits in found.get("intervals", {}).values():
             if type(limits) is not list or len(limits) != 2 or not all(map(is_number, limits)):
-                raise ValueError("limits that are none")
+                raise ValueError("invalid confidence limits")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged: its curves are no lists of numbers; remove it") from error
+        raise CheckpointError(f"{path} is damaged: its curves are not lists of numbers; remove it") from error
     return found
 
 
 def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
     lists = [one[name] for name in columns if name not in ("of", "how", "ece")]
     if not all(type(one[name]) is str for name in columns if name in ("of", "how")):
-        raise ValueError("a name that is none")
+        raise ValueError("invalid name")
     if not all(type(row) is list and len(row) == len(lists[0]) for row in lists):
-        raise ValueError("lists of several lengths")
+        raise ValueError("lists of different lengths")
     if not all(is_number(value) and value >= 0 for row in [*lists, [one.get("ece", 0)]] for value in row):
-        raise ValueError("a number that cannot be drawn")
+        raise ValueError("invalid number")
     if any(value > 1 for name in ("hits", "probability", "share") for value in one.get(name, ())):
         raise ValueError("a share over 1")
 
 
-# settings that change no result
+# settings that do not change results
 FREE = ("loop.device", "loop.progress", "loop.logger", "loop.checkpoint_seconds")
 PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
-RUN_FORMAT = 2  # of config.json and all that lies beside it; a run folder of another is refused
+RUN_FORMAT = 2  # version of the run folder; other versions are rejected
 LIBRARIES = (
     "hopstate",
     "torch",
@@ -73,7 +73,7 @@ LIBRARIES = (
 )
 
 
-# what a run leaves in its folder before its first step, as patterns; what depends on its settings comes first
+# files that a run writes before its first step; MADE depends on the settings
 MADE = ("data.json", "node_ids.npy", "split.npz", "negatives/*.npz")
 LEFT = (
     *MADE,
@@ -81,7 +81,7 @@ LEFT = (
     "environment*.json",
     "tokens/hops_*.npy",
     "gas_cache/history-*.npy",
-    "data/*.csv",  # what was given in memory
+    "data/*.csv",  # in-memory input
     "data/*.npy",
     "data/kept.json",
     "data/record/*",
@@ -91,7 +91,7 @@ LEFT = (
 class RunFolder:
     """Files of one run.
 
-    Nothing of a run that trained an epoch, or has a checkpoint, is ever deleted; what is rewritten is replaced whole.
+    Folders with a trained epoch or a checkpoint are never deleted. Files are rewritten atomically.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -109,30 +109,30 @@ class RunFolder:
         *,
         resume: bool = False,
     ) -> RunFolder:
-        """Make the folder, or with resume take up an earlier run of the same configuration.
+        """Create the folder, or resume a run with the same configuration.
 
-        A folder in which an earlier start was refused, or killed, before its training began is taken as if it were
-        empty. Who makes one holds its lock (`hopstate.io.files.locked`).
+        A folder whose earlier start failed before training counts as empty. The caller holds the folder's lock
+        (`hopstate.io.files.locked`).
 
         Args:
             path: the folder.
             config: the run's settings.
-            resume: take up the run that is there.
+            resume: continue the existing run.
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
         if run.never_trained():
-            for made in (file for pattern in MADE for file in run.path.glob(pattern)):
-                remove_file(made)
+            for leftover in (file for pattern in MADE for file in run.path.glob(pattern)):
+                remove_file(leftover)
         elif not (run.path / "config.json").is_file():
-            raise ConfigError(f"{path} is not empty and holds no run; choose another --out")
+            raise ConfigError(f"{path} is not empty and is not a run; choose another --out")
         elif not resume:
             raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
         else:
             run._check_same(config)
         make_folder(run.path)
         run.write_json("config.json", {"format": RUN_FORMAT, "folder": str(run.path.resolve()), **config})
-        number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
+        number = len(list(run.path.glob("environment*.json"))) if resume else 0  # one file per start
         name = f"environment-{number}.json" if number else "environment.json"
         run.write_json(name, environment(config.get("loop", {}).get("seed")))
         return run
@@ -142,14 +142,14 @@ class RunFolder:
         """Open a finished or interrupted run for reading."""
         run = cls(path)
         if not exists(run.path) or not run.path.is_dir():
-            raise MissingFileError(f"no run folder at {printable_name(path)}")
+            raise MissingFileError(f"no run folder at {shorten(path)}")
         refuse_links(run.path)
         if not exists(run.path / "config.json"):
-            raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
+            raise CheckpointError(f"{path} is not a hopstate run (config.json is missing)")
         return run
 
     def never_trained(self) -> bool:
-        """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
+        """Return whether the folder is empty or holds only files of a start that never trained."""
         if not self.path.is_dir():
             return True
         found = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
@@ -158,9 +158,9 @@ class RunFolder:
         return not files or (files <= own and self._started())
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the run that is there, nothing where there is none.
+        """Return the settings of the existing run, or {} if there is none.
 
-        If the folder was moved together with its data, paths lead to where the data are now.
+        If the folder was moved together with its data, paths are adjusted.
         """
         path = self.path / "config.json"
         if not path.is_file():
@@ -169,7 +169,8 @@ class RunFolder:
         form = stored.pop("format", 1)
         if form != RUN_FORMAT:
             raise CheckpointError(
-                f"{path}: the run folder has format {printable_name(form)}, this version of hopstate reads format {RUN_FORMAT}; "
+                f"{path}: the run folder has format {shorten(form)}, this version reads "
+                f"format {RUN_FORMAT}; "
                 "train again, or use the version that wrote it"
             )
         before = stored.pop("folder", None)
@@ -193,7 +194,7 @@ class RunFolder:
         return any(is_temporary(Path(name)) for name in file.relative_to(self.path).parts)
 
     def _started(self) -> bool:
-        """Return whether config.json is that of a run; a start that was killed early left nothing else."""
+        """Return whether config.json belongs to a run; a start that failed early leaves no other files."""
         if (self.path / "environment.json").is_file():
             return (self.path / "config.json").is_file()
         try:
@@ -206,9 +207,9 @@ class RunFolder:
         free = [*FREE, "loop.patience"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
-            free.append("loop.epochs")  # under a falling schedule every step depends on the number of epochs
+            free.append("loop.epochs")  # a decaying schedule depends on the number of epochs
         old, new = flatten(self.settings()), flatten(config)
-        if exists(self.path / "data.json"):  # the content of the data decides, not their place
+        if exists(self.path / "data.json"):  # the data's content matters, not their path
             old |= {
                 name: new[name]
                 for name in PATHS
@@ -228,39 +229,38 @@ class RunFolder:
         write_text(self.path / name, json_text(value))
 
     def read_json(self, name: str) -> Any:
-        """Read a JSON file of the folder."""
         try:
             return read_json(self.path / name)
         except (FormatError, OSError) as error:
             raise CheckpointError(f"{self.path / name} cannot be read: {error}") from error
 
     def result(self) -> dict[str, Any]:
-        """Return what result.json holds."""
+        """Return the validated content of result.json."""
         path, found = self.path / "result.json", self.read_json("result.json")
         metrics = found.get("metrics")
         parts = list(metrics.values()) if isinstance(metrics, dict) else [None]
         if not all(isinstance(part, dict) and all(v is None or is_number(v) for v in part.values()) for part in parts):
-            raise CheckpointError(f"{path} is damaged: its metrics are no numbers by split; train again")
+            raise CheckpointError(f"{path} is damaged: its metrics are not numbers by split; train again")
         for key, value in found.items():
             word = key in ("method", "data_hash", "metric", "mode", "positive_class")
             if key != "metrics" and not (type(value) is str if word else value is None or is_number(value)):
-                raise CheckpointError(f"{path} gives {printable_name(key)} as {printable_name(value)!r}; train again")
+                raise CheckpointError(f"{path} gives {shorten(key)} as {shorten(value)!r}; train again")
         missing = {"method", "metric", "best_epoch"} - found.keys()
         if missing:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
         return found
 
     def floors(self, split: str = "test") -> dict[str, dict[str, float | None]]:
-        """Return baselines → test metrics, or the metric of "val" that chooses a model; nothing without baselines."""
+        """Return test metrics of the baselines by name, or their validation metrics for "val"."""
         path = self.path / "floors.json"
         found = self.read_json("floors.json") if exists(path) else {}
         parts = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
-            raise CheckpointError(f"{path} is damaged: metrics in it are numbers, by floor; train again")
+            raise CheckpointError(f"{path} is damaged: its metrics must be numbers by baseline; train again")
         return floors_of(found, split)
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the metric rows written so far; a torn last line is passed over."""
+        """Return the metric rows so far; an incomplete last line is ignored."""
         path = self.path / "metrics.jsonl"
         rows = []
         text = read_text(path) if exists(path) else ""
@@ -279,7 +279,7 @@ class RunFolder:
         return rows
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
+        """Rewrite metrics.jsonl and metrics.csv with rows (those up to the checkpoint when resuming)."""
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(without_nan(row)) + "\n" for row in rows))
         write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
 
@@ -289,18 +289,18 @@ class RunFolder:
         columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
         if row.keys() <= set(columns):
             append_file(table, _csv([row], columns, header=False))
-        else:  # the first epoch with a validation has more columns than those before it
+        else:  # the first validated epoch adds columns
             rows = self.history()
             write_text(table, _csv(rows, _columns(rows), header=True))
 
     def sync_metrics(self) -> None:
-        """Bring the rows to disk, before a checkpoint that says they are there."""
+        """Flush the metric rows to disk, before a checkpoint that counts on them."""
         for name in ("metrics.jsonl", "metrics.csv"):
             sync_file(self.path / name)
 
 
 class ReadOnlyRunFolder(RunFolder):
-    """A run folder that another rank writes."""
+    """A run folder on a rank other than 0, which does not write."""
 
     def write_json(self, name: str, value: Any) -> None: ...
 
@@ -315,7 +315,7 @@ class ReadOnlyRunFolder(RunFolder):
 
 
 def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, dict[str, Any]]:
-    """Return baselines' metrics of "test", or those of "val", which are called "val_<metric>"; some have none.
+    """Return baseline metrics of "test", or those of "val" (named "val_<metric>"), without empty baselines.
 
     >>> floors_of({"mlp": {"accuracy": 0.5, "val_accuracy": 0.6}, "chance": {"val_accuracy": 0.2}}, "test")
     {'mlp': {'accuracy': 0.5}}
@@ -328,17 +328,17 @@ def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, d
 
 
 def json_text(value: Any) -> str:
-    """Return the text of a JSON file; NaN and infinities become null."""
+    """Return a value as JSON text; NaN and infinities become null."""
     return json.dumps(without_nan(value), indent=1) + "\n"
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value of a JSON file is a number that can be counted and drawn with."""
+    """Return whether a JSON value is a finite number."""
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
 def without_nan(value: Any) -> Any:
-    """Return value with NaN and infinities as None: JSON has neither."""
+    """Replace NaN and infinities, which JSON lacks, by None."""
     if isinstance(value, dict):
         return {k: without_nan(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -364,7 +364,7 @@ def _csv(rows: list[dict[str, Any]], columns: list[str], *, header: bool) -> str
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested settings, of mappings and dataclasses, by dotted name: {"a.b": value}."""
+    """Return nested settings, mappings or dataclasses, by dotted name: {"a.b": value}."""
     tree = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
     found: dict[str, Any] = {}
     for key, value in tree.items():
@@ -374,7 +374,7 @@ def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def plain_setting(value: Any) -> Any:
-    """Return a setting as JSON has it: numbers and arrays of libraries, paths, dates and durations become plain values.
+    """Convert a setting to a JSON-serializable value, for example NumPy numbers, paths, dates and durations.
 
     >>> plain_setting((np.float32(0.01), timedelta(hours=1), date(2024, 1, 31)))
     (0.01, '3600s', '2024-01-31')
@@ -384,7 +384,7 @@ def plain_setting(value: Any) -> Any:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.15g}s"
     if isinstance(value, np.floating):
-        return float(str(value))  # of float32 the number as it is written: 0.01, not 0.00999999977648
+        return float(str(value))  # float32 as written: 0.01, not 0.00999999977648
     if isinstance(value, (date, np.datetime64, PurePath)):
         return str(value)
     if isinstance(value, (list, tuple)):
@@ -399,7 +399,7 @@ def plain_setting(value: Any) -> Any:
 
 
 def environment(seed: int | None) -> dict[str, Any]:
-    """Return versions, machine, seed, the command line and the revision of the code if it runs from a git checkout."""
+    """Return versions, machine, seed, command line and the git revision if available."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -412,7 +412,7 @@ def environment(seed: int | None) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the last digits of a run depend on: processor, threads, GPU, versions of libraries."""
+    """Return the properties that rounding depends on: processor, threads, GPU and library versions."""
     import torch
 
     versions = {}
@@ -430,7 +430,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's model name where the system tells it."""
+    """Return the processor's model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

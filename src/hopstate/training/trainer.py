@@ -1,9 +1,9 @@
-"""The training loop: epochs over a `Task`'s batches, model choice on validation, checkpoints that resume exactly.
+"""The training loop: epochs over a `Task`'s batches, model selection on validation, and exact resume.
 
-Everything that decides the next step is in the checkpoint (weights, optimiser, generator states, position, best
-weights so far, running loss), and batches depend on (seed, epoch) alone, so an interrupted run that is resumed
-equals one that was never stopped: the same bits on the same machine, library versions and number of threads (on CPU;
-on a GPU up to the device's own determinism), else equal to rounding, which a resumed run says.
+A checkpoint stores all state that determines the next step: weights, optimizer, random generators, position, best
+weights and running loss. Batches depend only on (seed, epoch). Therefore a resumed run is bit-identical to an
+uninterrupted one on the same CPU, library versions and number of threads. Otherwise it is equal up to rounding, and the
+run prints a warning.
 """
 
 from __future__ import annotations
@@ -54,67 +54,67 @@ from hopstate.training.run_folder import CURVES, RunFolder, json_text, machine
 from hopstate.training.tasks.task import Microbatches, Task
 
 STOPPING = (
-    "stopping: the step or evaluation under way is finished and the run saved; Ctrl-C once more stops now, and what "
-    "came after the last checkpoint is lost"
+    "stopping after the current step or evaluation, then saving; press Ctrl-C again to stop now and lose progress "
+    "since the last checkpoint"
 )
 
 
-class _Ended(KeyboardInterrupt):
-    """Ctrl-C where nothing is lost by ending at once."""
+class _StoppedImmediately(KeyboardInterrupt):
+    """Ctrl-C at a point where stopping immediately loses no work."""
 
 
 class Stop(threading.Event):
-    """A wish to stop.
+    """A request to stop training.
 
     Args:
-        tell: is called with a line where the wish waits for what is under way.
+        notify: called with a message if the request waits for the current step.
 
-    ended: what was under way was left off at once.
+    ended: whether the current work was stopped immediately.
     """
 
-    def __init__(self, tell: Callable[[str], object] = lambda text: None) -> None:
+    def __init__(self, notify: Callable[[str], object] = lambda text: None) -> None:
         super().__init__()
-        self.ended, self._at_once, self._tell = False, False, tell
+        self.ended, self._immediate, self._notify = False, False, notify
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Let what is done within be left off by the first Ctrl-C: all that it needs is saved."""
-        self._at_once = threading.current_thread() is threading.main_thread()
+    def immediately(self) -> Iterator[None]:
+        """Let the first Ctrl-C stop the block immediately, because everything it needs is saved."""
+        self._immediate = threading.current_thread() is threading.main_thread()
         try:
             yield
         finally:
-            self._at_once = False
+            self._immediate = False
 
-    def wished(self) -> None:
+    def request(self) -> None:
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        if self._at_once:
-            raise _Ended
-        with contextlib.suppress(RuntimeError, OSError):  # it may have come in the middle of another line
-            self._tell(STOPPING)
+        if self._immediate:
+            raise _StoppedImmediately
+        with contextlib.suppress(RuntimeError, OSError):  # the signal may interrupt another print
+            self._notify(STOPPING)
 
 
 @contextmanager
-def interrupts(tell: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
-    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
-    stop = Stop(tell)
-    with signals_to(lambda number: stop.wished()) as before:
+def interrupts(notify: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
+    """Turn the first Ctrl-C or SIGTERM into a `Stop` event; a second one stops immediately."""
+    stop = Stop(notify)
+    with signals_to(lambda number: stop.request()) as before:
         try:
             yield stop
-        except _Ended:
+        except _StoppedImmediately:
             stop.ended = True
         except RanksError:
-            # torchrun now ends the ranks that are left: first they say what happened
+            # torchrun now ends the remaining ranks: let them report the error first
             before[signal.SIGTERM] = signal.SIG_IGN
             raise
 
 
 @contextmanager
 def signals_to(call: Callable[[int], None]) -> Iterator[dict[int, Any]]:
-    """Let Ctrl-C and SIGTERM call something with their number, and no more; yield what they did before, and do again.
+    """Replace the handlers of Ctrl-C and SIGTERM by a call with the signal's number; yield and restore the old ones.
 
-    Beside the main thread, where none arrive, nothing is changed.
+    Outside the main thread, which receives no signals, nothing changes.
     """
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -127,13 +127,13 @@ def signals_to(call: Callable[[int], None]) -> Iterator[dict[int, Any]]:
             signal.signal(own, handler)
 
 
-MEASURED_BATCHES = 3  # of which the first compiles and fills caches that training uses
-MEASURED_SECONDS = 1.0  # after which no third batch is begun
+MEASURED_BATCHES = 3  # the first one compiles and fills caches
+MEASURED_SECONDS = 1.0  # no third batch after this time
 LIBRARIES = ("torch", "numpy", "numba")
 
 
 def conditions(device: str) -> dict[str, str]:
-    """Return what decides between equal bits and equal to rounding, by name."""
+    """Return the conditions for bit-identical resume by name."""
     found = machine()
     place = found["processor"] if device == "cpu" else found["gpu"] or device
     versions = {name: found["versions"][name] for name in LIBRARIES}
@@ -141,31 +141,28 @@ def conditions(device: str) -> dict[str, str]:
 
 
 def changed_conditions(before: dict[str, str], now: dict[str, str]) -> str | None:
-    """Return a sentence on conditions that have changed since a run was stopped, or None."""
+    """Return a sentence about conditions that changed since a run was interrupted, or None."""
     changed = {name: old for name, old in before.items() if now.get(name, old) != old}
     if not changed:
         return None
-    told = ", ".join(f"{name} {old}, now {now[name]}" for name, old in changed.items())
-    mend = f"; OMP_NUM_THREADS={before['threads']} gives the same bits" if list(changed) == ["threads"] else ""
-    return (
-        f"the run was interrupted under other conditions ({told}): it goes on equal to rounding, not bit for bit{mend}"
-    )
+    changes = ", ".join(f"{name} {old}, now {now[name]}" for name, old in changed.items())
+    mend = f"; OMP_NUM_THREADS={before['threads']} keeps results bit-identical" if list(changed) == ["threads"] else ""
+    return f"the run was interrupted on another setup ({changes}): results will match up to rounding only{mend}"
 
 
 SPLITS = ("train", "val", "test")
 
 
 class Trainer:
-    """Run one task to its end, or to Ctrl-C, inside one run folder.
+    """Train one task inside one run folder until it ends or is interrupted.
 
     Args:
-        task: what is trained.
-        config: how long and how.
-        run: where everything is written.
-        method: name of the method; a checkpoint of another is refused.
-        data_hash: of the data; a checkpoint of others is refused.
-        splits: what the chosen weights are evaluated on at the end. A search leaves the test split out, and then no
-            way leads to it from here.
+        task: the task to train.
+        config: training settings.
+        run: folder for all output.
+        method: name of the method; checkpoints of other methods are rejected.
+        data_hash: hash of the data; checkpoints of other data are rejected.
+        splits: splits to evaluate at the end. Hyperparameter search leaves out test, which then cannot be evaluated.
     """
 
     def __init__(
@@ -183,7 +180,7 @@ class Trainer:
         self.ranks = current_ranks()
         check_task(self.ranks, task, method)
         self.fabric = make_fabric(config.device, config.precision)
-        self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
+        self._precision = self.fabric._precision  # holds the loss scale of 16-mixed
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] = {}
         self.optimizer: Any = None
@@ -192,10 +189,10 @@ class Trainer:
         self._conditions = conditions(self.fabric.device.type)
 
     def fit(self, *, resume: bool = False) -> FitResult:
-        """Train (or continue), choose the best epoch on validation, evaluate its weights on `splits`.
+        """Train or resume, select the best epoch on validation, and evaluate its weights on `splits`.
 
         Raises:
-            CheckpointError: the folder's checkpoint is of another method or model, or is damaged.
+            CheckpointError: the folder's checkpoint is damaged, or from another method or model.
             HopstateError: the loss became NaN or infinite; the message names epoch and step.
         """
         task = self.task
@@ -208,12 +205,12 @@ class Trainer:
         with interrupts(reporter.note) as stop, reporter, training_products(task.model):
             self._stop = stop
             if not self.progress.total_steps and not self.progress.epoch:
-                self._fit_whole(reporter)
+                self._fit_without_gradients(reporter)
                 if stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
                 reporter.begin(parameters, self._steps(self.progress.epoch), self.progress)
-                if self.ranks.size > 1:  # so that a run whose ranks end can go on
+                if self.ranks.size > 1:  # so that the run can resume if a rank fails
                     self.save()
             while not self._finished():
                 row = self._epoch(stop, reporter)
@@ -232,7 +229,7 @@ class Trainer:
         return FitResult(stop.ended, self.progress, metrics)
 
     def _set_up(self) -> int:
-        """Move the model to its device, make its optimizer, and return the number of trained parameters."""
+        """Move the model to its device, create its optimizer and return the number of trained parameters."""
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
         if parameters:
@@ -248,10 +245,10 @@ class Trainer:
         return None if target is None else target.positive
 
     def measured_epoch(self) -> tuple[float | None, int]:
-        """Return the seconds that an epoch's steps take and their number, from a few steps of a task not used again.
+        """Estimate the seconds of an epoch's steps, and return them with the number of steps.
 
-        Batches are taken from the middle of an epoch, as the first ones see short histories; those of a task with a
-        memory from its beginning.
+        A few batches are timed, from the middle of an epoch because the first batches have short histories. Tasks with
+        a memory start at the beginning. Do not use the task afterwards.
         """
         task = self.task
         if not self._set_up():
@@ -273,11 +270,11 @@ class Trainer:
         step = min(times[1:] or times, default=None)  # the first one compiles
         return None if step is None else step * count, count
 
-    def _fit_whole(self, reporter: Reporter) -> None:
-        """Let a task make its model at once; until it is saved, a run that is resumed starts anew."""
+    def _fit_without_gradients(self, reporter: Reporter) -> None:
+        """Fit a model without gradient steps; a run interrupted before it is saved restarts."""
         p, begin = self.progress, time.perf_counter()
-        with self._stop.at_once():
-            found = self.task.fit_whole()
+        with self._stop.immediately():
+            found = self.task.fit_without_gradients()
         if found is None:
             return
         rows, chosen = found
@@ -287,7 +284,7 @@ class Trainer:
                 p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
             p.epoch = int(row["epoch"])
         p.seconds += time.perf_counter() - begin
-        reporter.whole(rows, chosen, p.seconds)
+        reporter.stages(rows, chosen, p.seconds)
         self.save()
 
     # ---- one epoch -------------------------------------------------------------------------------------
@@ -317,7 +314,7 @@ class Trainer:
         row = {
             "epoch": p.epoch + 1,
             "step": p.total_steps,
-            # the optimiser of a run taken up right here made no step yet
+            # a resumed optimizer may not have taken a step yet
             "lr": lr_at(self.config.optim, p.total_steps - 1, self.config.epochs * count),
             "train_loss": p.loss_sum / p.learned if p.learned else math.nan,
         }
@@ -331,7 +328,7 @@ class Trainer:
         return row | {"seconds": round(spent, 4)}
 
     def _stopped(self, stop: Stop) -> bool:
-        """Return whether to stop here: all ranks do so after the same step."""
+        """Return whether to stop now; all ranks stop after the same step."""
         return stop.is_set() if self.ranks.size == 1 else self._agreed
 
     def _step(self, batch: Any, count: int) -> None:
@@ -344,29 +341,29 @@ class Trainer:
         p.step, p.total_steps = p.step + 1, p.total_steps + 1
 
     def _learn(self, loss: torch.Tensor) -> None:
-        """Take an optimiser's step along the gradients of loss."""
-        most = self.config.grad_clip
-        if most is not None:
-            self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=most, error_if_nonfinite=False)
+        """Take one optimizer step."""
+        max_norm = self.config.grad_clip
+        if max_norm is not None:
+            self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=max_norm, error_if_nonfinite=False)
         self._losses.append(loss)
-        if loss.device.type == "cpu":  # elsewhere reading the loss would stall the device at every step
+        if loss.device.type == "cpu":  # on other devices, reading the loss would synchronize every step
             self._sum_losses()
         self.optimizer.step()
         self.progress.learned += 1
 
     def _backward_on_ranks(self, batch: Any) -> torch.Tensor | None:
-        """Average gradients and loss over ranks, each with a batch of its own; the last step may have fewer batches."""
+        """Average gradients and loss over the ranks; the last step may have fewer batches than ranks."""
         seed_everything(step_seed(self.config.seed, self.ranks, self.progress.total_steps))
         loss = None if batch is None else self._backward(batch)
         try:
             loss, self._agreed = average_gradients(self.task.model, loss, self._stop.is_set())
         except RanksError as error:
-            self.save()  # of rank 0: the weights are still those before this step
+            self.save()  # rank 0 saves the weights before this step
             raise ended(error, self.progress, self.run.path, self.ranks) from None
         return loss
 
     def _backward(self, batch: Any) -> torch.Tensor | None:
-        """Add the gradients of a batch, or of its microbatches, and return its loss; None where it has none."""
+        """Accumulate the gradients of a batch and return its loss, or None if it has no labels."""
         losses = []
         for microbatch in batch if isinstance(batch, Microbatches) else (batch,):
             with self.precision():
@@ -390,7 +387,7 @@ class Trainer:
         self._losses.clear()
 
     def _choose(self, value: float, loss: float) -> None:
-        """Keep the weights if validation is the best so far: by the metric, then, also if it is undefined, the loss."""
+        """Store the weights if validation improved; the loss breaks ties and replaces undefined metrics."""
         p, sign = self.progress, 1 if self.task.mode == "max" else -1
         found, best = (-math.inf if v is None or math.isnan(v) else sign * v for v in (value, p.best))
         if (found, -loss) > (best, -p.best_loss):
@@ -398,26 +395,26 @@ class Trainer:
             self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return the task's metrics of a split with the present weights.
+        """Return the task's metrics of a split with the current weights.
 
         Raises:
-            ConfigError: the test split is held back from this trainer.
+            ConfigError: this trainer must not evaluate the split.
         """
         if split in SPLITS and split not in ("val", *self.splits):
-            raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
+            raise ConfigError(f"this run must not evaluate the {split} split; allowed: {', '.join(self.splits)}")
         self.task.model.eval()
         with torch.no_grad(), self.precision(), evaluation_progress(self.config, split):
             return self.ranks.broadcast(lambda: self.task.evaluate(split))
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        """Within it matmul precision and autocast are those of training."""
+        """Use the training precision for matmul and autocast inside the block."""
         with matmul_precision(self.config.matmul_precision), self.fabric.autocast():
             yield
 
     # ---- checkpoints -----------------------------------------------------------------------------------
     def save(self) -> None:
-        """Write the checkpoint; an earlier one survives any failure."""
+        """Write a checkpoint; an earlier one survives any failure."""
         self._sum_losses()
         if not self.ranks.first:
             return
@@ -443,8 +440,10 @@ class Trainer:
         saved = load_checkpoint(self.run.checkpoint)
         for key, value in self.identity.items():
             if saved.record.get(key, value) != value:
-                what = "the data have changed since" if key == "data_hash" else f"this is a {value} run"
-                raise CheckpointError(f"{where} is of a {saved.record['method']} run and {what}; choose another --out")
+                what = "the data have changed" if key == "data_hash" else f"this is a {value} run"
+                raise CheckpointError(
+                    f"{where} was written by a {saved.record['method']} run and {what}; choose another --out"
+                )
         check_ranks(saved.record, self.ranks, where)
         load_weights(self.task.model, saved.tensors.get("model", {}), where)
         if self.optimizer is not None:
@@ -452,7 +451,7 @@ class Trainer:
         with reading(where, "a checkpoint", CheckpointError):
             self.task.load_state(saved.tensors.get("task", {}))
             self.best = saved.tensors.get("best", {})
-            check_weights(self.task.model, self.best, f"the best epoch of {where}", some=not self.best)
+            check_weights(self.task.model, self.best, f"the best epoch of {where}", allow_empty=not self.best)
             self.progress = Progress.of_record(saved.record["progress"])
             self._precision.load_state_dict(saved.record.get("precision", {}))
             set_rng_state(saved.tensors["rng"])
@@ -465,14 +464,14 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        with self._stop.at_once() if self.ranks.size == 1 else nullcontext():
+        with self._stop.immediately() if self.ranks.size == 1 else nullcontext():
             metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         weights = Checkpoint(tensors={"model": dict(self.task.model.state_dict())}, record=record)
-        kept = self.task.curves if "test" in self.splits else {}
-        curves = {self.run.path / CURVES: json_text(kept)} if kept else {}
+        report_curves = self.task.curves if "test" in self.splits else {}
+        curves = {self.run.path / CURVES: json_text(report_curves)} if report_curves else {}
         write_result(self.run.weights, weights, self.run.path / "result.json", json_text(self._result(metrics)), curves)
         return metrics
 

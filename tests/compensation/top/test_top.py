@@ -13,7 +13,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.model import Backbone
-from hopstate.sampling.subgraph import features, whole_graph
+from hopstate.sampling.subgraph import features, full_graph
 from hopstate.testing.conformance import relative_rmse
 
 KINDS = ["gcn", "sage", "gin", "gcnii", "gat", "pna"]
@@ -38,8 +38,8 @@ def prepared(graph: Graph, model: Backbone, **settings) -> Top:
         BACKBONES[model.kind].normalization,
         seed=0,
     )
-    x, adjacency = whole_graph(graph)
-    top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+    x, adjacency = full_graph(graph)
+    top.prepare(model, top.full_graph_pass(lambda other: other(x, adjacency)))
     return top
 
 
@@ -51,7 +51,7 @@ def gradients(model: nn.Module, out: Tensor, weight: Tensor) -> list[Tensor]:
 
 def compare(graph: Graph, model: Backbone, top: Top, nodes: np.ndarray, tolerance: float) -> None:
     """Outputs at nodes equal full batch; so does the gradient of a loss on them, where missing nodes are twins."""
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     rows = torch.from_numpy(nodes)
     weight = torch.randn(len(nodes), 3, generator=torch.Generator().manual_seed(1))
     full = model(x, adjacency)[rows]
@@ -94,7 +94,7 @@ def test_linear_networks_are_exact(kind: str, form: str, basis: str) -> None:
     graph, model = random_graph(120, 240, width=3), linear_model(kind, 3, 2)
     top = prepared(graph, model, form=form, basis=basis, initialisations=2, samples=60 if basis == "batch" else None)
     nodes = np.sort(np.random.default_rng(3).permutation(120)[:60])
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     full = model(x, adjacency)[torch.from_numpy(nodes)]
     assert relative_rmse(model(features(graph, nodes), top.batch(nodes)), full) < 2e-3  # float32 basis
     inside = top.cutter.induced(nodes)
@@ -132,7 +132,7 @@ def test_split_twins_are_exact(kind: str, form: str) -> None:
 
 def compare_outputs_and_total_gradient(graph: Graph, model: Backbone, top: Top, nodes: np.ndarray) -> None:
     """With twins, the batch's loss has half the gradient of the same loss on nodes and twins."""
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     small = model(features(graph, nodes), top.batch(nodes))
     full = model(x, adjacency)
     assert relative_rmse(small, full[torch.from_numpy(nodes)]) < 1e-4
@@ -145,7 +145,7 @@ def compare_outputs_and_total_gradient(graph: Graph, model: Backbone, top: Top, 
 def test_forms_agree_and_beat_leaving_neighbours_out(kind: str) -> None:
     graph, model = random_graph(200, 500), backbone(kind, norm="none", block="plain")
     nodes = np.arange(0, 200, 2)
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     full, small = model(x, adjacency)[torch.from_numpy(nodes)], features(graph, nodes)
     out = {}
     for form in ("auto", "general"):
@@ -170,7 +170,7 @@ def test_batches_with_nothing_missing_and_tiny_batches(kind: str, nodes: list[in
     out = model(features(graph, np.array(nodes)), top.batch(np.array(nodes)))
     assert torch.isfinite(out).all()
     if len(nodes) == 10:
-        full = model(*whole_graph(graph))
+        full = model(*full_graph(graph))
         assert relative_rmse(out, full[:10]) < 1e-5
 
 
@@ -226,7 +226,7 @@ def test_chosen_ridge_never_hurts_where_k_is_near_the_batch_size(form: str) -> N
     """With wide random features a fixed small ridge does worse than leaving neighbours out; the chosen one does not."""
     graph, model = random_graph(200, 500, width=300), backbone("gcn", 300, norm="none", block="plain")
     nodes = np.arange(0, 200, 4)
-    full = model(*whole_graph(graph))[torch.from_numpy(nodes)]
+    full = model(*full_graph(graph))[torch.from_numpy(nodes)]
     error = {}
     for ridge in (None, 1e-6):
         batch = prepared(graph, model, ridge=ridge, rank=48, form=form).batch(nodes)
@@ -240,9 +240,9 @@ def test_chosen_ridge_never_hurts_where_k_is_near_the_batch_size(form: str) -> N
 
 def test_initialisations_are_seeded_and_leave_model_and_generator_alone() -> None:
     graph, model = random_graph(), backbone("gcn", norm="batch").train()
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     before, state = [p.clone() for p in model.state_dict().values()], torch.get_rng_state()
-    embed = Top(graph, TopConfig(), "symmetric", seed=0).whole_pass(lambda m: m(x, adjacency))
+    embed = Top(graph, TopConfig(), "symmetric", seed=0).full_graph_pass(lambda m: m(x, adjacency))
     received = [basic_embeddings(model, embed, initialisations=2, seed=s) for s in (0, 0, 1)]
     made = [[[e.values for e in layer] for layer in layers] for layers in received]
     assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values()))
@@ -259,11 +259,11 @@ def test_refresh_makes_present_embeddings_exact() -> None:
     """With a basis of the model's own embeddings every layer's missing messages are in its span."""
     graph, model = random_graph(150, 300), backbone("gcn", layers=2)
     top = prepared(graph, model)
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1.5)
-    top.refresh(model, top.whole_pass(lambda other: other(x, adjacency)))
+    top.refresh(model, top.full_graph_pass(lambda other: other(x, adjacency)))
     nodes = np.arange(0, 150, 2)
     full = model(x, adjacency)[torch.from_numpy(nodes)]
     assert relative_rmse(model(features(graph, nodes), top.batch(nodes)), full) < 1e-3
@@ -276,14 +276,14 @@ def test_enough_directions_make_gradients_exact(form: str) -> None:
     with torch.no_grad():
         model.embed[0].weight.mul_(10)  # far from linear
     before, nodes = [p.clone() for p in model.parameters()], np.arange(0, 300, 2)
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     weight = torch.randn(150, 3, generator=torch.Generator().manual_seed(1))
     full = model(x, adjacency)[torch.from_numpy(nodes)]
     expected = gradients(model, full, weight)[0]  # of the features' map, which layers see through messages alone
     error = {}
     for directions in (0, 8):
         top = Top(graph, TopConfig(form=form, rank=72, directions=directions), "symmetric", seed=0)
-        top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+        top.prepare(model, top.full_graph_pass(lambda other: other(x, adjacency)))
         small = model(features(graph, nodes), top.batch(nodes))
         assert relative_rmse(small, full) < 1e-3
         error[directions] = relative_rmse(gradients(model, small, weight)[0], expected)
@@ -293,10 +293,10 @@ def test_enough_directions_make_gradients_exact(form: str) -> None:
 
 def test_keeping_some_rows_changes_nothing_but_what_is_kept() -> None:
     graph, model = random_graph(80, 200), backbone("sage")
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
     made = [Top(graph, TopConfig(ridge=0.0), "mean", seed=0, rows=rows) for rows in (None, np.arange(0, 80, 2))]
     for top in made:
-        top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+        top.prepare(model, top.full_graph_pass(lambda other: other(x, adjacency)))
     nodes = np.arange(0, 60, 4)
     out = [model(features(graph, nodes), top.batch(nodes)) for top in made]
     assert relative_rmse(*out) < 1e-3

@@ -14,7 +14,7 @@ from hopstate.data.summary import summarize
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import EventReadOptions, HistoryLinkRun
-from hopstate.runs.data import as_trained, preprocess
+from hopstate.runs.data import apply_scalers, preprocess
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.tasks.event_node import event_classes
 
@@ -197,7 +197,7 @@ def test_event_features_are_scaled_by_training_events_alone(tmp_path):
     np.testing.assert_allclose(thousands.edge_attr, one.edge_attr, rtol=F32, atol=F32_TIGHT)
     stream = read_events(labelled(tmp_path))
     np.testing.assert_allclose(
-        as_trained(stream.slice(7, 8), kept).edge_attr[0], one.edge_attr[7], rtol=1e-5, atol=1e-6
+        apply_scalers(stream.slice(7, 8), kept).edge_attr[0], one.edge_attr[7], rtol=1e-5, atol=1e-6
     )
     assert ready(labelled(tmp_path), tmp_path, scale="none")[0].edge_attr[3, 0] == np.float32(feature[3])
 

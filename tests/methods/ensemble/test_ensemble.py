@@ -17,7 +17,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, HopstateError
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run
-from hopstate.streaming.live import continue_stream, empty_past
+from hopstate.streaming.live import continue_stream, initial_state
 from hopstate.testing.conformance import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
 
@@ -103,7 +103,7 @@ def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Ru
     for one in (*members, run):
         with load_run(one.path) as (_, task):
             own = task.stream
-            _, past = continue_stream(task, empty_past(task, own), own, score=False)
+            _, past = continue_stream(task, initial_state(task, own), own, score=False)
             first, past = continue_stream(task, past, later(own).slice(0, 33))  # kept between two calls
             second, _ = continue_stream(task, past, later(own).slice(33, 60))
             found.append(np.concatenate([first["score"], second["score"]]))
@@ -133,7 +133,7 @@ def test_weights_are_those_of_validation(made: tuple[Run, list[Run]]) -> None:
     with load_run(made[0].path) as (_, task):
         drawn = {key: task.negatives[key] for key in (("val", "random"), ("val", "historical"))}
         found = [task._scored(one, "val", drawn, "pooled") for one in task._each()]
-        pooled = [[own[key].without_own_event().pooled() for key in drawn] for own in found]
+        pooled = [[own[key].without_collisions().pooled() for key in drawn] for own in found]
         x = np.stack([np.concatenate([values for _, values in own]) for own in pooled], 1)
         residual = expit(task.source.stack.logits(x)) - np.concatenate([labels for labels, _ in pooled[0]])
         weight = task.source.stack.weight.numpy() * x.std(0)

@@ -24,7 +24,7 @@ from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.method import Context
-from hopstate.runs.export import Format, export_run, traced
+from hopstate.runs.export import Format, export_run
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32
@@ -112,7 +112,7 @@ def same_answers(method: str, task: Any, *, trace: bool = False) -> None:
     spec.module.eval()
     inputs = spec.filled(asked)
     assert len(inputs) == len(spec.inputs)
-    found = (traced(spec).module() if trace else spec.module)(*inputs)
+    found = (trace(spec).module() if trace else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
     torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
 
@@ -194,7 +194,7 @@ def test_a_program_gives_the_runs_own_answers(
     run = hopstate.fit(method, data, out=tmp_path / "run", config={**small, **settings}).path
     with load_run(run, data, device="cpu") as (_, task), torch.no_grad():
         asked, wanted = own_answers(task)
-    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, asked, own=data).items()}
+    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, asked, run_data=data).items()}
     path = export_run(run, to, tmp_path / "program", data=data)
     ports = json.loads((path.parent / "export.json").read_text())["inputs"]
     assert [port["name"] for port in ports] == list(inputs)

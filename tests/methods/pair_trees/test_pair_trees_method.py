@@ -28,9 +28,9 @@ from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesTask, link_baselines, training_table
 from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
-from hopstate.runs.load import as_trained, load_run
+from hopstate.runs.load import load_run, preprocess_for_run
 from hopstate.runs.run import Run, fit
-from hopstate.streaming.live import continue_stream, past_of
+from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.testing.conformance import F32_SUM, F64, F64_SOLVED
 from hopstate.tokens.pair_features import GROWING, NAMES
 from hopstate.training.run_folder import RunFolder
@@ -154,15 +154,15 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
     with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
         folder = RunFolder.open(trained_on.path)
-        past, later_scaled = past_of(task, as_trained(folder, own)), as_trained(folder, later)
-        expected = task.scorer_over(as_trained(folder, whole)).score(later.src, later.dst, later.t)
+        past, later_scaled = state_after_stream(task, preprocess_for_run(folder, own)), preprocess_for_run(folder, later)
+        expected = task.scorer_over(preprocess_for_run(folder, whole)).score(later.src, later.dst, later.t)
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):
                 columns, now = continue_stream(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
-    calls = [score_stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]
+    calls = [score_stream(trained_on.path, part(later, a, a + 50), run_data=own) for a in (0, 50)]
     np.testing.assert_allclose(pd.concat(calls).score, expected, rtol=F64)
 
 
@@ -294,7 +294,7 @@ def test_a_wish_to_stop_is_heard_while_trees_grow_and_the_run_begins_anew(
         pytest.fail("growing went on")
 
     with monkeypatch.context() as patched:
-        patched.setattr(PairTreesTask, "fit_whole", stopped)
+        patched.setattr(PairTreesTask, "fit_without_gradients", stopped)
         cut = fit("pair-trees", events(400), out=tmp_path / "cut", config=few)
     assert cut.interrupted
     assert not (tmp_path / "cut" / "result.json").exists()

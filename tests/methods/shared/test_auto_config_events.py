@@ -126,13 +126,13 @@ def test_what_only_a_suited_setting_allows_can_be_given_alone():
     chosen = get_method("ctdg-ssm")
     parse = parse_given(chosen, {"data": "memory:toy", "loop.progress": False, "model.static_dim": 16})
     with pytest.raises(ConfigError, match="static_dim"):
-        resolve_config(chosen, parse, record=made(), suit=False)
+        resolve_config(chosen, parse, record=made(), auto=False)
 
 
 def test_nothing_is_suited_if_that_is_asked():
     chosen = get_method("ctdg-ssm")
     parse = parse_given(chosen, {"data": "memory:toy", "batch_size": 50})
-    found = resolve_config(chosen, parse, record=made(), suit=False)[0]
+    found = resolve_config(chosen, parse, record=made(), auto=False)[0]
     assert found == chosen.config(data="memory:toy", batch_size=50)
 
 

@@ -193,7 +193,7 @@ def test_runs_that_are_averaged_have_the_same_settings():
     graphs = blocks(alike=0.95), blocks(alike=0.5)
     words = ["--data=memory:toy", "--loop.progress=false"]
     found = [
-        resolve_config(method, parse_words(method, parser_of(method), words)[1], record=g, suited=kept)[0]
+        resolve_config(method, parse_words(method, parser_of(method), words)[1], record=g, automatic=kept)[0]
         for g in graphs
     ]
     assert found[0] == found[1]

@@ -13,7 +13,7 @@ from hopstate.methods.shared.baselines import graph_set_baselines, summary_featu
 from hopstate.runs.run import fit
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.graph import GraphTask
-from hopstate.training.tasks.target import target_of
+from hopstate.training.tasks.target import make_target
 
 COUNT = 120
 
@@ -37,7 +37,7 @@ def masks() -> dict[str, np.ndarray]:
 def floors(graphs: GraphSet, y: np.ndarray, level: Any = "graph", metric: str = "auto") -> dict[str, Any]:
     split = graphs.split(0)
     rows = split["train"] if level == "graph" else graphs.rows(split["train"])[0]
-    target = target_of(y, rows if level != "edge" else graphs.edges(split["train"]), None, metric)
+    target = make_target(y, rows if level != "edge" else graphs.edges(split["train"]), None, metric)
     task = GraphTask(
         None, graphs, None, level=level, y=target.rows(y), target=target, split=split  # type: ignore[arg-type]
     )  # fmt: skip

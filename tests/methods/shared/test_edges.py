@@ -24,7 +24,7 @@ from hopstate.methods.nagphormer.method import HopTokensConfig, NAGphormerRun
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.node import EdgeConfig
 from hopstate.random import seed_everything
-from hopstate.runs.data import fitted
+from hopstate.runs.data import fit_scalers
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
 
@@ -162,10 +162,10 @@ def test_edge_features_of_far_apart_scales_warn_if_they_are_read() -> None:
     config = FullBatchRun(data="x")
     assert reads_edges(config, "gat")
     with pytest.warns(HopstateWarning, match=r"edges .*read\.scale"):
-        fitted(data, config, edges=True)
+        fit_scalers(data, config, edges=True)
     for edges, kind in ((EdgeConfig(use="drop"), "gat"), (EdgeConfig(weight=1), "gcn")):
         assert not reads_edges(FullBatchRun(data="x", edges=edges), kind)
-    fitted(data, config, edges=False)  # warnings are errors in tests
+    fit_scalers(data, config, edges=False)  # warnings are errors in tests
 
 
 def test_data_with_other_edge_features_than_the_trained_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import hopstate
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
-from hopstate.evaluation.metrics import macro_f1, one_vs_rest_auc
+from hopstate.evaluation.metrics import macro_f1, ovr_roc_auc
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.runs.run import Run, evaluate, fit, score_stream
@@ -65,7 +65,7 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
     names = [column[2:] for column in found if column.startswith("p_")]
     y, p = known["label"].map(names.index).to_numpy(), known[[f"p_{label}" for label in names]].to_numpy()
     assert run.metrics["test"]["macro_f1"] == pytest.approx(macro_f1(y, p))
-    assert run.metrics["test"]["roc_auc"] == pytest.approx(one_vs_rest_auc(y, p))
+    assert run.metrics["test"]["roc_auc"] == pytest.approx(ovr_roc_auc(y, p))
     assert (
         found["prediction"].tolist() == np.array(names)[found[[f"p_{n}" for n in names]].to_numpy().argmax(1)].tolist()
     )

@@ -17,7 +17,7 @@ from hopstate.evaluation.leak import check_leak
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.streaming.live import continue_stream, past_of
+from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
@@ -70,7 +70,7 @@ def read_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
     for batch in task.batches(0):
         if isinstance(batch, dict):
             gaps = task.source.memory_model.gaps
-            found += [(step["labels"].numpy(), step["asked"]["gap"][:, gaps:]) for step in batch["steps"]]
+            found += [(step["labels"].numpy(), step["queries"]["gap"][:, gaps:]) for step in batch["steps"]]
         else:
             found += [(labels.numpy(), inputs.pair) for inputs, labels, _ in batch]
     return found
@@ -141,7 +141,7 @@ def test_one_answer_in_every_unit(method: str, tmp_path: Path) -> None:
 def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes: bool, tmp_path: Path) -> None:
     task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
-        past = past_of(task, task.stream)
+        past = state_after_stream(task, task.stream)
         one = continue_stream(task, past, later, again=True)[0]["score"]
         for size in (2, 6):
             found, now = [], past

@@ -159,8 +159,8 @@ def test_negatives_never_join_what_training_joins(tmp_path):
 
 
 def _nodes_of(task, batch, number):
-    if task.source.drawn(0) is not None:
-        return task.source.around(task.model.encoder, np.empty(0, int), 0, number)[1]
+    if task.source.num_sampled_batches(0) is not None:
+        return task.source.encoder_batch(task.model.encoder, np.empty(0, int), 0, number)[1]
     return batch[0][0].numpy()  # the whole graph is told whose vectors are asked for
 
 

@@ -13,10 +13,10 @@ from test_report import make_run, table
 import hopstate
 from hopstate.errors import CheckpointError
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import calibration, fitted
+from hopstate.evaluation.calibration import calibration, fit_isotonic
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.runs.report import write_report
-from hopstate.training.run_folder import RunFolder, kept_curves
+from hopstate.training.run_folder import RunFolder, load_curves
 
 RANKED = {"of": "other destinations", "k": [1, 10], "hits": [0.2, 0.6], "queries": 50, "candidates": 20.0}
 BINS = {"of": "random negatives", "probability": [0.2, 0.9], "share": [0.1, 0.8], "count": [30, 10], "brier": 0.1}
@@ -41,32 +41,32 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
         return LinkScores(rows=np.arange(count), positive=positive, negative=negative, offsets=np.arange(count + 1))
 
     truth, scores = scored(4000).pooled()
-    curve = fitted(scores, truth.astype(float), "random")
+    curve = fit_isotonic(scores, truth.astype(float), "random")
     test = scored(3000)
     y, p = test.pooled()
     report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
-    before, after = summaries.of_links(replace(report, curve=curve), "test")["reliability"]
+    before, after = summaries.link_curves(replace(report, curve=curve), "test")["reliability"]
     assert (before["how"], after["how"]) == (summaries.TRAINED, summaries.FITTED)
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
-    (only,) = summaries.of_links(report, "test")["reliability"]
+    (only,) = summaries.link_curves(report, "test")["reliability"]
     assert only["how"] == summaries.TRAINED
 
 
 def test_classes_are_judged_by_their_likeliest() -> None:
     p = np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
-    found = summaries.of_classes(p, np.array([0, 0, -1, 5]))
+    found = summaries.class_reliability(p, np.array([0, 0, -1, 5]))
     assert found is not None
     assert sum(found["count"]) == 3  # of one no class is known; one has a class that the model does not know
     assert found["ece"] == pytest.approx((0.1 + 0.7 + 0.5) / 3)
-    assert summaries.of_classes(p, np.full(4, -1)) is None
+    assert summaries.class_reliability(p, np.full(4, -1)) is None
 
 
 def test_runs_keep_little_and_a_report_draws_it(tmp_path: Path) -> None:
     graph = hopstate.load_dataset("sbm", num_nodes=120)
     run = hopstate.fit("mlp", graph, out=tmp_path / "run", loop={"epochs": 2, "progress": False})
-    kept = kept_curves(RunFolder.open(run.path))
+    kept = load_curves(RunFolder.open(run.path))
     assert 0 < sum(kept["reliability"][0]["count"]) < 120
     assert (run.path / "curves.json").stat().st_size < 4_000
     page = write_report([run.path], tmp_path / "r.html")

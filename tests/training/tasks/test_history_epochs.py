@@ -20,7 +20,7 @@ from hopstate.methods.shared.link import auto_config_history
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches
 from hopstate.testing.conformance import F32
-from hopstate.training.tasks.events import beside
+from hopstate.training.tasks.events import with_negatives
 from hopstate.training.trainer import seed_everything
 
 METHODS = ("graphmixer", "dyg-mamba")
@@ -118,7 +118,7 @@ def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) ->
         at = slice(20 * number, 20 * number + 20)
         src, dst, t = (column[rows[at]] for column in (usual.stream.src, usual.stream.dst, usual.stream.t))
         others = [drawn[at] for drawn in usual.source.drawn.of(1)]
-        pairs = beside(src, dst, t, *others, 1)
+        pairs = with_negatives(src, dst, t, *others, 1)
         expected = [(usual.source.train_inputs.pairs(*pairs[:3]), pairs[3], 2 * len(src))]
         assert equal(own, expected)
 

@@ -56,7 +56,7 @@ def gradients(t: LinkTask) -> dict[str, torch.Tensor]:
 def whole_epoch_loss(t: LinkTask) -> torch.Tensor:
     """The loss of an epoch written out: score a batch, then update with it; gradients flow through all of it."""
     rows, data = t.split.train, t.stream
-    negatives = training_negatives(data, rows, t.source.batch_size, t.source.questions.seed, 0)
+    negatives = training_negatives(data, rows, t.source.batch_size, t.source.objective.seed, 0)
     state, total, count = t.model.initial_state(data.num_nodes), torch.zeros(()), 0
     for a, b in zip(t.source.batch_boundaries[:-1], t.source.batch_boundaries[1:], strict=True):
         batch = data.take(rows[a:b])

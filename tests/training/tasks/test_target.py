@@ -13,7 +13,14 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import balanced_accuracy, micro_f1, r2, spearman
 from hopstate.runs.run import fit
 from hopstate.testing.conformance import F32_TIGHT
-from hopstate.training.tasks.target import class_weights, goal_of, metric_names, remembered, target_of, trained_target
+from hopstate.training.tasks.target import (
+    class_weights,
+    goal_of,
+    make_target,
+    metric_names,
+    target_from_record,
+    target_record,
+)
 
 ALL = np.arange(40)
 
@@ -41,9 +48,9 @@ def test_goals_follow_from_what_is_stored():
 @pytest.mark.parametrize("goal", ["classes", "labels", "values"])
 def test_what_is_unknown_changes_neither_loss_nor_metrics(goal):
     y, out = made(goal)
-    target = target_of(y, ALL, None, "auto")
+    target = make_target(y, ALL, None, "auto")
     rows = target.rows(y)
-    known = target.known(rows)
+    known = target.has_label(rows)
     assert 0 < known.sum() < 40 or goal == "labels"
     loss = target.loss(out, torch.from_numpy(rows))
     assert math.isclose(loss, target.loss(out[known], torch.from_numpy(rows[known])), rel_tol=1e-12)
@@ -59,7 +66,7 @@ def test_what_is_unknown_changes_neither_loss_nor_metrics(goal):
 @pytest.mark.parametrize("goal", ["classes", "labels", "values"])
 def test_weights_of_one_part_by_row_count_give_the_mean(goal):
     y, out = made(goal)
-    target = target_of(y, ALL, None, "auto")
+    target = make_target(y, ALL, None, "auto")
     rows = target.rows(y)
     full = rows[(rows >= 0) if goal == "classes" else ~np.isnan(rows).any(1)]
     out = out[: len(full)]
@@ -72,20 +79,20 @@ def test_weights_of_one_part_by_row_count_give_the_mean(goal):
 
 def test_values_are_learned_alike_in_any_unit():
     y, out = made("values")
-    metres, km = target_of(y, ALL, None, "rmse"), target_of(y / 1000, ALL, None, "rmse")
+    metres, km = make_target(y, ALL, None, "rmse"), make_target(y / 1000, ALL, None, "rmse")
     a = metres.loss(out, torch.from_numpy(metres.rows(y)))
     b = km.loss(out, torch.from_numpy(km.rows(y / 1000)))
     assert math.isclose(a, b, rel_tol=1e-5)
     np.testing.assert_allclose(metres.predictions(out), 1000 * km.predictions(out), rtol=F32_TIGHT)
-    few = target_of(np.where(ALL[:, None] < 10, y, 5 * y), ALL[:10], None, "auto")
-    assert few == target_of(y, ALL[:10], None, "auto")  # rows beyond training say nothing
-    constant = target_of(np.full((4, 1), 7.0, np.float32), ALL[:4], None, "auto")
+    few = make_target(np.where(ALL[:, None] < 10, y, 5 * y), ALL[:10], None, "auto")
+    assert few == make_target(y, ALL[:10], None, "auto")  # rows beyond training say nothing
+    constant = make_target(np.full((4, 1), 7.0, np.float32), ALL[:4], None, "auto")
     assert constant.scale == (1.0,)
 
 
 def test_class_weights_are_those_of_the_training_rows():
     y = np.array([0] * 30 + [1] * 10)
-    balanced, complement = (target_of(y, ALL, None, "auto", weights=kind) for kind in ("balanced", "complement"))
+    balanced, complement = (make_target(y, ALL, None, "auto", weights=kind) for kind in ("balanced", "complement"))
     assert complement.class_weights == (0.25, 0.75)
     np.testing.assert_allclose(balanced.class_weights, (40 / 60, 2))
     out = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 2)))
@@ -95,7 +102,7 @@ def test_class_weights_are_those_of_the_training_rows():
     assert math.isclose(balanced.loss(out, share), expected)  # of two classes the same, up to scale
     assert class_weights(np.array([1, 1]), ("a", "b", "c"), "balanced") == (0, 1, 0)
     with pytest.raises(ConfigError, match="class_weights"):
-        target_of(np.array([0.5, 2.0]), ALL[:2], None, "auto", weights="balanced")
+        make_target(np.array([0.5, 2.0]), ALL[:2], None, "auto", weights="balanced")
 
 
 def test_a_metric_is_known_of_its_own_goal_and_the_data_set_has_a_word():
@@ -109,9 +116,9 @@ def test_a_metric_is_known_of_its_own_goal_and_the_data_set_has_a_word():
 def test_a_run_remembers_its_target():
     for goal in ("classes", "labels", "values"):
         y, _ = made(goal)
-        target = target_of(y, ALL, None, "auto", weights="balanced" if goal == "classes" else "none")
-        assert trained_target({"target": remembered(target), "metrics": []}, "auto") == target
-    old = trained_target({"class_names": ["a", "b"], "metrics": ["roc_auc"]}, "auto")
+        target = make_target(y, ALL, None, "auto", weights="balanced" if goal == "classes" else "none")
+        assert target_from_record({"target": target_record(target), "metrics": []}, "auto") == target
+    old = target_from_record({"class_names": ["a", "b"], "metrics": ["roc_auc"]}, "auto")
     assert (old.goal, old.names, old.metrics[0]) == ("classes", ("a", "b"), "roc_auc")
 
 

@@ -224,7 +224,11 @@ def test_equal_sets_of_negatives_count_once_in_the_mean():
     """No pair of events with new nodes met before their split: their historical and inductive pairs are the same."""
     task = _task(evaluation=LinkEvaluation(choose="mean"))
     task.split = replace(task.split, new_val=task.split.val[3:])
-    sets = {key: drawn for key, drawn in task._drawn("val", task.evaluation.choosing).items() if key[0] == "new_val"}
+    sets = {
+        key: drawn
+        for key, drawn in task._drawn("val", task.evaluation.selection_strategies).items()
+        if key[0] == "new_val"
+    }
     assert sets["new_val", "historical"].equals(sets["new_val", "inductive"])
     found = task.evaluate("val")
     kinds = ["", "historical_", "inductive_", "new_", "new_historical_"]

@@ -1,4 +1,4 @@
-"""TOP: missing neighbours expressed by the nodes that are there; any message-passing model runs under it unchanged.
+"""TOP: out-of-batch neighbors are expressed by the nodes of the batch. Works with any message-passing model.
 
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
@@ -9,7 +9,7 @@
 | Eq. 12: least squares for a batch | `basis.fit_in_range` |
 | App. B.1, Eq. 10: any aggregator | `batch.GeneralTop` |
 | Alg. 2, Eq. 13: a training step of any model | `wrapper.top`, `ToppedModel` |
-| GAS, to compare with | `compensation.gas.GasCache`, `GasBatch` |
+| GAS, for comparison | `compensation.gas.GasCache`, `GasBatch` |
 
-`top.Refresher` makes it anew from a model's present weights.
+`top.Refresher` fits the compensation again to the model's present weights.
 """

@@ -1,12 +1,12 @@
-"""A small basis of what TOP's basic embeddings span.
+"""Low-rank bases of TOP's basic embeddings.
 
-Every column is scaled to length one. Where there are more of them than a basis may have, it is found by the randomised
-range finder with power iterations. Its columns are weighted by their singular values, so that a small ridge weakens
-just the directions that carry almost nothing.
+Columns are scaled to unit length. If there are more columns than the maximum rank, the basis comes from the randomized
+range finder with power iterations. Its columns are weighted by their singular values, so a small ridge only affects
+directions with little information.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1; Halko,
 Martinsson & Tropp 2011, algorithms 4.3 and 5.1.
-Deviation: columns are normalised.
+Deviation: columns are normalized.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROBES = 16  # random combinations of other embeddings, to choose the ridge by
 
 
 class LowRankCompensation:
-    """left (m, k) @ (right (k, s) @ h[rows]): what stands for m missing rows, or for their sums."""
+    """The estimate left (m, k) @ (right (k, s) @ h[rows]) of m missing rows, or of their sums."""
 
     def __init__(self, left: Tensor, right: Tensor, rows: Tensor | None) -> None:
         self.left, self.right, self.rows = left, right, rows
@@ -43,14 +43,14 @@ class LowRankCompensation:
 
 @dataclass
 class Basis:
-    """What messages of a layer (or of all layers) are expressed by.
+    """Basis of the messages of one layer, or of all layers.
 
     Args:
-        values: (n, r) at the nodes that are kept.
-        sums: (n, r) its sums over all neighbours there, for the linear form; else (n, 0).
-        probe: (n, p) other embeddings, by which the ridge is chosen; p = 0 where there are none.
-        probe_sums: (n, p) their sums, as sums.
-        width: d, of the messages that it was made of, without axes; None stands for r (as folders of 0.1.0 have it).
+        values: (n, r) basis at the stored nodes.
+        sums: (n, r) sums of the basis over all neighbors, for the linear form; otherwise (n, 0).
+        probe: (n, p) other embeddings, to choose the ridge; p = 0 if there are none.
+        probe_sums: (n, p) sums of the probes over all neighbors.
+        width: scalar d, the message width; None means r (folders of 0.1.0).
     """
 
     values: Tensor
@@ -60,33 +60,33 @@ class Basis:
     width: Tensor | None = None
 
 
-def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
-    """Return (r, s): argmin_W |known W' - h|^2 + ridge mean(diag) |W'|^2 as a matrix that W' = result @ h.
+def ridge_inverse(basis: Tensor, ridge: float) -> Tensor:
+    """Return the (r, s) matrix A such that W' = A @ h minimizes |basis W' - h|^2 + ridge mean(diag) |W'|^2.
 
-    known (s, r) may have more columns than rows, or dependent ones.
+    The basis (s, r) may have more columns than rows, or linearly dependent ones.
     """
-    a = known.double()
+    a = basis.double()
     wide = a.shape[0] < a.shape[1]
     gram = a @ a.T if wide else a.T @ a
     size = len(gram)
     scale = gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
-    least = size * torch.finfo(torch.float32 if known.dtype == torch.float32 else torch.float64).eps ** 2
+    least = size * torch.finfo(torch.float32 if basis.dtype == torch.float32 else torch.float64).eps ** 2
     gram = gram + max(ridge, least) * scale * torch.eye(size, dtype=a.dtype, device=a.device)
     factor = torch.linalg.cholesky(gram)
     solved = a.T @ torch.cholesky_inverse(factor) if wide else torch.cholesky_solve(a.T, factor)
-    return solved.to(known.dtype).contiguous()
+    return solved.to(basis.dtype).contiguous()
 
 
-def best_ridge(known: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -> float:
-    """Return the ridge of RIDGES with the least error of missing @ (ridge_inverse(known, ridge) @ probes) from target.
+def best_ridge(basis: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -> float:
+    """Return the ridge in RIDGES that best predicts target by missing @ (ridge_inverse(basis, ridge) @ probes).
 
     Args:
-        known: (s, r) basis at the nodes that are there.
-        missing: (m, r) basis where it is to be predicted.
-        probes: (s, p) other embeddings at the nodes that are there.
-        target: (m, p) those embeddings where they are to be predicted.
+        basis: (s, r) basis at the nodes of the batch.
+        missing: (m, r) basis at the missing nodes.
+        probes: (s, p) other embeddings at the nodes of the batch.
+        target: (m, p) these embeddings at the missing nodes.
     """
-    a, b = known.double(), probes.double()
+    a, b = basis.double(), probes.double()
     wide = a.shape[0] < a.shape[1]
     gram = a @ a.T if wide else a.T @ a
     scale = gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
@@ -127,30 +127,35 @@ def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
 def range_mixing(
     columns: list[Tensor], rank: int, *, seed: int, weights: Sequence[float] | None = None
 ) -> list[Tensor]:
-    """Return (d, r) matrices, r <= rank, by which columns are mixed to left singular vectors times singular values.
+    """Return (d, r) matrices, r <= rank, that map the joined columns to left singular vectors times singular values.
 
-    Up to rank columns are turned by their Gram matrix; of more, the range finder takes the leading part. columns are
-    (N, d) tensors, joined side by side without being copied together; weights are the lengths that theirs are given.
+    Up to rank columns are rotated by the eigenvectors of their Gram matrix; otherwise the range finder is used.
+
+    Args:
+        columns: (N, d) tensors, which are joined without a copy.
+        rank: maximum rank.
+        seed: random seed of the range finder.
+        weights: lengths that the columns are scaled to. Default: 1.
     """
     scales = _inverse_lengths(columns)
     if weights is not None:
         scales = [weight * scale for weight, scale in zip(weights, scales)]
     if not all(bool(torch.isfinite(scale).all()) for scale in scales):
-        raise DataError("basic embeddings hold NaN or infinities; check the features, or use a normalised model")
+        raise DataError("basic embeddings are NaN or infinite. Check the features, or use a normalized model")
     width = sum(c.shape[1] for c in columns)
     mixing = _gram_mixing(columns, scales) if width <= rank else _finder_mixing(columns, scales, rank, seed)
     return [scale[:, None] * rows for scale, rows in zip(scales, mixing.split([c.shape[1] for c in columns]))]
 
 
 def random_mixing(columns: list[Tensor], count: int, *, seed: int) -> list[Tensor]:
-    """Return (d, count) random matrices that mix the joined columns, each scaled to length one first."""
+    """Return random (d, count) matrices that mix the joined columns, each scaled to unit length."""
     draw = torch_rng(seed + 1)
     scales = _inverse_lengths(columns)
     return [scale[:, None] * torch.randn(len(scale), count, generator=draw).to(scale) for scale in scales]
 
 
 def times(columns: list[Tensor], mixing: list[Tensor], store: Scratch | None = None) -> Tensor:
-    """Return the joined columns times mixing, made by store (by default in memory), without a copy of the columns."""
+    """Return the joined columns times mixing, without a copy of the columns; store allocates the result."""
     if store is None or store.folder is None:
         total = columns[0].new_zeros(len(columns[0]), mixing[0].shape[1])
         for part, matrix in zip(columns, mixing):
@@ -188,7 +193,7 @@ def _finder_mixing(columns: list[Tensor], scales: list[Tensor], rank: int, seed:
 
 
 def _inverse_lengths(columns: list[Tensor]) -> list[Tensor]:
-    """Return what scales each column to length one; 0 for columns of zeros, NaN for columns that are not finite."""
+    """Return factors that scale each column to unit length; 0 for zero columns, NaN for non-finite ones."""
     lengths = [sum(part.square().sum(0, dtype=torch.float64) for part in c.split(4096)).sqrt().to(c) for c in columns]
     return [
         torch.where(n > 0, 1 / n, torch.where(n == 0, 0.0, torch.nan)).where(n < torch.inf, torch.nan) for n in lengths

@@ -1,4 +1,4 @@
-"""Batches under TOP: what a model convolves over when something stands for a batch's missing neighbours.
+"""Batches of TOP: message passing with compensation for the missing neighbors.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 (linear
 form) and appendix B.1 (general form).
@@ -15,12 +15,12 @@ from hopstate.layers.message import Adjacency, Normalization
 
 
 class LinearTop:
-    """A batch in the linear form: what its layers sum is A_BB h + left (right h_S).
+    """A batch in the linear form: layers aggregate A_BB h + left (right h_S).
 
     Args:
-        inside: adjacency among the batch's nodes, weighted by the whole graph's degrees.
-        missing: what stands for the sums over out-of-batch neighbours, for each layer or one for all.
-        normalization: the one normalization that `missing` was made for.
+        inside: adjacency among the batch nodes, normalized by the degrees of the full graph.
+        missing: estimated sums over out-of-batch neighbors, one per layer or one for all layers.
+        normalization: the normalization that `missing` was fitted for.
     """
 
     def __init__(self, inside: Adjacency, missing: list[LowRankCompensation], normalization: Normalization) -> None:
@@ -31,7 +31,7 @@ class LinearTop:
         return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.normalization)
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output, the sum that it makes compensated."""
+        """Return the (|B|, F') layer output with the compensated sum."""
         if normalization != self.normalization:
             raise ConfigError(not_linear(type(conv).__name__, normalization))
         missing = self.missing[layer % len(self.missing)]
@@ -50,32 +50,32 @@ class LinearTop:
 
 
 class GeneralTop:
-    """A batch in the general form: every layer receives made-up rows for the out-of-batch neighbours.
+    """A batch in the general form: layers receive estimated rows for the out-of-batch neighbors.
 
     Args:
-        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
-        missing: what stands for those neighbours' rows, for each layer or one for all.
+        adjacency: adjacency of the batch rows over the batch nodes, followed by their out-of-batch neighbors.
+        missing: estimated rows of these neighbors, one per layer or one for all layers.
     """
 
-    def __init__(self, around: Adjacency, missing: list[LowRankCompensation]) -> None:
-        self.around, self.missing = around, missing
+    def __init__(self, adjacency: Adjacency, missing: list[LowRankCompensation]) -> None:
+        self.adjacency, self.missing = adjacency, missing
 
     def to(self, device: torch.device | str) -> GeneralTop:
         """Return the batch on a device."""
-        return GeneralTop(self.around.to(device), [m.to(device) for m in self.missing])
+        return GeneralTop(self.adjacency.to(device), [m.to(device) for m in self.missing])
 
     def extended(self, h: Tensor, layer: int) -> Tensor:
-        """Return (|B| + m, d): h, and under it what stands for the missing rows that a layer receives."""
+        """Return (|B| + m, d): h followed by the estimated missing rows of a layer."""
         missing = self.missing[layer % len(self.missing)]
         return torch.cat([h, missing.left.to(h.dtype) @ missing.weights(h)])
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output where missing neighbours send made-up rows."""
-        return self.around.propagate(conv, normalization, layer, *(self.extended(h, layer) for h in nodes))
+        """Return the (|B|, F') layer output with estimated rows for the missing neighbors."""
+        return self.adjacency.propagate(conv, normalization, layer, *(self.extended(h, layer) for h in nodes))
 
 
 def not_linear(name: str, normalization: str) -> str:
     return (
-        f"{name} ({normalization}) does not sum its neighbours with fixed weights of the right kind, which TOP's "
+        f"{name} ({normalization}) does not sum its neighbors with fixed weights of the right kind, which TOP's "
         f"linear form needs; use the general form (top.form=general), which works with any aggregator"
     )

@@ -1,12 +1,12 @@
-"""Basic embeddings of TOP: what a model's message-passing layers receive, and its sums over all neighbours.
+"""Basic embeddings of TOP: the inputs of a model's message-passing layers, and their sums over all neighbors.
 
-They are made with the model's present weights or with random ones, in one pass over the whole graph at once (any model)
-or layer by layer in blocks of nodes (backbones), and only the rows that batches will hold are kept.
+They are computed with the present weights or random ones: in one pass over the full graph (any model), or layer by
+layer in blocks of nodes (backbones). Only the rows that batches need are kept.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1 and
 appendix B.5.
-Deviation: with random weights, batch-norm layers use the statistics of the embeddings themselves, over all nodes (their
-running averages have not been trained).
+Deviation: with random weights, batch norms use the statistics of the embeddings over all nodes, because their running
+averages are untrained.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ CHANGES = 0.1  # how much less than messages their changes count where a basis c
 
 @dataclass(frozen=True, eq=False)
 class LayerInputs:
-    """What a layer received, (n, d), and its sums over all neighbours, (n, d) or (n, 0), at the rows that are kept.
+    """Inputs (n, d) of a layer at the kept rows, and their sums over all neighbors, (n, d) or (n, 0).
 
-    weight is 1 for what it did receive, less for what only a gradient passes through.
+    weight is 1 for inputs, and smaller for changes of inputs, which only gradients depend on.
     """
 
     values: Tensor
@@ -43,13 +43,13 @@ class LayerInputs:
 Embed = Callable[[nn.Module], Iterable[list[LayerInputs]]]  # for each layer, one for each of its calls
 
 
-class WholePass:
-    """Runs any model on the whole graph at once and keeps what its message-passing layers receive.
+class FullGraphPass:
+    """Runs a model on the full graph at once and records the inputs of its message-passing layers.
 
     Args:
-        forward: runs a model on the whole graph.
-        form: (N, N) sparse matrix of the sums, or None where none are kept.
-        rows: (n,) rows that are kept; None keeps all.
+        forward: runs a model on the full graph.
+        form: returns the (N, N) sparse matrix of the neighbor sums. Default: no sums.
+        rows: (n,) rows to keep. Default: all.
     """
 
     def __init__(self, forward: Forward, form: Callable[[], Tensor] | None = None, rows: np.ndarray | None = None):
@@ -60,21 +60,21 @@ class WholePass:
         matrix = None if self.form is None else self.form()
         if matrix is not None and self.rows is not None:
             matrix = select_rows(matrix, self.rows)
-        return current_embeddings(model, self.forward, lambda values: self._kept(values, matrix))
+        return current_embeddings(model, self.forward, lambda values: self._select(values, matrix))
 
-    def _kept(self, values: Tensor, matrix: Tensor | None) -> LayerInputs:
+    def _select(self, values: Tensor, matrix: Tensor | None) -> LayerInputs:
         values = values.cpu()
         kept = values if self.rows is None else values[self.rows]
         return LayerInputs(kept, kept[:, :0] if matrix is None else matrix.to(values.dtype) @ values)
 
 
 class BlockPass:
-    """Runs a model layer by layer in blocks of nodes and keeps what its layers receive.
+    """Runs a model layer by layer in blocks of nodes and records the layer inputs.
 
     Args:
-        run: gives, layer after layer, what all nodes send in a model, (N, d).
-        sums: (what nodes send, rows) → its sums over all neighbours of the rows; None where none are kept.
-        rows: (n,) rows that are kept; None keeps all.
+        run: yields for each layer the (N, d) messages of all nodes.
+        sums: maps (messages, rows) to the sums over all neighbors of the rows; None for no sums.
+        rows: (n,) rows to keep; None keeps all.
     """
 
     def __init__(
@@ -103,21 +103,18 @@ def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 
 
 def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[LayerInputs]]:
-    """Return what each message-passing layer of freshly initialised copies of model receives, one for each copy."""
+    """Return the inputs of each message-passing layer in randomly initialized copies of a model, one per copy."""
     found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
-        other = _with_statistics_of_its_own(_reinitialised(model, seed + number), embed)
+        other = _recompute_batch_norm(_reinitialised(model, seed + number), embed)
         for layer, embeddings in zip(found, embed(other)):
             layer += embeddings
     return found
 
 
 def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[LayerInputs]]:
-    """Yield what each layer of model receives, and how that changes with its weights in count random directions.
-
-    All weights change by draws of the same small spread, as in a step of an optimiser that scales its gradients.
-    """
-    passes = [embed(_moved(model, seed + number)) for number in range(count)]
+    """Yield the inputs of each layer, and their changes under small random weight changes in count directions."""
+    passes = [embed(_perturbed(model, seed + number)) for number in range(count)]
     for layer, *moved in zip(embed(model), *passes):
         yield layer + [
             LayerInputs(after.values - before.values, after.sums - before.sums, CHANGES)
@@ -129,16 +126,16 @@ def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> It
 def current_embeddings(
     model: nn.Module, forward: Forward, keep: Callable[[Tensor], LayerInputs]
 ) -> list[list[LayerInputs]]:
-    """Return what is kept of what each message-passing layer of model receives, one for each of its calls."""
+    """Return the recorded inputs of each message-passing layer of a model, one for each call of the layer."""
     layers = message_layers(model)
     found: list[list[LayerInputs]] = [[] for _ in layers]
 
-    def keeper(kept: list[LayerInputs]) -> Callable[..., None]:
+    def keeper(received: list[LayerInputs]) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             first = next(iter([*args, *kwargs.values()]))
             tensor = first[0] if isinstance(first, (tuple, list)) else first
             assert isinstance(tensor, Tensor)
-            kept.append(keep(tensor.detach()))
+            received.append(keep(tensor.detach()))
 
         return hook
 
@@ -166,7 +163,7 @@ def message_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
-    """Return a copy with freshly drawn weights; the caller's random state is left as it was."""
+    """Return a copy with random weights, without a change to the caller's random state."""
     other = copy.deepcopy(model)
     trained = {name: p for name, p in other.named_parameters() if p.requires_grad and not is_lazy(p)}
     for p in trained.values():
@@ -186,8 +183,8 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _moved(model: nn.Module, seed: int) -> nn.Module:
-    """Return a copy whose weights are a small random step away."""
+def _perturbed(model: nn.Module, seed: int) -> nn.Module:
+    """Return a copy with small random changes to the weights."""
     other = copy.deepcopy(model)
     weights = [p for p in other.parameters() if p.is_floating_point()]
     spread = STEP * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
@@ -198,10 +195,10 @@ def _moved(model: nn.Module, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _with_statistics_of_its_own(model: nn.Module, embed: Embed) -> nn.Module:
-    """Put a model in eval mode, but let batch norms use the mean and variance of what they see in all nodes.
+def _recompute_batch_norm(model: nn.Module, embed: Embed) -> nn.Module:
+    """Put a model in eval mode with batch-norm statistics computed over all nodes.
 
-    Where that comes in blocks, each batch norm is fixed by a pass of its own, those before it fixed already.
+    For block-wise passes, each batch norm needs its own pass, after those before it.
     """
     model.eval()
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
@@ -220,7 +217,7 @@ def _with_statistics_of_its_own(model: nn.Module, embed: Embed) -> nn.Module:
 
 
 class _Moments:
-    """Sums up what a batch norm sees, block by block."""
+    """Accumulates mean and variance of a batch norm's inputs over blocks."""
 
     def __init__(self) -> None:
         self.count, self.sums, self.squares, self.like = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
@@ -231,6 +228,6 @@ class _Moments:
         self.sums, self.squares = self.sums.to(values) + values.sum(1), self.squares.to(values) + values.square().sum(1)
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
-        """Return both, (d,), in the type of what was seen."""
+        """Return mean and variance (d,) with the dtype of the inputs."""
         mean = self.sums / self.count
         return mean.to(self.like), (self.squares / self.count - mean.square()).clamp_min(0).to(self.like)

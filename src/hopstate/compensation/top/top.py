@@ -1,9 +1,9 @@
-"""TOP: mini-batches whose missing neighbours are expressed by the nodes that are there.
+"""TOP: mini-batches whose missing neighbors are expressed by the nodes that are there.
 
 R with H_out ~ R H_in is fitted on basic embeddings (`basis`), for each layer its own. In training, a batch B aggregates
 A_BB H_B + dA (P H_S): dA (|B|, k) and P (k, |S|) stand for A_B,out R and are made once for a batch. That is the
 linear form, for layers that sum with fixed weights. The general form gives any aggregator the missing rows themselves,
-L (P H_S), one for each out-of-batch neighbour. Weights are those of the whole graph's degrees in both.
+L (P H_S), one for each out-of-batch neighbor. Weights are those of the whole graph's degrees in both.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1, algorithms
 1 and 2, equations 12-13, appendix B.1 (general form) and B.5.
@@ -40,7 +40,7 @@ from hopstate.compensation.top.basis import (
     times,
 )
 from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
-from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
+from hopstate.compensation.top.probes import Embed, Forward, FullGraphPass, LayerInputs, basic_embeddings, with_changes
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError, DataError, check_range
 from hopstate.io.scratch import Scratch
@@ -50,18 +50,18 @@ from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 from hopstate.sampling.samplers import DRAWS, cutter_of
-from hopstate.sampling.subgraph import Compensation, RowsAhead, around_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import Compensation, PrefetchedRows, full_adjacency, sampled_adjacency
 
 
 class Refresher:
-    """Refreshes a compensation: often while weights move fast, then every so many epochs.
+    """Refreshes a compensation: often at the start of training, later at regular intervals.
 
-    A checkpoint holds the weights of the last two refreshes in place of what was made from them.
+    A checkpoint stores the weights of the last two refreshes, not the bases.
 
     Args:
         top: the compensation, prepared for model.
-        model: as it was when `top` was prepared.
-        embed: passes over the whole graph with the model.
+        model: the model, as it was when `top` was prepared.
+        embed: computes the layer inputs on the full graph.
         every: epochs between refreshes in the long run.
     """
 
@@ -92,7 +92,7 @@ class Refresher:
             when, key = name.split(".", 1)
             kept.setdefault(when, {})[key] = tensor
         if "last" not in kept or any(weights.keys() != present.keys() for weights in kept.values()):
-            raise CheckpointError("the saved compensation is of another model; start the run anew")
+            raise CheckpointError("the saved compensation is of another model; start the run again")
         self.last, self.before, self.top.previous = kept["last"], kept.get("before"), None
         for weights in (self.before, self.last):
             if weights is not None:
@@ -119,7 +119,7 @@ class TopConfig:
         refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
             so many; 0 makes it once, from random weights.
         directions: express also how messages change when the weights do, in so many random directions (8, say): the
-            gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
+            gradient of the layers below passes through missing neighbors by that. It helps batches of many times more
             nodes than the model is wide; every direction is one more pass over the graph a refresh.
         initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
@@ -137,8 +137,8 @@ class TopConfig:
     ridge: float | None = None
 
     def __post_init__(self) -> None:
-        check_range("top.", least=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
-        check_range("top.", least=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
+        check_range("top.", minimum=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
+        check_range("top.", minimum=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
         if self.directions and not self.refresh:
             raise ConfigError(f"top.directions={self.directions} needs refreshes; got top.refresh={self.refresh}")
 
@@ -147,28 +147,28 @@ LINEAR = ("symmetric", "mean", "sum")
 WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
 
 
-class _Own(threading.local):
-    """A cutter for each thread: it has a workspace."""
+class _ThreadLocalCutter(threading.local):
+    """Subgraph sampler per thread, because it has a workspace."""
 
     cutter: Neighborhoods | None = None
 
-    def __reduce__(self) -> tuple[type[_Own], tuple[()]]:
-        return _Own, ()  # a copy makes its own
+    def __reduce__(self) -> tuple[type[_ThreadLocalCutter], tuple[()]]:
+        return _ThreadLocalCutter, ()  # a copy makes its own
 
 
 class Top(Compensation):
     """Makes compensated batches of one graph for one model.
 
     Args:
-        graph: the whole graph.
+        graph: the full graph.
         config: settings.
-        normalization: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
-        seed: fixes initialisations and draws.
-        rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
-        store: makes what is kept of each node; by default in memory.
+        normalization: neighbor weights of the model's layers; "edges" if layers weigh edges themselves.
+        seed: random seed.
+        rows: all nodes that batches can contain; the linear form stores the basis only there. Default: all.
+        store: allocates the tables. Default: in memory.
 
     Raises:
-        ConfigError: the linear form was asked for and the aggregator is not linear; the general form is offered.
+        ConfigError: the linear form is requested but the aggregator is not linear. Use the general form.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Top(Compensation):
             raise ConfigError(not_linear("the model's aggregator", normalization))
         self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
         self.linear = config.form != "general" and normalization in LINEAR
-        self._own, self._made, self._near = _Own(), store or Scratch(), RowsAhead()
+        self._own, self._made, self._near = _ThreadLocalCutter(), store or Scratch(), PrefetchedRows()
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -196,15 +196,20 @@ class Top(Compensation):
         self.previous: list[LayerInputs] | None = None  # probes for the next refresh
 
     # ---- making the basis ------------------------------------------------------------------------------
-    def whole_pass(self, forward: Forward, whole: Adjacency | None = None) -> Embed:
-        """Return what embeds any model in one pass over the whole graph; whole is its adjacency, if there is one."""
+    def full_graph_pass(self, forward: Forward, adjacency: Adjacency | None = None) -> Embed:
+        """Return a function that computes a model's layer inputs on the full graph.
+
+        Args:
+            forward: runs a model on the full graph.
+            adjacency: adjacency of the full graph. Default: compute it.
+        """
         if not self.linear:
-            return WholePass(forward)
-        adjacency = whole or whole_adjacency(self.graph)
-        return WholePass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
+            return FullGraphPass(forward)
+        adjacency = adjacency or full_adjacency(self.graph)
+        return FullGraphPass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
-        """Fit the basis on the model's weights, or on random initialisations; embed passes over the whole graph."""
+        """Fit the basis to the model's weights, or to random initializations; embed computes the layer inputs."""
         if self.config.refresh:
             self.refresh(model, embed)
             return
@@ -217,7 +222,7 @@ class Top(Compensation):
             self.take(made, probes=probes, sets=c.initialisations)
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
-        """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
+        """Fit the basis to the model's present weights; the embeddings of the last refresh choose the ridge."""
         chosen = self.config.ridge is None and self.config.basis == "global"
         with evaluating(model):
             made = with_changes(model, embed, self.config.directions, seed=self.seed)
@@ -232,16 +237,19 @@ class Top(Compensation):
         sets: int = 1,
         keep_probes: bool = False,
     ) -> list[LayerInputs] | None:
-        """Fit bases on what each layer received, one or several times; return probes of them where they are asked for.
+        """Fit bases to layer inputs.
 
         Args:
-            embeddings: for each layer what it received; taken one layer at a time where each has its own basis.
-            probes: for each basis, embeddings to choose the ridge by.
-            sets: how many sets of weights the embeddings are of; k is by default the columns that one of them gives.
-            keep_probes: return probes to choose the next bases' ridges by.
+            embeddings: inputs of each layer, one or several per layer.
+            probes: embeddings to choose the ridge, one per basis.
+            sets: number of weight sets behind the embeddings; the default rank is the number of columns of one set.
+            keep_probes: return probes to choose the next ridge.
+
+        Returns:
+            Probes, or None without keep_probes.
 
         Raises:
-            DataError: embeddings that are not finite, or all zero.
+            DataError: embeddings are not finite, or all zero.
         """
         bases, kept = [], []
         for number, group in enumerate(self._groups(embeddings)):
@@ -267,7 +275,7 @@ class Top(Compensation):
         return embeddings
 
     def _probe(self, group: list[LayerInputs]) -> LayerInputs:
-        """Return random combinations of messages that go into a basis."""
+        """Return random combinations of the messages of a basis."""
         group = [e for e in group if e.weight == 1]
         return self._mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
 
@@ -280,94 +288,99 @@ class Top(Compensation):
     # ---- batches ---------------------------------------------------------------------------------------
     @property
     def cutter(self) -> Neighborhoods:
-        """This thread's own cutter: it has a workspace."""
+        """The subgraph sampler of this thread, which has a workspace."""
         if self._own.cutter is None:
             self._own.cutter = cutter_of(self.graph)
         return self._own.cutter
 
     def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> LinearTop | GeneralTop:
-        """Return the compensated batch of nodes; graph and cutter are its own."""
+        """Return the compensated batch of nodes; graph and cutter are ignored."""
         return self.batch(nodes)
 
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
-        adjacency = around_adjacency(self.graph, around)
+        adjacency = sampled_adjacency(self.graph, around)
         with nullcontext() if self.config.refresh else one_thread():  # what is made once is the same for any threads
             found = self._substitutes(nodes, adjacency, around)
         return LinearTop(adjacency, found, self.normalization) if self.linear else GeneralTop(adjacency, found)
 
-    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
+    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, local: LocalGraph) -> list[LowRankCompensation]:
         rows, found = self._at(nodes), []
         for basis in self.bases:
-            if not self._chooses(len(nodes), basis):
+            if not self._needs_probes(len(nodes), basis):
                 basis = replace(basis, probe=basis.probe[:, :0], probe_sums=basis.probe_sums[:, :0])
             if self.linear:  # A_B,out times values
                 adjacency_matrix = adjacency.normalized_adjacency(self.normalization)
                 missing, target = (
-                    self._taken(total, rows) - adjacency_matrix.to(values.dtype) @ self._taken(values, rows)
+                    self._read_rows(total, rows) - adjacency_matrix.to(values.dtype) @ self._read_rows(values, rows)
                     for values, total in ((basis.values, basis.sums), (basis.probe, basis.probe_sums))
                 )
             else:
-                far = torch.from_numpy(around.nodes[len(nodes) :])
-                missing, target = self._taken(basis.values, far), self._taken(basis.probe, far)
+                far = torch.from_numpy(local.nodes[len(nodes) :])
+                missing, target = self._read_rows(basis.values, far), self._read_rows(basis.probe, far)
             found.append(self._fit(nodes, rows, basis, missing, target))
         return found
 
     def _fit(
         self, nodes: np.ndarray, every: Tensor, basis: Basis, missing: Tensor, target: Tensor
     ) -> LowRankCompensation:
-        """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
+        """Return the estimate of missing (m, r), a function of the basis at the batch nodes.
 
-        every: where the nodes stand in what is kept. target (m, p): values of the probes, which choose the ridge.
+        Args:
+            nodes: the batch nodes.
+            every: positions of the nodes in the tables.
+            basis: the basis.
+            missing: (m, r) basis at the missing rows.
+            target: (m, p) probes at the missing rows, which choose the ridge.
         """
         c, count, rows = self.config, len(nodes), None
-        wanted = self._wanted(count, basis)
+        wanted = self._num_samples(count, basis)
         if wanted < count:
             draw = named_rng(DRAWS, self.seed, 8, int(nodes[0]), count)
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
             return fit_in_range(
-                self._taken(basis.values, every), rows, missing, self._width(basis), ridge, seed=self.seed
+                self._read_rows(basis.values, every), rows, missing, self._width(basis), ridge, seed=self.seed
             )
         place = every if rows is None else every[rows]
-        known = self._taken(basis.values, place)
+        known = self._read_rows(basis.values, place)
         if target.numel():
-            ridge = best_ridge(known, missing, self._taken(basis.probe, place), target)
+            ridge = best_ridge(known, missing, self._read_rows(basis.probe, place), target)
         return LowRankCompensation(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
-    def _wanted(self, count: int, basis: Basis) -> int:
-        """Return how many nodes of a batch of so many missing ones are expressed by."""
+    def _num_samples(self, count: int, basis: Basis) -> int:
+        """Return the number of batch nodes that express the missing ones."""
         c = self.config
         wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
         return count if wanted is None else min(wanted, count)
 
-    def _chooses(self, count: int, basis: Basis) -> bool:
-        """Return whether probes choose the ridge: else many nodes determine present messages well."""
-        return not self._of_present_weights or self._wanted(count, basis) < 2 * basis.values.shape[1]
+    def _needs_probes(self, count: int, basis: Basis) -> bool:
+        """Return whether probes choose the ridge; with many nodes, present messages are well determined without."""
+        return not self._of_present_weights or self._num_samples(count, basis) < 2 * basis.values.shape[1]
 
-    def _taken(self, kept: Tensor, rows: Tensor) -> Tensor:
-        if self._made.folder is None or not kept.shape[1]:
-            return kept[rows]
-        near = self._near.of(kept, rows)
+    def _read_rows(self, table: Tensor, rows: Tensor) -> Tensor:
+        if self._made.folder is None or not table.shape[1]:
+            return table[rows]
+        near = self._near.of(table, rows)
         if near is not None:
             return near
-        out = kept.new_empty(len(rows), kept.shape[1])
+        out = table.new_empty(len(rows), table.shape[1])
         for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
-            into.copy_(kept[some])
-            self._made.release_pages(kept)
+            into.copy_(table[some])
+            self._made.release_pages(table)
         return out
 
     def row_bytes(self) -> int:
-        return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
+        return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._batch_tables())
 
-    def read_ahead(self, nodes: np.ndarray) -> None:
+    def prefetch(self, nodes: np.ndarray) -> None:
         if self._made.folder is not None:
-            self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
+            self._near.read(self._at(nodes).numpy(), self._batch_tables(), self._read_rows)
 
-    def _kept(self) -> list[Tensor]:
-        """Return what batches of many nodes take of each."""
+    def _batch_tables(self) -> list[Tensor]:
+        """Return the tables that batches read."""
         probes = [] if self._of_present_weights else [t for b in self.bases for t in (b.probe, b.probe_sums)]
         return [t for b in self.bases for t in (b.values, b.sums)] + probes
 

@@ -1,4 +1,4 @@
-"""Any torch-geometric model under TOP: its layers run unchanged, on batches with made-up rows for missing neighbours.
+"""Any torch-geometric model under TOP: its layers run unchanged, on batches with made-up rows for missing neighbors.
 
     topped = top(model, graph)            # fits the compensation on the model's present weights
     topped.refresh()                      # ... and anew, now and then while it trains
@@ -8,7 +8,7 @@
 Edges send from their source to their target, as in torch-geometric. What they carry is given to the model by the names
 that torch-geometric's own models have for it, edge_weight and edge_attr; a model that takes neither is refused. Weights
 that a layer makes of degrees are those of the whole graph. A layer of which a batch cannot be exact even with
-the rows of all neighbours is refused when the model is wrapped.
+the rows of all neighbors is refused when the model is wrapped.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 and
 appendix B.1.
@@ -37,7 +37,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
 from hopstate.layers.modes import evaluating
 from hopstate.random import named_rng
-from hopstate.sampling.subgraph import inside_adjacency, whole_adjacency
+from hopstate.sampling.subgraph import full_adjacency, induced_adjacency
 
 __all__ = ["ToppedModel", "top"]
 
@@ -46,16 +46,16 @@ Extend = Callable[[Tensor, int], Tensor]
 
 @contextmanager
 def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[None]:
-    """Within it, layer receives extended node tensors and returns the batch's rows; its own code runs as it is.
+    """Context in which a layer receives extended node tensors and returns the rows of the batch; its code is unchanged.
 
     Args:
         layer: the layer.
-        number: what it is called for `extend`.
-        count: nodes of the batch.
-        extend: (a layer's (count, d) input, its number) → (count + m, d).
+        number: layer number, passed to `extend`.
+        count: number of batch nodes.
+        extend: maps (a (count, d) layer input, number) to (count + m, d).
 
     Raises:
-        ConfigError: when the layer passes messages more than once a call, which cannot be compensated.
+        ConfigError: the layer passes messages more than once per call, which cannot be compensated.
     """
     names, passes = inspect.signature(layer.forward), 0
 
@@ -89,13 +89,13 @@ def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[No
             handle.remove()
 
 
-class Witness:
-    """Keeps some rows of what a layer receives and returns on the whole graph, and holds it to them on a batch.
+class OutputCheck:
+    """Checks that a layer returns the same on a batch as on the full graph if it receives the same inputs.
 
     Args:
         layer: the layer.
-        nodes: (m,) rows of the graph that are kept.
-        count: the first of them, which are the batch; the others only send.
+        nodes: (m,) graph rows to record.
+        count: number of batch nodes, which come first; the others only send messages.
     """
 
     def __init__(self, layer: nn.Module, nodes: Tensor, count: int) -> None:
@@ -104,7 +104,7 @@ class Witness:
         self.returned: list[Tensor] = []
 
     def keep(self, rows: Tensor, _: int) -> Tensor:
-        """Keep what the layer receives on the whole graph; it passes unchanged."""
+        """Record a layer input on the full graph, and return it unchanged."""
         self.received.append(rows[self.nodes.to(rows.device)])
         return rows
 
@@ -112,14 +112,14 @@ class Witness:
         self.returned.append(_first(out)[self.nodes[: self.count].to(_first(out).device)])
 
     def give(self, rows: Tensor, _: int) -> Tensor:
-        """Return what the layer received on the whole graph in the same place."""
+        """Return the recorded layer input of the same call."""
         kept = self.received.pop(0) if self.received else rows
         if kept.shape[1:] != rows.shape[1:]:
             self._refuse()
         return kept
 
     def check_output(self, _: nn.Module, __: Any, out: Any) -> None:
-        """Raise ConfigError where the layer returns something else than it returned there."""
+        """Raise ConfigError if the layer output differs from the recorded one."""
         got = _first(out)[: self.count]
         expected = self.returned.pop(0) if self.returned else got[:0]
         if got.shape != expected.shape:
@@ -131,7 +131,7 @@ class Witness:
     def _refuse(self) -> None:
         raise ConfigError(
             f"{type(self.layer).__name__} returns something else on a batch than on the whole graph even where it "
-            f"receives the same from every neighbour, so TOP would be wrong for it: it may weigh edges by degrees or "
+            f"receives the same from every neighbor, so TOP would be wrong for it: it may weigh edges by degrees or "
             f"other properties of the graph that a batch does not have. Weigh them by torch-geometric's gcn_norm or "
             f"get_laplacian in the layer itself, which TOP gives the whole graph, or train it by plain node batches"
         )
@@ -161,29 +161,28 @@ Normalise = Callable[..., Any]
 
 
 class NumberedTop(GeneralTop):
-    """A compensated batch that knows its nodes' rows in the graph.
+    """A compensated batch with the graph rows of its nodes.
 
     Args:
         batch: the compensated batch.
-        nodes: (m,) rows of the whole graph that its nodes are, those of the batch first.
+        nodes: (m,) graph rows, batch nodes first.
     """
 
     def __init__(self, batch: GeneralTop, nodes: Tensor) -> None:
-        super().__init__(batch.around, batch.missing)
+        super().__init__(batch.adjacency, batch.missing)
         self.nodes = nodes
 
     def to(self, device: torch.device | str) -> NumberedTop:
         return NumberedTop(super().to(device), self.nodes.to(device))
 
 
-class WholeGraph:
-    """A graph's edges, and what normalisations make of them, as rows of (N, N) sparse matrices.
+class FullGraphEdges:
+    """Edges of the full graph and their normalized weights, as rows of (N, N) sparse matrices.
 
     Args:
-        edges: (2, E) senders above receivers.
-        num_nodes: N.
-        carried: what edges carry by the name that a model takes it under ("edge_weight", "edge_attr"), rows in the
-            order of edges.
+        edges: (2, E) senders and receivers.
+        num_nodes: number of nodes N.
+        carried: edge data by model argument ("edge_weight", "edge_attr"), in the order of edges.
     """
 
     def __init__(self, edges: Tensor, num_nodes: int, carried: Mapping[str, Tensor] | None = None) -> None:
@@ -194,27 +193,29 @@ class WholeGraph:
         return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
 
     def at(
-        self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
+        self, nodes: Tensor, adjacency: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return edges (2, e), counted within nodes (m,), and their weights (e,) in the whole graph's normalisation.
+        """Return edges (2, e) within nodes (m,), and their weights (e,) normalized on the full graph.
 
         Args:
-            around: the batch's adjacency.
-            normalise, how: torch-geometric's function, and its arguments besides edges, weights and number of nodes.
-            by: name of what weighs the edges; None where nothing does.
+            nodes: (m,) graph rows, batch nodes first.
+            adjacency: adjacency of the batch.
+            normalise: torch-geometric's normalization function.
+            how: its arguments, other than edges, weights and number of nodes.
+            by: name of the edge weights. Default: unweighted.
         """
         key = (normalise, by, *how.items())
         if key not in self._made:
             weight = None if by is None else self.carried[by].reshape(-1)
-            whole = {"edge_index": self.edges, "edge_weight": weight, "num_nodes": self.num_nodes}
+            full_graph = {"edge_index": self.edges, "edge_weight": weight, "num_nodes": self.num_nodes}
             with torch.inference_mode(False), torch.no_grad():
-                self._made[key] = self._rows(*normalise(**whole, **how))
+                self._made[key] = self._rows(*normalise(**full_graph, **how))
         nodes = nodes.cpu()
-        matrix = select_rows(self._made[key], nodes[: around.num_receivers])
+        matrix = select_rows(self._made[key], nodes[: adjacency.num_receivers])
         ordered, place = nodes.sort()
         senders = place[torch.searchsorted(ordered, matrix.col_indices())]
         edges = torch.stack([senders, torch.repeat_interleave(matrix.crow_indices().diff())])
-        device = around.indptr.device
+        device = adjacency.indptr.device
         return edges.to(device), matrix.values().to(device)
 
     def _rows(self, edges: Tensor, weights: Tensor) -> Tensor:
@@ -228,24 +229,28 @@ class WholeGraph:
 
 
 @contextmanager
-def whole_weights(
-    layer: nn.Module, batch: NumberedTop, whole: WholeGraph, edges: Tensor, carried: Mapping[str, Tensor]
+def full_graph_weights(
+    layer: nn.Module, batch: NumberedTop, full_graph: FullGraphEdges, edges: Tensor, carried: Mapping[str, Tensor]
 ) -> Iterator[None]:
-    """Within it, layer's normalisations of edges, those of the batch, return what they have in the whole graph.
+    """Context in which edge normalization inside a layer returns the weights of the full graph.
 
     Args:
-        edges: (2, e) the batch's edges.
-        carried: what they carry, as `WholeGraph` has it of all edges.
+        layer: the layer.
+        batch: the compensated batch.
+        full_graph: edges of the full graph.
+        edges: (2, e) edges of the batch.
+        carried: edge data of the batch.
 
     Raises:
-        ConfigError: when the layer normalises others than the batch's edges, or weighs them by something else than
-            what they carry in the graph.
+        ConfigError: the layer normalizes other edges than the batch's, or uses other weights than the graph's.
     """
     own = vars(layer)
     changed: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}  # made for the whole graph
     if "cached" in own:
         changed["cached"] = False
-    changed |= _bound_anew(layer, lambda normalise: _instead(normalise, layer, batch, whole, edges, carried))
+    changed |= _rebind_methods(
+        layer, lambda normalise: _replacement(normalise, layer, batch, full_graph, edges, carried)
+    )
     before = {name: own[name] for name in changed if name in own}
     own.update(changed)
     try:
@@ -256,7 +261,7 @@ def whole_weights(
         own.update(before)
 
 
-def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
+def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     from torch_geometric.utils import get_laplacian
 
@@ -272,11 +277,11 @@ def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> 
     return found
 
 
-def _instead(
+def _replacement(
     normalise: Normalise,
     layer: nn.Module,
     batch: NumberedTop,
-    whole: WholeGraph,
+    full_graph: FullGraphEdges,
     edges: Tensor,
     carried: Mapping[str, Tensor],
 ) -> Normalise:
@@ -295,7 +300,7 @@ def _instead(
                 f"{type(layer).__name__} normalises {'altered' if weight is None else 'weighted'} edges; TOP knows the "
                 f"degrees of the graph's own edges, with the graph's own weights: pass both to the layer as they are"
             )
-        return whole.at(batch.nodes, batch.around, normalise, how, by=by)
+        return full_graph.at(batch.nodes, batch.adjacency, normalise, how, by=by)
 
     return call
 
@@ -315,13 +320,13 @@ class ToppedModel(nn.Module):
     """A model of torch-geometric layers that takes compensated batches; made by `top`.
 
     Args:
-        model: called as call(model, x, edge_index), with edge_weight and edge_attr where edges carry them; every
-            message-passing layer in it may pass messages once a call.
+        model: called as call(model, x, edge_index), with edge_weight and edge_attr if the edges have them. Each
+            message-passing layer may pass messages once per call.
         compensation: prepared for model and its graph.
-        call: how model is called.
-        embed: passes over the whole graph with model.
-        whole: the graph's edges.
-        names: of `edge_arguments`.
+        call: calls the model.
+        embed: computes the layer inputs on the full graph.
+        full_graph: edges of the graph.
+        names: result of `edge_arguments`.
     """
 
     def __init__(
@@ -330,30 +335,29 @@ class ToppedModel(nn.Module):
         compensation: Top,
         call: Call,
         embed: Embed,
-        whole: WholeGraph,
+        full_graph: FullGraphEdges,
         names: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self.model, self.call, self.names = model, call, dict(names or {})
-        self.compensation, self.embed, self.whole = compensation, embed, whole
+        self.compensation, self.embed, self.full_graph = compensation, embed, full_graph
 
     def batch(self, nodes: np.ndarray) -> NumberedTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         made = self.compensation.batch(nodes)
         assert isinstance(made, GeneralTop)
-        around = self.compensation.cutter.induced(nodes, halo=True)
-        return NumberedTop(made, torch.from_numpy(around.nodes))
+        adjacency = self.compensation.cutter.induced(nodes, halo=True)
+        return NumberedTop(made, torch.from_numpy(adjacency.nodes))
 
     def refresh(self) -> None:
-        """Fit the compensation on the model's present weights; do so while training moves them, each few epochs."""
+        """Fit the compensation to the model's present weights. Call it every few epochs during training."""
         self.compensation.refresh(self.model, self.embed)
 
     def forward(self, x: Tensor, batch: NumberedTop) -> Any:
-        """Return what the model gives for the batch's nodes.
+        """Return the model output for the batch nodes.
 
         Raises:
-            ConfigError: a layer passes messages more than once a call, or normalises altered edges, or edges with other
-                weights than the graph's, which cannot be compensated.
+            ConfigError: a layer passes messages more than once per call, or normalizes other edges or weights.
         """
         if torch.compiler.is_compiling():  # layers are exchanged for the call: run as it is
             return torch.compiler.disable(self.forward)(x, batch)
@@ -384,12 +388,12 @@ def top(
     names = edge_arguments(model, graph, call)
     call = call or _call
     compensation = Top(graph, config, "edges", seed=seed)
-    x, adjacency = torch.from_numpy(np.array(graph.x)), whole_adjacency(graph)
+    x, adjacency = torch.from_numpy(np.array(graph.x)), full_adjacency(graph)
     edges, carried = adjacency.edge_index(), _carried(adjacency, names)
-    whole = partial(_over_all, call, x, edges, carried)
-    embed = compensation.whole_pass(whole)
-    topped = ToppedModel(model, compensation, call, embed, WholeGraph(edges, graph.num_nodes, carried), names)
-    _check(topped, x, whole)
+    full_graph = partial(_over_all, call, x, edges, carried)
+    embed = compensation.full_graph_pass(full_graph)
+    topped = ToppedModel(model, compensation, call, embed, FullGraphEdges(edges, graph.num_nodes, carried), names)
+    _check(topped, x, full_graph)
     compensation.prepare(model, embed)
     return topped
 
@@ -404,10 +408,9 @@ def _over_all(call: Call, x: Tensor, edges: Tensor, carried: Mapping[str, Tensor
 
 
 def edge_arguments(model: nn.Module, graph: Graph, call: Call | None = None) -> dict[str, str]:
-    """Return by what name ("edge_weight", "edge_attr") a model takes the graph's edge weights and edge features.
+    """Return the model argument ("edge_weight" or "edge_attr") for the graph's edge weights and edge features.
 
-    Edge features of one column are weights where the model takes only those, and weights features where it takes only
-    those.
+    One-column edge features become weights, and weights become features, if the model only takes the other.
     """
     has = {"edge_weight": graph.edge_weight is not None, "edge_attr": graph.edge_attr is not None}
     other, found = {"edge_weight": "edge_attr", "edge_attr": "edge_weight"}, {}
@@ -438,7 +441,7 @@ def _takes(model: nn.Module, call: Call | None, name: str) -> bool:
 
 
 def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Return what edges carry by the model's name for it: weights (E,), features (E, D)."""
+    """Return edge data by model argument: weights (E,), features (E, D)."""
     carried = {"edge_weight": adjacency.weight, "edge_attr": adjacency.edge_attr}
     found = {}
     for name, argument in names.items():
@@ -449,29 +452,29 @@ def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor
 
 
 def _run(topped: ToppedModel, x: Tensor, batch: NumberedTop, extends: list[Extend]) -> Any:
-    edges, carried = batch.around.edge_index(), _carried(batch.around, topped.names)
+    edges, carried = batch.adjacency.edge_index(), _carried(batch.adjacency, topped.names)
     with ExitStack() as stack:
         for number, (layer, extend) in enumerate(zip(message_layers(topped.model), extends)):
-            stack.enter_context(extended(layer, number, batch.around.num_receivers, extend))
-            stack.enter_context(whole_weights(layer, batch, topped.whole, edges, carried))
+            stack.enter_context(extended(layer, number, batch.adjacency.num_receivers, extend))
+            stack.enter_context(full_graph_weights(layer, batch, topped.full_graph, edges, carried))
         return topped.call(topped.model, x, edges, **carried)
 
 
-def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) -> None:
+def _check(topped: ToppedModel, x: Tensor, full_graph: Callable[[nn.Module], Any]) -> None:
     graph, model = topped.compensation.graph, topped.model
     nodes = _witnesses(graph.incoming.count)
-    around = topped.compensation.cutter.induced(nodes, halo=True)
-    every, device = torch.from_numpy(around.nodes), next(model.parameters()).device
-    adjacency = inside_adjacency(graph, around)
+    local = topped.compensation.cutter.induced(nodes, halo=True)
+    every, device = torch.from_numpy(local.nodes), next(model.parameters()).device
+    adjacency = induced_adjacency(graph, local)
     batch = NumberedTop(GeneralTop(adjacency, []), every).to(device)
     layers = message_layers(model)
-    witnesses = [Witness(layer, every, len(nodes)) for layer in layers]
+    witnesses = [OutputCheck(layer, every, len(nodes)) for layer in layers]
     with evaluating(model):
         with ExitStack() as stack:
             for number, (layer, witness) in enumerate(zip(layers, witnesses)):
                 stack.enter_context(extended(layer, number, graph.num_nodes, witness.keep))
                 stack.callback(layer.register_forward_hook(witness.keep_output).remove)
-            whole(model)
+            full_graph(model)
         with ExitStack() as stack:
             for layer, witness in zip(layers, witnesses):
                 stack.callback(layer.register_forward_hook(witness.check_output).remove)
@@ -479,7 +482,7 @@ def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) ->
 
 
 def _witnesses(degree: np.ndarray) -> np.ndarray:
-    """Return some nodes of few neighbours, whose neighbours then have many that a batch of them leaves out."""
+    """Return some nodes with few neighbors: these have other neighbors that a batch leaves out."""
     order = np.argsort(degree, kind="stable")
     order = order[degree[order] > 0] if degree.any() else order
     few = order[: max(1, len(order) // 2)]

@@ -450,7 +450,7 @@ class _Job:
         counts = {row["label"]: row["count"] for batch in engine.batches(words) for row in batch.to_pylist()}
         if len(counts) > _MAX_CLASSES:
             raise DataError(
-                f"{where} has over {_MAX_CLASSES:,} different texts, which are no classes; --read.label_column ''"
+                f"{where} has over {_MAX_CLASSES:,} different texts, which are not classes; use --read.label_column ''"
             )
         if {word.lower() for word in counts} <= {"true", "false"}:
             return Labels(np.dtype(np.int64), ("false", "true"))
@@ -505,7 +505,7 @@ def _check_out(out: Path, kind: str) -> None:
             f"nor the folder {WORK}, from which preparing continues; remove it and prepare again, or choose another one"
         )
     if names:
-        raise StorageError(f"{out} exists and is no store; choose another folder")
+        raise StorageError(f"{out} exists and is not a store; choose another folder")
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from hopstate.data.readers.text import Text, read_layout
 from hopstate.data.readers.times import describe_times, holds_dates, join_date_and_clock, times_of
 from hopstate.errors import ConfigError, DataError, MissingFileError, nearest
 from hopstate.io.files import replace_file, write_text
-from hopstate.io.opening import exists, expand_home, first_bytes, printable_name, reading
+from hopstate.io.opening import exists, expand_home, first_bytes, reading, shorten
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite")
@@ -53,7 +53,7 @@ class Columns:
     label: str | None
     features: tuple[str, ...]
     notes: tuple[str, ...]
-    sets: str = ONE  # see `hopstate.data.readers.roles.sets_by_name`
+    sets: str = ONE  # see `hopstate.data.readers.roles.bipartite_by_name`
     dated: bool = False  # times are dates
     time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
 
@@ -94,7 +94,7 @@ class File:
 def files_of(source: str | Path) -> list[Path]:
     path = expand_home(str(source))
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {printable_name(str(source))}")
+        raise MissingFileError(f"no file or folder called {shorten(str(source))}")
     if not path.is_dir():
         return [path]
     found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().removesuffix(".gz").endswith(ENDS)]
@@ -295,7 +295,7 @@ def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
         zone = zone_of(values[good])
         facts["zones"] = sorted({*facts["zones"], *([zone] if good.any() else [])})
     elif table.written or not is_numeric(values):
-        return pa.array(as_text(values), pa.string()) if table.cells(name) is None else table.cells(name)
+        return pa.array(as_text(values), pa.string()) if table.raw_strings(name) is None else table.raw_strings(name)
     return found.t
 
 
@@ -303,7 +303,7 @@ def _labels(table: Table, name: str, facts: dict[str, Any]) -> Any:
     """Return labels: numbers of a typed column, else texts, null where there is none."""
     values = table.frame[name]
     if table.written:
-        cells = table.cells(name)
+        cells = table.raw_strings(name)
         return pc.if_else(pc.is_in(cells, pa.array(MISSING)), pa.scalar(None, pa.string()), cells)
     if values.dtype == bool:
         return values.to_numpy(np.int64)

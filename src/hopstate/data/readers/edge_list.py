@@ -54,7 +54,7 @@ from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
 from hopstate.errors import DataError, warn
 
-NOT_ENDPOINTS = (*TIMES, "weight", "label")  # names of columns that are no ends, wherever they stand
+NOT_ENDPOINTS = (*TIMES, "weight", "label")  # names of columns that are never endpoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +222,7 @@ def feature_columns(
         if left:
             when = date_hint(table.frame, left)
             warn(
-                f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns){when}",
+                f"{table.path}: columns {', '.join(left)} are not numeric and were ignored (--read.edge_columns){when}",
                 stacklevel=4,
             )
     else:
@@ -391,7 +391,7 @@ def _node_features(
     assert key is not None
     columns = [name for name in table.names if name not in (key, *without)]
     if not columns:
-        raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}; {rows_are_nodes(path)}")
+        raise DataError(f"{path} has no column of features except {', '.join([key, *without])}; {rows_are_nodes(path)}")
     check_specs(specs, [*columns, *edge_columns], path)
     labels = [name for name in columns if name.lower() in ("label", "class") and name not in specs]
     if labels:

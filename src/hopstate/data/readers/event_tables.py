@@ -96,7 +96,7 @@ class Roles:
     kind: str | None  # of events that add and delete; None if all add
     labels: tuple[str, ...]  # several are separate targets
     features: tuple[str, ...]
-    sets: str  # see `hopstate.data.readers.roles.sets_by_name`
+    sets: str  # see `hopstate.data.readers.roles.bipartite_by_name`
     notes: tuple[str, ...]
 
     def roles_note(self, table: Table, times: str, sets: str) -> str:
@@ -208,7 +208,7 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     features, notes = _feature_columns(table, used, chosen, specs)
     twice = [name for name in features if name in labels]
     if twice:
-        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
+        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label and cannot be a feature of the same event")
     if named["target_column"] is None:
         seen = {*used, *features, *specs}
         unused = [name for name in table.names if name not in seen]
@@ -220,20 +220,20 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
 
 
 def _required_column(
-    table: Table, option: str, given: str | None, names: Sequence[str], excluded: Collection[str]
+    table: Table, option: str, given: str | None, aliases: Sequence[str], excluded: Collection[str]
 ) -> str:
     """Return the column of a role that every table of events has."""
-    found = find_role_column(table, given, names, option, excluded)
+    found = find_role_column(table, given, aliases, option, excluded)
     if found is not None:
         return found
     if is_unnamed(table):
         raise table.too_narrow(option)
     names = table.names
     free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
-    near = next((hint for word in names if (hint := nearest(word, free))), "")
+    near = next((hint for word in aliases if (hint := nearest(word, free))), "")
     near = f"; {SEPARATORS}" if len(names) == 1 else near
     raise FormatError(
-        f"{table.path} has no column for {option} (known names: {', '.join(names)}){near}; "
+        f"{table.path} has no column for {option} (known names: {', '.join(aliases)}){near}; "
         f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
     )
 
@@ -328,7 +328,7 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
     numbers = is_numeric(values) and is_numeric(sources)
     same = (values == sources) if numbers else (values.astype(str) == sources.astype(str))
     remedy = "Leave that cell empty, or write delete for an edge."
-    table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node beside it", remedy)
+    table.check(gone & ~empty & ~same.to_numpy(), target, "a deleted node with another node as target", remedy)
     filled = values.where(~gone, sources)
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
         to_integer_ids(filled.to_numpy(), f"{table.path}: id", table.place)  # empty cells made floats of them
@@ -375,5 +375,5 @@ def kinds_of(table: Table, column: str) -> np.ndarray:
         "Use add, delete and delete-node, 0, 1 and 2, or +1/-1; if the column holds something else: --read.columns "
         f"'[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out."
     )
-    table.check(~good, column, "no kind of event", remedy)
+    table.check(~good, column, "not an event kind", remedy)
     return kinds.astype(np.int8)

@@ -40,8 +40,8 @@ def ids_of(table: Table, column: str) -> Any:
         values = _numbers(values)
     numeric = values.dtype.kind in "iuf"
     if values.dtype.kind in "mM":
-        raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, which are no ids; write texts")
-    cells = table.cells(column)
+        raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, which are not ids; write texts")
+    cells = table.raw_strings(column)
     if cells is None:
         if not numeric:
             return _texts(table, column, pa.array(as_text(values), pa.large_string()))
@@ -73,7 +73,7 @@ def unusable_numbers(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, str, str
     remedy = "Write ids as integers without a decimal point, or as strings such as n7."
     if numbers.dtype.kind == "f":
         as_written = "--read.text_ids true takes ids as they are written (text_ids=True in Python)."
-        yield ~(np.isfinite(numbers) & (numbers == np.floor(numbers))), "an id that is no whole number", as_written
+        yield ~(np.isfinite(numbers) & (numbers == np.floor(numbers))), "an id that is not an integer", as_written
         yield np.abs(numbers) >= EXACT, "an id beyond 2^53 beside fractions or gaps, where neighbors become one", remedy
     else:
         yield numbers > np.iinfo(np.int64).max, "an id beyond 2^63 - 1", remedy

@@ -31,7 +31,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError, MissingFileError, nearest
 from hopstate.io.files import cache_folder
-from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, printable_name, reading
+from hopstate.io.opening import ZIP, check_size, first_bytes, names_host, reading, shorten
 from hopstate.io.tensors import check_zip
 
 if TYPE_CHECKING:
@@ -107,9 +107,7 @@ def pyg_graphs(address: str, max_graphs: int | None = None, **more: Any) -> tupl
     arguments = {**more, **dict(parse_qsl(query))}
     arguments.setdefault("root", str(cache_folder() / "pyg" / kind))
     if names_host(arguments["root"]):  # torch-geometric would read it through fsspec, from another machine
-        raise ConfigError(
-            f"root={printable_name(arguments['root'])} in {printable_name(address)} is an address; give a folder"
-        )
+        raise ConfigError(f"root={shorten(arguments['root'])} in {shorten(address)} is an address; give a folder")
     if name:
         arguments["name"] = name
     guarded = _guarded(getattr(datasets, kind))

@@ -39,8 +39,8 @@ from hopstate.io.opening import (
     first_bytes,
     open_bounded,
     parse_json,
-    printable_name,
     reading,
+    shorten,
     table_member,
     zip_members,
 )
@@ -223,7 +223,8 @@ def read_events(
             depends on the content), separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
             are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it is not
             as it looks, as "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are
-            rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its rows, others its rows in sorted
+            rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its
+            rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
@@ -278,7 +279,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expand_home(text)
     if not exists(path):
-        raise MissingFileError(f"no file or folder called {printable_name(text)}")
+        raise MissingFileError(f"no file or folder called {shorten(text)}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
         known = {name: options[name] for name in ("num_nodes", "from_start") if name in options}

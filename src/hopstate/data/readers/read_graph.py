@@ -30,8 +30,8 @@ from hopstate.io.opening import (
     expand_home,
     first_bytes,
     open_bounded,
-    printable_name,
     reading,
+    shorten,
     table_member,
 )
 from hopstate.io.tensors import Archive
@@ -282,7 +282,7 @@ def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[st
     path = expand_home(text)
     if not exists(path):
         raise MissingFileError(
-            f"no file, folder or data set called {printable_name(text)}; `hopstate datasets` lists those by name"
+            f"no file, folder or data set called {shorten(text)}; `hopstate datasets` lists those by name"
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":

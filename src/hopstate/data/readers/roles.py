@@ -156,7 +156,7 @@ def bipartite_ids(
     Args:
         ends: both, as they are written.
         gone: (E,) marks node deletions, which have the node as source and target, or None.
-        named: see `sets_by_name`.
+        named: see `bipartite_by_name`.
         bipartite: as the user says; True always puts letters in front.
         where: how messages call the columns.
     """

@@ -33,7 +33,7 @@ _PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas wri
 _MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
 _ENDS = {"Parquet": (".parquet", ".pq"), "Arrow": (".arrow", ".feather"), "gzip": (".gz",)}
 _BATCH = 1 << 16  # rows of Parquet that are read at a time
-BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of tables that are no text
+BINARY_TABLES = (_MAGIC["Parquet"], _MAGIC["Arrow"])  # first bytes of binary tables
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class Table:
         ids = ids_of(self, column)
         return ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False).astype(TEXT)
 
-    def cells(self, column: str) -> Any:
+    def raw_strings(self, column: str) -> Any:
         """Return a column as it is written, as strings of pyarrow; None if the table is not text."""
         return self.written.get(column)
 
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None if the table is not text."""
-        cells = self.cells(column)
+        cells = self.raw_strings(column)
         return None if cells is None else cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
@@ -103,7 +103,7 @@ class Table:
         text = self.text(column) if values.isna().any() else None
         return values if text is None or (text[values.isna()] == "").all() else text.where(text != "")
 
-    def kept(self, column: str) -> pd.Series:
+    def keep_leading_zeros(self, column: str) -> pd.Series:
         """Return a column, as it is written if a number of it has leading zeros."""
         values = self.worded(column)
         text = self.text(column) if values.dtype.kind in "iuf" else None
@@ -232,10 +232,10 @@ def _read_text(
 
 
 def table_of_text(
-    text: Text, cells: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
+    text: Text, columns: pa.Table, keys: Collection[str], notes: tuple[str, ...] = (), rows: np.ndarray | None = None
 ) -> Table:
     """Return the table of cells of a text file; only an empty cell is missing in columns of keys."""
-    written = {name: cells.column(name) for name in cells.column_names}
+    written = {name: columns.column(name) for name in columns.column_names}
     names = [name for name in written if name]  # without a row number that pandas wrote
     frame = _frame({name: infer_types(written[name], [""] if name in keys else MISSING) for name in names})
     return Table(frame, text.path, text.first_line, rows, written, notes=notes, separator=text.separator)

@@ -342,7 +342,7 @@ def _ambiguous_header_note(first: Sequence[str], header: bool, num_ids: int) -> 
 
 
 # ---- checks --------------------------------------------------------------------------------------------------
-def _check_end(path: Path, separator: str, cells: int) -> None:
+def _check_end(path: Path, separator: str, num_cells: int) -> None:
     """Raise FormatError if a file that is not packed stops within a row; only the last line break may be missing."""
     with open_regular(path) as file:
         magic = file.read(4)
@@ -352,10 +352,10 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
     if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
         return
     found = len(_split_line(last.decode("utf-8", "replace"), separator))
-    if found < cells:
+    if found < num_cells:
         raise FormatError(
-            f"{path} stops within its last line: {found} of {cells} cells, and no end of line; it was cut off, or is "
-            "still being written. Fetch it again, or remove that line"
+            f"{path} stops within its last line: {found} of {num_cells} cells, and no end of line; it was cut off, "
+            "or is still being written. Fetch it again, or remove that line"
         )
 
 

@@ -92,9 +92,9 @@ def _calendar() -> dict[str, tuple[int, int]]:
     return {unit: (_SINCE_1970[0] * scale, _SINCE_1970[1] * scale) for unit, scale in scales.items()}
 
 
-def calendar_unit(first: float, last: float) -> str:
+def calendar_unit(earliest: float, latest: float) -> str:
     """Return the unit since 1970 in which all times are between 1990 and 2100, "" if there is none."""
-    return next((unit for unit, (first, last) in _calendar().items() if first <= first and last <= last), "")
+    return next((unit for unit, (first, last) in _calendar().items() if first <= earliest and latest <= last), "")
 
 
 def describe_times(t: np.ndarray, unit: str, dates: str) -> str:
@@ -220,7 +220,7 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
         counted = _numeric_times(t, absent | other)
         return replace(counted, unusable=counted.unusable | infinite)
     if form:
-        table.check(_to_all_rows(days.isna(), none), column, f"no date of the form {form}", "Correct it.")
+        table.check(_to_all_rows(days.isna(), none), column, f"not a date of the form {form}", "Correct it.")
     elif days.isna().any():  # alone they may be dates that nanoseconds do not reach
         alone = iso_dates(known[days.isna()])
         _check_one_kind(
@@ -242,7 +242,7 @@ def _check_one_kind(table: Table, column: str, present: pd.Series, other: np.nda
     either = np.zeros(len(other), bool)
     either[present.index] = present.str.match(DAY_OR_MONTH).eq(True)
     table.check(other & either, column, f"a date whose {AMBIGUOUS_DATE}", remedy)
-    table.check(other, column, "no time like the others", remedy)
+    table.check(other, column, "not a time like the others", remedy)
 
 
 def _numeric_times(t: np.ndarray, absent: np.ndarray) -> Times:
@@ -300,8 +300,8 @@ def _not_times_error(table: Table, column: str, present: pd.Series) -> DataError
         row = int(present.index[int(np.argmax(local))])
         ways = " or ".join(f"'{form}'" for form in forms or ("%d/%m/%Y", "%m/%d/%Y"))
         return DataError(
-            f"{table.path}: {present[row]!r} in column {column!r}, {table.place(row)}, is a date whose {AMBIGUOUS_DATE}, or "
-            f"give the form: --read.time_format {ways}"
+            f"{table.path}: {present[row]!r} in column {column!r}, {table.place(row)}, is a date whose "
+            f"{AMBIGUOUS_DATE}, or give the form: --read.time_format {ways}"
         )
     return FormatError(
         f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "

@@ -72,10 +72,10 @@ class DyGFormer(HistoryModel):
         pair_history: bool = False
 
         def __post_init__(self) -> None:
-            check_range("model.", least=2, max_length=self.max_length)
-            check_range("model.", least=1, patch_size=self.patch_size, channel_dim=self.channel_dim)
-            check_range("model.", least=1, time_dim=self.time_dim, num_heads=self.num_heads, out_dim=self.out_dim)
-            check_range("model.", least=0, num_layers=self.num_layers)
+            check_range("model.", minimum=2, max_length=self.max_length)
+            check_range("model.", minimum=1, patch_size=self.patch_size, channel_dim=self.channel_dim)
+            check_range("model.", minimum=1, time_dim=self.time_dim, num_heads=self.num_heads, out_dim=self.out_dim)
+            check_range("model.", minimum=0, num_layers=self.num_layers)
             if self.max_length % self.patch_size:
                 raise ConfigError(
                     f"model.max_length={self.max_length} is not a multiple of model.patch_size={self.patch_size}"
@@ -84,7 +84,7 @@ class DyGFormer(HistoryModel):
                 raise ConfigError(
                     f"4 x model.channel_dim={self.channel_dim} is not a multiple of model.num_heads={self.num_heads}"
                 )
-            check_range("model.", least=0, below=1, dropout=self.dropout)
+            check_range("model.", minimum=0, below=1, dropout=self.dropout)
             if self.padding not in ("attended", "masked"):
                 raise ConfigError(f"model.padding is 'attended' or 'masked'; got {self.padding!r}")
 

@@ -120,7 +120,7 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         deletions: Deletions = "left-out",
         dtype: type[np.floating] = np.float32,
     ) -> None:
-        check_range(least=1, num_links=num_links, num_neighbors=num_neighbors)
+        check_range(minimum=1, num_links=num_links, num_neighbors=num_neighbors)
         recent = HistoryConfig(max_length=num_links, target="none")
         super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions, dtype))
         self.inner.x = None  # a link has no node features
@@ -200,15 +200,15 @@ class GraphMixer(HistoryModel):
         pair_history: bool = False
 
         def __post_init__(self) -> None:
-            check_range("model.", least=1, num_links=self.num_links, time_dim=self.time_dim)
-            check_range("model.", least=1, dim=self.dim, out_dim=self.out_dim)
-            check_range("model.", least=0, num_layers=self.num_layers)
+            check_range("model.", minimum=1, num_links=self.num_links, time_dim=self.time_dim)
+            check_range("model.", minimum=1, dim=self.dim, out_dim=self.out_dim)
+            check_range("model.", minimum=0, num_layers=self.num_layers)
             if not (self.token_ratio * self.num_links >= 1 and self.channel_ratio > 0):
                 raise ConfigError(
                     f"model.token_ratio={self.token_ratio} of {self.num_links} links leaves no inner token, "
                     f"or model.channel_ratio={self.channel_ratio} no channel"
                 )
-            check_range("model.", least=0, below=1, dropout=self.dropout)
+            check_range("model.", minimum=0, below=1, dropout=self.dropout)
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class GraphMixerRun(HistoryLinkRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(least=1, num_neighbors=self.num_neighbors)
+        check_range(minimum=1, num_neighbors=self.num_neighbors)
         check_range(above=0, window=self.window)
 
 

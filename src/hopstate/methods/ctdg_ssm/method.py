@@ -44,7 +44,7 @@ from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.devices import bare
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.memory import ClassQuestions
+from hopstate.training.tasks.memory import LabelObjective
 
 BUDGET = 1_040_000  # training events times epochs for links: some minutes on one core; 30 epochs of UCI, 14 of Enron
 NODES = 500_000  # the same for nodes
@@ -171,9 +171,9 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     model = _network(stream, config, init, decoder="node", num_outputs=targets.width)
     memory = MemoryInputs.of(stream, config, init, model)
     frozen = load_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
-    questions = ClassQuestions(stream, memory.split, memory.train_inputs, y=targets.y, target=targets.target)
+    objective = LabelObjective(stream, memory.split, memory.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
-        memory.windows(questions, config.batch_size),
+        memory.windows(objective, config.batch_size),
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,

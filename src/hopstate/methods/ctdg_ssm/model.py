@@ -106,10 +106,10 @@ class CTDGSSMConfig:
     never: float = 45.0
 
     def __post_init__(self) -> None:
-        check_range(least=1, dim=self.dim, num_layers=self.num_layers, static_dim=self.static_dim)
-        check_range(least=1, quadrature_nodes=self.quadrature_nodes)
-        check_range(least=0, time_dim=self.time_dim, pair_dim=self.pair_dim, hidden=self.hidden)
-        check_range(least=0, dense_limit=self.dense_limit)
+        check_range(minimum=1, dim=self.dim, num_layers=self.num_layers, static_dim=self.static_dim)
+        check_range(minimum=1, quadrature_nodes=self.quadrature_nodes)
+        check_range(minimum=0, time_dim=self.time_dim, pair_dim=self.pair_dim, hidden=self.hidden)
+        check_range(minimum=0, dense_limit=self.dense_limit)
         check_range(above=0, max_norm=self.max_norm)
         check_range(above=0, below=math.inf, never=self.never)
         check_range(above=-math.inf, below=math.inf, step_bias=self.step_bias)
@@ -130,7 +130,7 @@ class CTDGSSMConfig:
         )
         if not 0 < self.slowest <= self.fastest < math.inf:
             raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
-        check_range(least=0, below=math.inf, laplacian_noise=self.laplacian_noise)
+        check_range(minimum=0, below=math.inf, laplacian_noise=self.laplacian_noise)
         if self.filter_shape not in get_args(FilterShape):
             raise ConfigError(f"filter_shape is 'rising' or 'any'; got {self.filter_shape!r}")
         filter_coefficients(self.order, self.filter_start)

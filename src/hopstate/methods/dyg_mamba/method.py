@@ -99,8 +99,8 @@ class DyGMambaNodesRun(EventNodeRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(least=1, batch_size=self.batch_size)
-        check_range(least=0, bootstrap=self.bootstrap)
+        check_range(minimum=1, batch_size=self.batch_size)
+        check_range(minimum=0, bootstrap=self.bootstrap)
 
 
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> EventNodeTask:

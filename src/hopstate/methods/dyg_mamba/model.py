@@ -87,8 +87,8 @@ class TimeSpanConfig:
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
         check_range(above=0, expand=self.expand)
-        check_range(least=1, state_dim=self.state_dim)
-        check_range(least=0, conv_width=self.conv_width)
+        check_range(minimum=1, state_dim=self.state_dim)
+        check_range(minimum=0, conv_width=self.conv_width)
         refuse_idle(
             self,
             step_function=self.step not in ("span", "both") and f"step={self.step} does not come from spans",
@@ -96,7 +96,7 @@ class TimeSpanConfig:
         )
         if self.maps == "span" and self.step_function == "unnormalized":
             raise ConfigError("maps=span takes the span's share of the history; step_function=unnormalized has none")
-        check_range(least=0, below=1, dropout=self.dropout)
+        check_range(minimum=0, below=1, dropout=self.dropout)
 
 
 class SpanStep(nn.Module):
@@ -308,8 +308,8 @@ class DyGMambaConfig:
     pair_history: bool = False
 
     def __post_init__(self) -> None:
-        check_range("model.", least=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
-        check_range("model.", least=0, num_layers=self.num_layers)
+        check_range("model.", minimum=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
+        check_range("model.", minimum=0, num_layers=self.num_layers)
         if self.encoders not in ("shared", "independent"):
             raise ConfigError(f"model.encoders is 'shared' or 'independent'; got {self.encoders!r}")
         refuse_idle(self, time_dim=not self.time_encoding and "time_encoding=false leaves the encoding out")

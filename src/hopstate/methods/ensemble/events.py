@@ -18,7 +18,7 @@ from hopstate.methods.heuristics.method import heuristic_baselines
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
-from hopstate.streaming.memory_scorer import FollowingMemory, MemoryScorer
+from hopstate.streaming.memory_scorer import LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.slices import Steps
 from hopstate.training.config import LoopConfig
@@ -94,7 +94,7 @@ class MemberScorer(EnsembleScorer):
 
 
 class MovingEnsemble(EnsembleScorer):
-    """An ensemble with node memories over a stream state (`MovesMemory`).
+    """An ensemble with node memories over a stream state (`HasMemory`).
 
     The memories of all members are concatenated, each with its output as an additional row, and padded to one width.
     The output of the ensemble is zero.
@@ -102,7 +102,7 @@ class MovingEnsemble(EnsembleScorer):
 
     def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any], past: StreamState) -> None:
         super().__init__(stack, names, scorers)
-        self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, FollowingMemory)]
+        self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, LazyMemoryScorer)]
         last = 0
         for member in self.moving:
             (K, _, d), first = member.memory.memory.shape, last
@@ -163,7 +163,7 @@ class EnsembleSource(EventSource[EnsembleScorer]):
 
     def follow(self, model: Any, past: StreamState) -> EnsembleScorer:
         scorers = [task.follow(past) for task in self.tasks]
-        if any(isinstance(scorer, FollowingMemory) for scorer in scorers):
+        if any(isinstance(scorer, LazyMemoryScorer) for scorer in scorers):
             return MovingEnsemble(self.stack, self.names, scorers, past)
         return EnsembleScorer(self.stack, self.names, scorers)
 
@@ -177,13 +177,15 @@ class EnsembleTask(LinkTask):
         source = self.source
         return [MemberScorer(source.stack, [], [task.scorer("val")]) for task in source.tasks]
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
-        negatives = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
+        negatives = {
+            key: own for key, own in self._drawn("val", self.evaluation.selection_strategies).items() if key[0] == "val"
+        }
         if not negatives:
             raise ConfigError("split: the weights of an ensemble need validation events, but there are none")
         scores = [
-            [own.without_own_event().pooled() for own in self._scored(scorer, "val", negatives, "pooled").values()]
+            [own.without_collisions().pooled() for own in self._scored(scorer, "val", negatives, "pooled").values()]
             for scorer in self._each()
         ]
         x = np.stack([np.concatenate([values for _, values in own]) for own in scores], 1)

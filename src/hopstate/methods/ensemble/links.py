@@ -50,7 +50,7 @@ class LinkEnsembleTask(StaticLinkTask):
 
     single_process = "it is not trained in batches"
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
         question = self.question("val")
         negatives = question.negatives()

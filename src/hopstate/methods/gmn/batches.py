@@ -228,7 +228,7 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         inputs, rows, y = batch
         return model(inputs)[rows], y, None
 
-    def around(
+    def encoder_batch(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor, Tensor], np.ndarray]:
         queried = torch.from_numpy(rows)
@@ -292,7 +292,7 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         messages_everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
-        check_range(least=1, batch_size=batch_size)
+        check_range(minimum=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
@@ -320,7 +320,7 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         inputs, y = batch
         return model(inputs), y, None
 
-    def around(
+    def encoder_batch(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor], np.ndarray]:
         return (self._inputs(rows, epoch, named_rng(self.seed, "gmn", epoch, number)), torch.zeros(0)), rows

@@ -58,8 +58,8 @@ from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import (
     ClassWeights,
     goal_of,
+    make_target,
     positive_last,
-    target_of,
     warn_one_class,
 )
 
@@ -92,8 +92,8 @@ class GIN(nn.Module):
         dropout: float = 0.5
 
         def __post_init__(self) -> None:
-            check_range("model.", least=1, dim=self.dim, num_layers=self.num_layers)
-            check_range("model.", least=0, below=1, dropout=self.dropout)
+            check_range("model.", minimum=1, dim=self.dim, num_layers=self.num_layers)
+            check_range("model.", minimum=0, below=1, dropout=self.dropout)
 
     def __init__(self, config: Config, *, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -373,9 +373,9 @@ def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[st
     check_no_empty_split(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
     y, names = positive_last(y, rows, graphs.class_names, config.read.positive_class)
-    target = target_of(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
+    target = make_target(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
     y = target.rows(y)
-    if not target.known(y[rows]).any():
+    if not target.has_label(y[rows]).any():
         raise DataError(f"no {level} label is known among the training graphs of {graphs.name}")
     warn_one_class(target, y, {part: _rows(graphs, level, ids) for part, ids in split.items()}, graphs.name)
     if not graphs.num_splits or config.split.kind == "random":
@@ -393,7 +393,7 @@ def _aligned_targets(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str
     labels = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
     y, target = align_labels(labels, graphs.class_names, trained, config.metric, count, graphs.name)
-    has_labels = bool(target.known(y).any())
+    has_labels = bool(target.has_label(y).any())
     split = graph_split(graphs, y, config) if graphs.num_splits or has_labels else {}
     return {"y": y, "target": target, "split": split}
 

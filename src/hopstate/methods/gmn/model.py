@@ -97,12 +97,12 @@ class GMNConfig:
             if (value := getattr(self, name)) not in known:
                 near = nearest(str(value), known)
                 raise ConfigError(f"unknown model.{name} {value!r}{near}; known: {', '.join(known)}")
-        check_range("model.", least=1, dim=self.dim, state_dim=self.state_dim)
+        check_range("model.", minimum=1, dim=self.dim, state_dim=self.state_dim)
         check_range("model.", above=0, expand=self.expand)
-        check_range("model.", least=0, local_layers=self.local_layers, token_layers=self.token_layers)
-        check_range("model.", least=0, node_layers=self.node_layers, mpnn_layers=self.mpnn_layers)
-        check_range("model.", least=0, conv_width=self.conv_width)
-        check_range("model.", least=0, below=1, dropout=self.dropout, input_dropout=self.input_dropout)
+        check_range("model.", minimum=0, local_layers=self.local_layers, token_layers=self.token_layers)
+        check_range("model.", minimum=0, node_layers=self.node_layers, mpnn_layers=self.mpnn_layers)
+        check_range("model.", minimum=0, conv_width=self.conv_width)
+        check_range("model.", minimum=0, below=1, dropout=self.dropout, input_dropout=self.input_dropout)
         if self.variant == "gps-mamba" and (self.mpnn == "none" or not self.mpnn_layers or not self.node_layers):
             raise ConfigError(
                 "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "

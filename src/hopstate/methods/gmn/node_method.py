@@ -145,8 +145,8 @@ class WalksConfig:
     def __post_init__(self) -> None:
         parse_bytes(self.memory_budget)
         check_range("walks.", above=0, p=self.p, q=self.q)
-        check_range("walks.", least=0, resample_every=self.resample_every)
-        check_range("walks.", least=1, draws=self.draws)
+        check_range("walks.", minimum=0, resample_every=self.resample_every)
+        check_range("walks.", minimum=1, draws=self.draws)
         refuse_idle(self, draws=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
 
 
@@ -167,7 +167,7 @@ class EncodingConfig:
     components: Share = "size"
 
     def __post_init__(self) -> None:
-        check_range("encoding.", least=1, size=self.size)
+        check_range("encoding.", minimum=1, size=self.size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,8 +138,8 @@ class WalkSettings:
     def __post_init__(self) -> None:
         if self.lengths not in get_args(Lengths):
             raise ConfigError(f"walks.lengths is {' or '.join(get_args(Lengths))}; got {self.lengths!r}")
-        check_range("walks.", least=0, max_length=self.max_length, repeats=self.repeats)
-        check_range("walks.", least=1, walks=self.walks, window=self.window)
+        check_range("walks.", minimum=0, max_length=self.max_length, repeats=self.repeats)
+        check_range("walks.", minimum=1, walks=self.walks, window=self.window)
         check_range("walks.", above=0, p=self.p, q=self.q)
         if not self.repeats:
             object.__setattr__(self, "max_length", 0)

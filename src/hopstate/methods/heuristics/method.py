@@ -23,7 +23,7 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
 from hopstate.sampling.negatives import Negatives
-from hopstate.streaming.protocols import LooksUp, OnlyLooksUp
+from hopstate.streaming.protocols import FollowsStream, StatelessScorer
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
@@ -32,7 +32,7 @@ from hopstate.training.tasks.task import Task
 NEVER = -100.0  # score of a new pair; other scores are clipped above it
 
 
-class Recency(OnlyLooksUp):
+class Recency(StatelessScorer):
     """Score a pair by the time since its last event.
 
     Args:
@@ -70,7 +70,7 @@ class RecencyRun(LinkRun):
     directed: bool = False
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
-    def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
+    def scorer(self, stream: EventStream, clock: Clock) -> FollowsStream:
         store = NeighborStore.from_stream(stream)
         return Recency(store, directed=self.directed, clock=clock.over(stream.time_unit))
 
@@ -90,7 +90,7 @@ class EdgeBankRun(LinkRun):
     def __post_init__(self) -> None:
         refuse_idle(self, gap_unit="EdgeBank does not use time differences")
 
-    def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
+    def scorer(self, stream: EventStream, clock: Clock) -> FollowsStream:
         """Return the scorer over a stream; it needs no clock."""
         return EdgeBank(stream.num_nodes, self.model, stream)
 
@@ -146,7 +146,7 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
         negatives = evaluation_negatives(stream, split, config, context)
     store = NeighborStore.from_stream(stream) if store is None else store
     clock = _clock(stream, split, config, context, task).over(stream.time_unit)
-    scorers: dict[str, LooksUp] = {
+    scorers: dict[str, FollowsStream] = {
         "recency": Recency(store, clock=clock),
         "edgebank": EdgeBank(stream.num_nodes, stream=stream, index=store),
     }
@@ -170,7 +170,7 @@ def _clock(stream: EventStream, split: EventSplit, config: LinkRun, context: Con
 
 
 def _evaluate(
-    scorer: LooksUp,
+    scorer: FollowsStream,
     stream: EventStream,
     split: EventSplit,
     config: LinkRun,

@@ -32,14 +32,14 @@ from hopstate.sampling.samplers import (
 )
 from hopstate.sampling.subgraph import (
     BatchSource,
+    EmptySource,
     LayerSource,
-    NoBatches,
     NodeSetSource,
     ShadowSource,
     all_features,
-    blocks,
+    full_graph,
+    row_blocks,
     rows_adjacency,
-    whole_graph,
 )
 from hopstate.training.devices import bare
 from hopstate.training.tasks.node import NodeLabels, Subgraphs, one_pass
@@ -85,13 +85,13 @@ def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = No
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)
-    x, adjacency = whole_graph(graph)
+    x, adjacency = full_graph(graph)
 
     def forward(model: nn.Module) -> Tensor:
         first = next(model.parameters())
         return model(x.to(first.device, first.dtype), adjacency.to(first.device))
 
-    return top.whole_pass(forward, adjacency)
+    return top.full_graph_pass(forward, adjacency)
 
 
 def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
@@ -100,12 +100,12 @@ def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
     Halos are used for layers that take edge lists, and on devices that cannot hold all embeddings.
     """
     halo = model.normalization == "edges" or next(model.parameters()).device.type != "cpu"
-    return lambda: blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
+    return lambda: row_blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
 
 
 def exact_inference(graph: Graph, block_size: int, store: Scratch | None = None) -> Callable[[nn.Module], Tensor]:
     """Return a function model → (N, C) logits on the CPU, computed layer by layer if the graph exceeds block_size."""
-    whole = whole_graph(graph) if graph.num_nodes <= block_size else None
+    whole = full_graph(graph) if graph.num_nodes <= block_size else None
 
     def predict(model: nn.Module) -> Tensor:
         inner = bare(model)
@@ -171,9 +171,9 @@ class Batching:
     top: TopConfig = field(default_factory=TopConfig)
 
     def __post_init__(self) -> None:
-        check_range("batching.", least=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
-        check_range("batching.", least=1, batch_size=self.batch_size, block_size=self.block_size)
-        check_range("batching.", least=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
+        check_range("batching.", minimum=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
+        check_range("batching.", minimum=1, batch_size=self.batch_size, block_size=self.block_size)
+        check_range("batching.", minimum=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
         parse_bytes(self.memory_budget)
         if not self.fanouts or min(self.fanouts) < 1:
             raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
@@ -227,7 +227,7 @@ def batched_source(
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
-    source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
+    source = make_source(graph, config, train, model, missing, seed=seed) if fitted else EmptySource()
 
     def device() -> torch.device:
         return next(model.parameters()).device
@@ -235,7 +235,7 @@ def batched_source(
     predict = exact_inference(graph, config.block_size, store)
     if config.inference == "one-pass":
         everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
-        each = NodeSetSource(graph, everything, train, missing, ahead=config.read_ahead_bytes)
+        each = NodeSetSource(graph, everything, train, missing, prefetch_bytes=config.read_ahead_bytes)
         predict = one_pass(each, graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
@@ -292,7 +292,7 @@ def make_source(
         return ShadowSource(graph, shadow_sampler(graph, config, train, depth, seed=seed))
     rows = train if (config.train_only or config.nodes == "shadow") and config.kind in NODE_SETS else None
     sampler = node_sampler(graph, config, rows, depth, seed=seed)
-    return NodeSetSource(graph, sampler, train, missing, ahead=config.read_ahead_bytes)
+    return NodeSetSource(graph, sampler, train, missing, prefetch_bytes=config.read_ahead_bytes)
 
 
 def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:

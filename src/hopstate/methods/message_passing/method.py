@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.io.opening import printable_name
+from hopstate.io.opening import shorten
 from hopstate.layers.message import Adjacency, EdgeList
 from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import NODE_SETS, Batching, batched_source
@@ -38,10 +38,10 @@ from hopstate.methods.shared.node import (
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.sampling.partition import MODULES, NAMES, first_installed
-from hopstate.sampling.subgraph import whole_adjacency, whole_graph
+from hopstate.sampling.subgraph import full_adjacency, full_graph
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
+from hopstate.training.tasks.node import FullGraph, NodeBatches, NodeLabels, NodeTask, Subgraphs, to_model
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 MULTIPLY_ADDS_PER_SECOND = 2e10  # of one core, for the estimate of epoch time
@@ -89,7 +89,7 @@ NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_full_graph(source), model)))
+    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*to_model(_full_graph(source), model)))
 
 
 def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
@@ -100,11 +100,11 @@ def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
 
 
 def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
-    if isinstance(source, WholeGraph):
+    if isinstance(source, FullGraph):
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)
     assert source.graph is not None
-    return whole_graph(source.graph)
+    return full_graph(source.graph)
 
 
 def _network_spec(model: nn.Module) -> ExportSpec:
@@ -156,9 +156,7 @@ def with_partitioner(config: Batching, context: Context, loop: LoopConfig) -> Ba
         known = context.begun()
         chosen = first_installed() if known is None else known.get("partitioner")
         if not isinstance(chosen, str) or chosen not in NAMES:
-            raise CheckpointError(
-                f"{context.run}: data.json gives the partitioner as {printable_name(chosen)!r}; train again"
-            )
+            raise CheckpointError(f"{context.run}: data.json gives the partitioner as {shorten(chosen)!r}; train again")
         if context.trained is None:
             better = " or ".join(f"hopstate[{how}]" for how in MODULES)
             more = f"; {better} cuts fewer edges" if chosen == "bisection" and known is None else ""
@@ -214,7 +212,7 @@ def network(
         batching = with_partitioner(config.batching, context, config.loop)
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
-    whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
+    whole = FullGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, full_graph=True)
 
 

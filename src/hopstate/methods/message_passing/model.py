@@ -60,10 +60,10 @@ class BackboneConfig:
     theta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_range("model.", least=1, dim=self.dim, heads=self.heads)
-        check_range("model.", least=0, num_layers=self.num_layers)
-        check_range("model.", least=0, below=1, dropout=self.dropout)
-        check_range("model.", least=0, most=1, alpha=self.alpha)
+        check_range("model.", minimum=1, dim=self.dim, heads=self.heads)
+        check_range("model.", minimum=0, num_layers=self.num_layers)
+        check_range("model.", minimum=0, below=1, dropout=self.dropout)
+        check_range("model.", minimum=0, maximum=1, alpha=self.alpha)
         check_range("model.", above=0, theta=self.theta)
         if self.block == "convolutions" and (self.num_layers < 1 or self.jump != "none"):
             raise ConfigError(
@@ -335,7 +335,7 @@ class Backbone(nn.Module):
     ) -> None:
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
-        receivers = adjacency.receiving().cpu()
+        receivers = adjacency.receiver_ids().cpu()
         block_rows = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
         device = adjacency.indptr.device
         read = block_rows if block.normalization is None else rows

@@ -79,7 +79,7 @@ class HopTokensConfig:
     memory_budget: str = "2GiB"
 
     def __post_init__(self) -> None:
-        check_range("tokens.", least=0, num_hops=self.num_hops, eigenvectors=self.eigenvectors)
+        check_range("tokens.", minimum=0, num_hops=self.num_hops, eigenvectors=self.eigenvectors)
         parse_bytes(self.memory_budget)
 
 

@@ -92,12 +92,12 @@ class NAGphormer(nn.Module):
         readout: Literal["attention", "self", "sum"] = "attention"
 
         def __post_init__(self) -> None:
-            check_range("model.", least=1, dim=self.dim, num_heads=self.num_heads, ffn_ratio=self.ffn_ratio)
-            check_range("model.", least=0, num_layers=self.num_layers)
+            check_range("model.", minimum=1, dim=self.dim, num_heads=self.num_heads, ffn_ratio=self.ffn_ratio)
+            check_range("model.", minimum=0, num_layers=self.num_layers)
             if self.dim < 2 or self.dim % self.num_heads:
                 raise ConfigError(f"model.dim={self.dim} is not a multiple of model.num_heads={self.num_heads}")
-            check_range("model.", least=0, below=1, dropout=self.dropout)
-            check_range("model.", least=0, below=1, attention_dropout=self.attention_dropout)
+            check_range("model.", minimum=0, below=1, dropout=self.dropout)
+            check_range("model.", minimum=0, below=1, attention_dropout=self.attention_dropout)
             if self.readout not in ("attention", "self", "sum"):
                 raise ConfigError(f"model.readout is 'attention', 'self' or 'sum'; got {self.readout!r}")
 

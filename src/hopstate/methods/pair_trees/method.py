@@ -39,7 +39,7 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
-from hopstate.streaming.protocols import OnlyLooksUp
+from hopstate.streaming.protocols import StatelessScorer
 from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
@@ -65,12 +65,12 @@ def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dic
     tree_config = replace(tree_config, loop=replace(tree_config.loop, seed=config.loop.seed, progress=False))
     task = build(stream, tree_config, replace(context, trained=None))
     task.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = task.fit_whole()
+    rows, _ = task.fit_without_gradients()
     key = f"val_{task.metric}"
     return task.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
-class PairTreesScorer(OnlyLooksUp):
+class PairTreesScorer(StatelessScorer):
     """Score pairs by trees over their features. It has no memory except the feature store.
 
     Args:
@@ -133,7 +133,7 @@ def training_table(
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_own=True)
+                negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_positives=True)
                 pairs.append((negatives.src, negatives.dst))
     # sample first, then query: on a large stream, each takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
@@ -185,8 +185,8 @@ class PairTreesRun(LinkRun):
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        check_range(least=1, max_events=self.max_events, random=self.random)
-        check_range(least=0, historical=self.historical)
+        check_range(minimum=1, max_events=self.max_events, random=self.random)
+        check_range(minimum=0, historical=self.historical)
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):
@@ -254,7 +254,7 @@ class PairTreesTask(LinkTask):
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
         self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Train the trees. Return one row of metrics and the number of trees as its epoch."""
         begin, config, features = time.perf_counter(), self.config, self.features.features_for("train")
         sampling: dict[str, int] = {

@@ -90,10 +90,10 @@ class PairTrees(nn.Module):
         l2: float = 10.0
 
         def __post_init__(self) -> None:
-            check_range("model.", least=1, num_trees=self.num_trees, min_leaf=self.min_leaf)
-            check_range("model.", least=2, max_leaves=self.max_leaves)
-            check_range("model.", least=0, l2=self.l2)
-            check_range("model.", above=0, most=1, learning_rate=self.learning_rate)
+            check_range("model.", minimum=1, num_trees=self.num_trees, min_leaf=self.min_leaf)
+            check_range("model.", minimum=2, max_leaves=self.max_leaves)
+            check_range("model.", minimum=0, l2=self.l2)
+            check_range("model.", above=0, maximum=1, learning_rate=self.learning_rate)
 
     child: Tensor
     threshold: Tensor

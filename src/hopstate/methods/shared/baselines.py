@@ -80,9 +80,9 @@ def _link_baselines(task: StaticLinkTask) -> Baselines:
 
 
 def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Baselines:
-    if not target.known(y[split["test"]]).any():
+    if not target.has_label(y[split["test"]]).any():
         return {}
-    train, no_features = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))
+    train, no_features = split["train"][target.has_label(y[split["train"]])], np.zeros((len(y), 0))
     unweighted, values = replace(target, class_weights=None), target.goal == "values"
     metrics = {}
     for name in ("mean", "median") if values else ("majority",):
@@ -98,7 +98,7 @@ def _best_linear_model(
     target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray
 ) -> Predict:
     """Return the linear model with the penalty that is best on validation."""
-    val = val[target.known(y[val])]
+    val = val[target.has_label(y[val])]
     rows = val if len(val) else train
     models = [_fit_baseline(target, name, x, y, train, strength) for strength in L2_STRENGTHS]
     scores = [target.score(y[rows], torch.from_numpy(model(rows))) for model in models]
@@ -109,7 +109,7 @@ def _evaluate(target: Target, y: np.ndarray, split: Rows, outputs: Predict) -> d
     """Return test metrics, and the validation metric that chooses a model."""
     results = target.score(y[split["test"]], torch.from_numpy(outputs(split["test"])))
     metric, val = target.metrics[0], split["val"]
-    if target.known(y[val]).any():
+    if target.has_label(y[val]).any():
         results[f"val_{metric}"] = target.score(y[val], torch.from_numpy(outputs(val)))[metric]
     return results
 

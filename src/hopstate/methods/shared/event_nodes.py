@@ -22,13 +22,13 @@ from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
     EventNodeTask,
     EventTargets,
-    check_known,
+    check_labels_present,
     event_amounts,
     event_classes,
     event_codes,
     metric_of_classes,
 )
-from hopstate.training.tasks.target import ClassWeights, target_of, trained_target, warn_one_class
+from hopstate.training.tasks.target import ClassWeights, make_target, target_from_record, warn_one_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, 
     if regression or multi_column:
         y = np.asarray(stream.labels) if multi_column else event_amounts(stream, required=True)
         names = (stream.class_names or default_names(y.shape[1])) if multi_column else None
-        target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=regression)
+        target = make_target(y, split.train, names, config.metric, weights=config.class_weights, amounts=regression)
         targets = EventTargets(y=y, target=target)
         if config.read.positive_class is not None:
             raise ConfigError(f"read.positive_class={config.read.positive_class} names a class; these targets are not")
@@ -82,7 +82,7 @@ def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, 
             positive=config.read.positive_class,
             weights=config.class_weights,
         )
-    check_known(targets, split, stream.name)
+    check_labels_present(targets, split, stream.name)
     warn_one_class(targets.target, targets.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
     return targets
 
@@ -92,14 +92,14 @@ def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any
     if goal == "classes":
         return _trained_classes(stream, metric, trained)
     if goal == "values" and len(trained["target"]["names"]) == 1:
-        return EventTargets(y=event_amounts(stream), target=trained_target(trained, metric))
+        return EventTargets(y=event_amounts(stream), target=target_from_record(trained, metric))
     labels = stream.labels if len(stream) else None
     y, target = align_labels(labels, stream.class_names, trained, metric, len(stream), stream.name)
     return EventTargets(y=y, target=target)
 
 
 def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
-    target = trained_target(trained, "auto")
+    target = target_from_record(trained, "auto")
     y, names, others = np.full(len(stream), -1), None, target.others
     if stream.labels is not None:
         y, names = event_codes(stream)

@@ -22,10 +22,10 @@ from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Baselines, Context, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
-from hopstate.sampling.event_batches import epoch_batches, judged, number_or_all
+from hopstate.sampling.event_batches import epoch_batches, parse_count, sample_rows
 from hopstate.sampling.negatives import (
     STRATEGIES,
-    HowDrawn,
+    DrawOptions,
     Negatives,
     NoOtherPairError,
     TrainingNegatives,
@@ -146,7 +146,7 @@ class LinkSplitConfig:
         refuse_idle(self, window=self.kind != "window" and f"split.kind={self.kind} has none; give split.kind=window")
         undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
         refuse_idle(self, val_time=undated, test_time=undated)
-        check_range("split.", least=0, below=1, new_ratio=self.new_ratio)
+        check_range("split.", minimum=0, below=1, new_ratio=self.new_ratio)
 
     def of(self, stream: EventStream) -> EventSplit:
         """Return the split of a stream. A stream without events has empty splits.
@@ -227,13 +227,13 @@ class HistoryLinkRun(LearnedLinkRun):
     deletions: Deletions = "marked"
 
     def __post_init__(self) -> None:
-        check_range(least=1, batch_size=self.batch_size)
-        number_or_all("max_events", self.max_events)
+        check_range(minimum=1, batch_size=self.batch_size)
+        parse_count("max_events", self.max_events)
 
     @property
     def event_limit(self) -> int | None:
         """Maximum number of training events per epoch, None for all."""
-        return number_or_all("max_events", self.max_events)
+        return parse_count("max_events", self.max_events)
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
@@ -367,7 +367,7 @@ def evaluation_negatives(
     If a split is subsampled, a note reports the numbers of events, and data.json records them.
     """
     evaluation, folder = config.evaluation, context.run / "negatives"
-    wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
+    wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
     note_eval_subsample(stream, splits, config, context)
     negatives = {}
@@ -376,7 +376,7 @@ def evaluation_negatives(
             continue
         count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        options: HowDrawn = {"num_negatives": evaluation.num_negatives, "most": evaluation.most}
+        options: DrawOptions = {"num_negatives": evaluation.num_negatives, "max_events": evaluation.event_limit}
         try:
             negatives[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **options)
         except NoOtherPairError:
@@ -490,7 +490,7 @@ def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -
 def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
     """Note how many events of each split are evaluated if not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    subsampled = {name: len(judged(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    subsampled = {name: len(sample_rows(np.arange(size), config.evaluation.event_limit)) for name, size in sizes.items()}
     subsampled = {name: count for name, count in subsampled.items() if count < sizes[name]}
     if subsampled:
         context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}

@@ -23,7 +23,7 @@ from hopstate.methods.shared.link import (
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.memory import DrawnT, LinkQuestions, MemoryWindows, Questions
+from hopstate.training.tasks.memory import DrawnT, LinkObjective, MemoryWindows, Objective
 
 BATCH = 128  # table 9 of CTDG-SSM, arXiv:2606.04672
 
@@ -48,8 +48,8 @@ class MemorySettings:
     cut_ties: bool = True
 
     def __post_init__(self) -> None:
-        check_range(least=1, num_neighbors=self.num_neighbors, batch_size=self.batch_size)
-        check_range(least=1, tbptt_window=self.tbptt_window)
+        check_range(minimum=1, num_neighbors=self.num_neighbors, batch_size=self.batch_size)
+        check_range(minimum=1, tbptt_window=self.tbptt_window)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +128,13 @@ class MemoryInputs:
             train_inputs=train_inputs,
         )
 
-    def windows(self, questions: Questions[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
+    def windows(self, objective: Objective[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
         """Return the truncated-backpropagation windows of training; tie_batch_size is as in `MemoryWindows`."""
         return MemoryWindows(
             self.model,
             self.stream,
             self.split,
-            questions=questions,
+            objective=objective,
             train_inputs=self.train_inputs,
             inputs=self.inputs,
             batch_size=self.settings.batch_size,
@@ -147,7 +147,7 @@ class MemoryInputs:
 def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, model: MemoryModel) -> LinkTask:
     """Return the link-prediction task of a memory model. Training sees training events only."""
     memory = MemoryInputs.of(stream, config, context, model)
-    questions = LinkQuestions(
+    objective = LinkObjective(
         stream,
         memory.split,
         memory.train_inputs,
@@ -155,6 +155,6 @@ def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, mo
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    source = memory.windows(questions, config.evaluation.batch_size)
+    source = memory.windows(objective, config.evaluation.batch_size)
     negatives = evaluation_negatives(stream, memory.split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=memory.clock)

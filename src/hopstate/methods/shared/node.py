@@ -23,8 +23,8 @@ from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import LinkConfig, StaticLinkTask
 from hopstate.training.tasks.target import (
     ClassWeights,
+    encode_target,
     goal_of,
-    learned_target,
     warn_one_class,
 )
 
@@ -113,7 +113,7 @@ def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
         )
     rows = split_rows(graph, config.split)
     check_split(graph, rows)
-    y, target = learned_target(
+    y, target = encode_target(
         graph.y, rows["train"], graph.class_names, config.metric, context.metrics, weights=config.class_weights,
         amounts=config.read.task == "regression", positive=config.read.positive_class,
     )  # fmt: skip
@@ -131,7 +131,7 @@ def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeL
     """Return targets aligned with the trained model. The split is empty if the data have none."""
     trained = context.trained or {}
     y, target = align_labels(graph.y, graph.class_names, trained, config.metric, graph.num_nodes, graph.name)
-    rows = split_rows(graph, config.split) if graph.num_splits or target.known(y).any() else {}
+    rows = split_rows(graph, config.split) if graph.num_splits or target.has_label(y).any() else {}
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 
 

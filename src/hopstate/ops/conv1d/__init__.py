@@ -1,4 +1,4 @@
-"""Depthwise causal convolution on packed tokens: definition, operator, and kernels (cpu_kernels.py, triton.py)."""
+"""Depthwise causal convolution on packed tokens: reference, operator and kernels."""
 
 from __future__ import annotations
 
@@ -146,23 +146,23 @@ def conv1d(
     reverse: bool = False,
     activation: Literal["none", "silu"] = "none",
 ) -> Float[Tensor, "*token channel"]:
-    """Compute y_t = bias + sum_j weight_j x_{t - (width - 1 - j)} within each sequence, zero before its first token.
+    """Compute y_t = bias + sum_j weight_j x_{t - (width - 1 - j)} per sequence, with zeros before its first token.
 
     Args:
         x: (token, channel) packed or (batch, length, channel); float16, bfloat16, float32 or float64.
-        weight: (channel, width); the last column weighs the token itself, as in torch's Conv1d.
+        weight: (channel, width); the last column multiplies the token itself, as in torch's Conv1d.
         bias: (channel,).
-        offsets: int64 (sequence + 1,), as in `selective_scan`; without them packed input is one sequence.
-        reverse: look at the tokens after t instead of those before.
-        activation: "silu" returns SiLU(y); y itself is then not kept for the backward pass but computed again.
+        offsets: int64 (sequence + 1,), see `selective_scan`. Without them, packed input is one sequence.
+        reverse: use the tokens after t instead of those before.
+        activation: "silu" returns SiLU(y) and recomputes y in the backward pass.
 
     Returns:
-        y of x's shape and dtype.
+        y with x's shape and dtype.
 
     Raises:
-        ShapeError: shapes, dtypes or devices that disagree.
-        ConfigError: an unknown activation.
-        DataError: offsets that decrease or do not cover the tokens (on a GPU only where HOPSTATE_CHECK=1).
+        ShapeError: shapes, dtypes or devices disagree.
+        ConfigError: the activation is unknown.
+        DataError: offsets decrease or do not cover the tokens (on a GPU only if HOPSTATE_CHECK=1).
     """
     if activation not in ("none", "silu"):
         raise ConfigError(f"activation is 'none' or 'silu'; got {activation!r}")

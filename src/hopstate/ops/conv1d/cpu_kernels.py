@@ -1,11 +1,11 @@
 # mypy: ignore-errors
-"""The depthwise causal convolution's CPU kernels: sixteen channels side by side, units of (sequence group)."""
+"""The depthwise causal convolution's CPU kernels: sixteen channels per vector, one unit per sequence group."""
 
 from numba import njit
 
 from hopstate.ops.cpu.simd import LANES, fma, load, load_first, sigmoid, splat, store, store_first
 
-TILE = 32  # tokens of a sequence that the gradients go over at a time
+TILE = 32  # tokens per tile of the gradient
 
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 

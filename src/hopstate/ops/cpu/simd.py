@@ -2,14 +2,13 @@
 """Sixteen-lane vectors inside numba kernels: load, store, fused multiply-add, and a fixed-order sum.
 
 numba leaves vectorisation to LLVM, which gives up where many arrays might overlap and calls a scalar `exp` per lane.
-Here a vector is a type of its own (an LLVM ``<16 x float>`` or ``<16 x double>``), so every line of a kernel is one
-vector instruction per register: one AVX-512, two AVX2 or four NEON registers hold the sixteen lanes. The order of
-every sum is written down, so results are the same on each run and for each number of threads.
+Here a vector is an LLVM ``<16 x float>`` or ``<16 x double>``, stored in one AVX-512, two AVX2 or four NEON registers.
+The order of each sum is fixed, so results do not depend on the run or the number of threads.
 
-A wide vector is WIDE of these end to end, which makes every line WIDE independent instructions: a long chain of
-dependent ones, as of `exp_parts`, otherwise fills the processor's queue and waits for itself.
+A wide vector is WIDE of these. It gives WIDE independent instructions per line, which hides the latency of dependent
+chains such as `exp_parts`.
 
-Imported only by kernel modules, which are imported lazily: this file needs numba at once.
+This module imports numba. Only lazily imported kernel modules import it.
 """
 
 import operator
@@ -25,7 +24,7 @@ from numba.np.arrayobj import make_array
 def _prefetch_of(write):
     @intrinsic
     def prefetch(typingctx, array, index):
-        """Ask for the cache line of a flat array's element; changes nothing but the time that its use takes later."""
+        """Prefetch the cache line of a flat array's element."""
 
         def codegen(context, builder, signature, args):
             data = make_array(signature.args[0])(context, builder, args[0]).data
@@ -213,7 +212,7 @@ def _suffix(vector):
 
 @register_model(VectorType)
 class VectorModel(models.PrimitiveModel):
-    """A vector is held in registers: one LLVM value."""
+    """Data model of a vector: one LLVM value."""
 
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, _ir_vector(fe_type))
@@ -272,7 +271,7 @@ def _mask(builder, count):
 
 @intrinsic
 def load_first(typingctx, array, index, count):
-    """The first count of sixteen elements; zero in the other lanes, whose memory is not touched."""
+    """Load the first count of sixteen elements; the other lanes are zero and not read."""
     signature = VectorType(array.dtype)(array, types.intp, types.intp)
 
     def codegen(context, builder, signature, args):
@@ -326,7 +325,7 @@ def repeat(typingctx, value):
 
 
 @intrinsic
-def spread(typingctx, array, index):
+def broadcast_lanes(typingctx, array, index):
     """A wide vector of WIDE consecutive elements of a flat array, each in every lane of one of its vectors."""
 
     def codegen(context, builder, signature, args):

@@ -26,7 +26,7 @@ def edge_attention(
     Args:
         indptr: (R+1,) int64 CSR row starts.
         indices: (E,) int64 senders in 0..N-1; an edge of a node to itself is passed over.
-        receivers: (R,) int64 distinct nodes whose rows these are.
+        receivers: (R,) int64 distinct receivers of the rows.
         a: (N, H) the receivers' part of the score, a column a head; b: (N, H) the senders'.
         v: (N, H, C) values.
         slope: of the LeakyReLU below 0.
@@ -44,17 +44,17 @@ def edge_attention(
     if choose_path(a.device.type, a.dtype).name != "numba" or a.dtype not in (torch.float32, torch.float64):
         return edge_attention_naive(indptr, indices, receivers, a, b, v, slope)
     spans = range(0, max(1, a.shape[1]), LANES)
-    some = [[x[:, at : at + LANES] for x in (a, b, v)] for at in spans]
-    parts = [_of_few_heads(indptr, indices, receivers, x, y, z, slope) for x, y, z in some]
+    groups = [[x[:, at : at + LANES] for x in (a, b, v)] for at in spans]
+    parts = [_attend_up_to_lanes(indptr, indices, receivers, x, y, z, slope) for x, y, z in groups]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
-def _of_few_heads(
+def _attend_up_to_lanes(
     indptr: Tensor, indices: Tensor, receivers: Tensor, a: Tensor, b: Tensor, v: Tensor, slope: float
 ) -> Tensor:
-    """Return `edge_attention` of up to `LANES` heads, laid out so that each lane of a vector is a head by itself.
+    """Return `edge_attention` of up to `LANES` heads, with one head per vector lane.
 
-    Heads are filled up to a divisor of the lanes and repeated; a row of values is its channels, in each all heads.
+    Heads are padded to a divisor of the lanes and repeated. A row of values holds all heads of each channel.
     """
     n, heads, width = v.shape
     full = 1 << max(0, heads - 1).bit_length()
@@ -140,5 +140,5 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor |
 _attend.register_autograd(_backward, setup_context=_setup)
 
 
-def _flat(*made: Tensor) -> list[np.ndarray]:
-    return [x.view(-1).numpy() for x in made]
+def _flat(*tensors: Tensor) -> list[np.ndarray]:
+    return [x.view(-1).numpy() for x in tensors]

@@ -17,9 +17,9 @@ fast = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @njit(forceinline=True)
-def _score(own, b, j, slope):
-    """LeakyReLU(own + b_j)."""
-    x = own + load(b, j * LANES)
+def _score(receiver, b, j, slope):
+    """LeakyReLU(receiver + b_j)."""
+    x = receiver + load(b, j * LANES)
     return where_less(x - x, x, x, x * filled(x, slope))
 
 

@@ -1,4 +1,4 @@
-"""Polynomial filters of a graph's Laplacian, and how a change of the graph moves a memory under one.
+"""Polynomial filters of a graph's Laplacian, and memory updates when the graph changes.
 
 | CTDG-SSM, arXiv:2606.04672 | function |
 |---|---|

@@ -46,7 +46,7 @@ def dense_laplacian(
         (S, N/S, N/S); an isolated node's row is that of the identity.
 
     Raises:
-        ShapeError: num_nodes is no multiple of blocks, or an edge joins two blocks.
+        ShapeError: num_nodes is not a multiple of blocks, or an edge joins two blocks.
     """
     n, rest = divmod(num_nodes, max(blocks, 1))
     if rest or blocks < 1:
@@ -72,7 +72,7 @@ def sparse_laplacian(
 
     u, v = pairs
     w = np.asarray(weight, np.float64)
-    once = np.where(u != v, w, 0)  # a loop's weight stands once
+    once = np.where(u != v, w, 0)  # count a loop's weight once
     degree = np.bincount(u, w, num_nodes) + np.bincount(v, once, num_nodes)
     scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0)
     value, node = scale[u] * scale[v], np.arange(num_nodes)
@@ -122,7 +122,7 @@ def matrix_polynomial(coefficients: Tensor, L: Tensor) -> Tensor:
 
 
 def filter_minimum(coefficients: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Return (min of p on [0, 2], where it is taken), from the roots of p'.
+    """Return the minimum of p on [0, 2] and its location, from the roots of p'.
 
     Args:
         coefficients: c_0..c_m of p(y) = sum_k c_k y^k.
@@ -139,7 +139,7 @@ def check_filter(coefficients: Sequence[float] | np.ndarray, epsilon: float = EP
     """Check that p(y) = sum_k c_k y^k is at least epsilon on [0, 2], the range of a Laplacian's eigenvalues.
 
     Raises:
-        ConfigError: it is not, or a coefficient is not finite; the message names the least value and where it is.
+        ConfigError: a coefficient is not finite, or p is too small; the message gives the minimum and its location.
     """
     c = np.asarray(coefficients, np.float64)
     if c.ndim != 1 or not len(c) or not np.isfinite(c).all():
@@ -154,11 +154,11 @@ def check_filter(coefficients: Sequence[float] | np.ndarray, epsilon: float = EP
 
 
 def path_gain(coefficients: Sequence[float] | np.ndarray) -> float:
-    """Return the factor by which one event moves a signal from a path's end to the node that it adds there.
+    """Return the gain per hop of a signal along a growing path.
 
-    An event adds node v to the end u of a path; the nodes within m hops of u (m the filter's order) take part:
-    H <- exp(-G) H, G = P^-1 (P - P_before). The rows that take part again at the next event are a linear map of
-    those that took part at the last, T; the gain is T's spectral radius, what a long path multiplies by per hop.
+    An event adds node v to the end u of a path. Nodes within m hops of u, the filter's order, are active:
+    H <- exp(-G) H, G = P^-1 (P - P_before). A linear map T takes the active rows of one event to those of the next. The
+    gain is T's spectral radius.
 
     Args:
         coefficients: c_0..c_m of a filter that `check_filter` accepts.
@@ -175,15 +175,15 @@ def path_gain(coefficients: Sequence[float] | np.ndarray) -> float:
 
 @lru_cache(maxsize=64)
 def critical_alpha(order: int) -> float:
-    """Return the a for which p(y) = 1 + a (y + ... + y^order) passes a signal along a growing path undiminished.
+    """Return the a for which p(y) = 1 + a (y + ... + y^order) preserves a signal along a growing path.
 
-    Below it a signal fades exponentially with the number of hops, above it the state explodes.
+    Below it a signal decays exponentially with the number of hops. Above it the state explodes.
 
     Args:
         order: m >= 1, the highest power of L.
 
     Raises:
-        ConfigError: order is below 1: such a filter passes nothing to a neighbour.
+        ConfigError: order is below 1, so the filter does not reach neighbors.
 
     >>> print(*(round(critical_alpha(order), 2) for order in (1, 2, 3)))
     6.52 2.11 1.22

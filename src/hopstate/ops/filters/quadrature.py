@@ -2,12 +2,12 @@
 
     H <- exp(-G) (H * exp(r)) + sum_q w_q exp(-s_q G) (P^-1 U * exp(s_q r)),    r = step * A, U = step * B x
 
-with nodes s_q and weights w_q of Gauss-Legendre quadrature on [0, 1]; how the exponentials of G share their work is
-told in `hopstate.ops.filters.transition`.
+with nodes s_q and weights w_q of Gauss-Legendre quadrature on [0, 1]; `hopstate.ops.filters.transition`
+computes the exponentials of G.
 
 Source: CTDG-SSM, arXiv:2606.04672, theorem 4.2 and algorithm 3 (lines 26-30).
-Deviation: none in value; with one step for all nodes it equals theorem 4.1's equation solved exactly, up to the
-quadrature (below 1e-12 for |G| <= 4 with 8 nodes). With a step per node, each row decays by its own step first.
+Deviation: with a step per node, each row first decays by its own step. With one step for all nodes, the result equals
+the exact solution of theorem 4.1 up to quadrature error (below 1e-12 for |G| <= 4 with 8 nodes).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def evolve(transition: Transition, H: Tensor, U: Tensor, rate: Tensor, *, count:
     Lines 3-6 and 26-30 of algorithm 3.
 
     Args:
-        transition: P and G of the batch, shared by every layer; of S blocks, or of one that stands for all.
+        transition: P and G of the batch, shared by every layer; of S blocks, or of one for all blocks.
         H: (S, n, d) memory of the active nodes of S blocks.
         U: (S, n, d) input times its step.
         rate: (S, n, d) step * A, <= 0.

@@ -1,13 +1,12 @@
-"""How a change of the graph moves a memory: G = P^-1 (P - P_before), P = p(L), as a dense or a sparse operator.
+"""Memory transition of a changed graph: G = P^-1 (P - P_before), P = p(L), as a dense or a sparse operator.
 
-Both give `hopstate.ops.filters.quadrature.evolve` the same two things, with gradients with respect to the filter's
-coefficients: solves with a factor of P, and sums of exp(-s_q G) C_q over many s. Those share everything: a few
-small dense exponentials are formed once for all layers; otherwise one Taylor series serves every s, by Horner's rule
+Both forms provide `hopstate.ops.filters.quadrature.evolve` with solves by a factor of P and with sums of
+exp(-s_q G) C_q over many s, differentiable in the filter's coefficients. Small dense exponentials are computed once for
+all layers. Otherwise one Taylor series covers every s, by Horner's rule
 
     Z_0 - G (Z_1 - G/2 (Z_2 - G/3 (...))),    Z_k = sum_q s_q^k C_q,
 
-in K products, K chosen from a bound on G and the dtype (the 1/k! stand between the products so that neither values
-nor gradients overflow on the way).
+in K products, where K follows from a bound on G and the dtype. The factors 1/k! between the products prevent overflow.
 G is similar to the symmetric P^-1/2 (P - P_before) P^-1/2, and -G > -1, so the series hardly cancels.
 
 Source: CTDG-SSM, arXiv:2606.04672, theorem 4.2 and algorithm 3.
@@ -33,7 +32,7 @@ from hopstate.ops.threads import numpy_on_one_thread
 if TYPE_CHECKING:
     import scipy.sparse
 
-EXPONENTIAL_LIMIT = 16  # most active nodes of a block whose exponentials are formed
+EXPONENTIAL_LIMIT = 16  # maximum active nodes of a block for dense exponentials
 NORM_STEPS = 10  # of the power iteration for G's spectral radius on the sparse path
 NORM_MARGIN = 1.25  # what that estimate is multiplied by: it comes from below
 

@@ -1,4 +1,4 @@
-"""Means of neighbours' messages under gates: definition, compiled loop, gradients."""
+"""Gated mean aggregation: reference implementation, compiled loop and gradients."""
 
 # No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
 from typing import Any
@@ -22,15 +22,15 @@ def gated_mean(
     """Return the gated mean of neighbours' values.
 
     Args:
-        indptr: (P+1,) int64 CSR row starts; row i lists the rows whose values i receives.
+        indptr: (P+1,) int64 CSR row starts; row i lists i's senders.
         indices: (E,) int64.
         a: (N, d) the receivers' part of the gate; b: (N, d) the senders'.
         v: (N, d) values.
         c: (E, d) the edges' part of the gate, in the order of indices, or None.
-        rows: (P,) int64, the row of a, b and v that each row of the graph stands for; None where they are the same.
+        rows: (P,) int64, row of a, b and v for each row of the graph; None if they are equal.
 
     Returns:
-        (P, d); zero rows where there is no neighbour.
+        (P, d); zero for nodes without neighbors.
     """
     n, d = a.shape
     if b.shape != a.shape or v.shape != a.shape or len(indptr) != (n if rows is None else len(rows)) + 1:

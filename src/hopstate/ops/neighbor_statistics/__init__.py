@@ -43,8 +43,8 @@ def neighbor_statistics_naive(indptr: Tensor, indices: Tensor, x: Tensor) -> tup
     low, high = (torch.full_like(zeros, start).scatter_reduce(0, where, sent, how) for how, start in ends)
     low, high = (torch.where(counts[:, None] > 0, end, 0.0) for end in (low, high))
     variance = zeros.index_add(0, rows, (sent - mean[rows]).square()) / share
-    some = variance > LEAST
-    return mean, low, high, torch.where(some, variance, 1.0).sqrt() * some
+    mask = variance > LEAST
+    return mean, low, high, torch.where(mask, variance, 1.0).sqrt() * mask
 
 
 @torch.library.custom_op("hopstate::neighbor_statistics", mutates_args=(), device_types="cpu")
@@ -52,10 +52,10 @@ def _statistics(indptr: Tensor, indices: Tensor, x: Tensor) -> tuple[Tensor, Ten
     from hopstate.ops.neighbor_statistics import kernels
 
     d = x.shape[1]
-    made = tuple(x.new_empty(len(indptr) - 1, d) for _ in range(4))
-    arrays = flat_array(x, x.dtype), d, *(y.view(-1).numpy() for y in made)
+    outputs = tuple(x.new_empty(len(indptr) - 1, d) for _ in range(4))
+    arrays = flat_array(x, x.dtype), d, *(y.view(-1).numpy() for y in outputs)
     run_units(kernels.forward, -(-d // kernels.LANES), indptr.numpy(), indices.numpy(), *arrays)
-    return made  # type: ignore[return-value]
+    return outputs  # type: ignore[return-value]
 
 
 @_statistics.register_fake
@@ -64,18 +64,20 @@ def _statistics_fake(indptr, indices, x):  # type: ignore[no-untyped-def]
 
 
 @torch.library.custom_op("hopstate::neighbor_statistics_backward", mutates_args=(), device_types="cpu")
-def _statistics_backward(indptr: Tensor, indices: Tensor, x: Tensor, made: list[Tensor], grads: list[Tensor]) -> Tensor:
+def _statistics_backward(
+    indptr: Tensor, indices: Tensor, x: Tensor, outputs: list[Tensor], grads: list[Tensor]
+) -> Tensor:
     from hopstate.ops.neighbor_statistics import kernels
 
     d, dx = x.shape[1], torch.zeros(x.shape, dtype=x.dtype)
-    arrays = [flat_array(y, x.dtype) for y in (x, *made, *grads)]
+    arrays = [flat_array(y, x.dtype) for y in (x, *outputs, *grads)]
     units = -(-d // kernels.LANES)
     run_units(kernels.backward, units, indptr.numpy(), indices.numpy(), arrays[0], d, *arrays[1:], dx.view(-1).numpy())
     return dx
 
 
 @_statistics_backward.register_fake
-def _statistics_backward_fake(indptr, indices, x, made, grads):  # type: ignore[no-untyped-def]
+def _statistics_backward_fake(indptr, indices, x, outputs, grads):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape)
 
 
@@ -85,9 +87,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    indptr, indices, x, *made = ctx.saved_tensors
-    given = [torch.zeros_like(y) if g is None else g for y, g in zip(made, grads)]
-    return None, None, _statistics_backward(indptr, indices, x, made, given)
+    indptr, indices, x, *outputs = ctx.saved_tensors
+    given = [torch.zeros_like(y) if g is None else g for y, g in zip(outputs, grads)]
+    return None, None, _statistics_backward(indptr, indices, x, outputs, given)
 
 
 _statistics.register_autograd(_backward, setup_context=_setup)

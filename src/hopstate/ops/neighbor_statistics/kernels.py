@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Compiled loops of `statistics.py`, imported on first use; a unit is sixteen channels of all rows.
+"""Compiled loops of neighbor statistics, imported on first use. A unit is sixteen channels of all rows.
 
-Threads so never share an output, and a row's sums run in stored order: their number changes no bit.
+Threads never share an output and each row is summed in stored order, so the number of threads does not matter.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ fast = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @fast
-def forward(first, last, indptr, indices, x, width, mean, low, high, spread):
-    """Write the four aggregates of each row; zeros where it has no neighbour. spread holds variances, then roots."""
+def forward(first, last, indptr, indices, x, width, mean, low, high, std):
+    """Write the four aggregates of each row; zeros if it has no neighbor."""
     n = indptr.size - 1
     for unit in range(first, last):
         at = unit * LANES
@@ -24,7 +24,7 @@ def forward(first, last, indptr, indices, x, width, mean, low, high, spread):
             here, begin, end = i * width + at, indptr[i], indptr[i + 1]
             if begin == end:
                 for c in range(here, here + count):
-                    mean[c] = low[c] = high[c] = spread[c] = 0
+                    mean[c] = low[c] = high[c] = std[c] = 0
                 continue
             least = load_first(x, indices[begin] * width + at, count)
             most, total = least, least - least
@@ -42,13 +42,13 @@ def forward(first, last, indptr, indices, x, width, mean, low, high, spread):
             store_first(mean, here, middle, count)
             store_first(low, here, least, count)
             store_first(high, here, most, count)
-            store_first(spread, here, squares / size, count)
+            store_first(std, here, squares / size, count)
             for c in range(here, here + count):
-                spread[c] = spread[c] ** 0.5 if spread[c] > 1e-5 else 0
+                std[c] = std[c] ** 0.5 if std[c] > 1e-5 else 0
 
 
 @fast
-def backward(first, last, indptr, indices, x, width, mean, low, high, spread, gmean, glow, ghigh, gspread, dx):
+def backward(first, last, indptr, indices, x, width, mean, low, high, std, gmean, glow, ghigh, gspread, dx):
     """Gradient of `forward`; dx comes in as zeros."""
     n = indptr.size - 1
     for unit in range(first, last):
@@ -58,7 +58,7 @@ def backward(first, last, indptr, indices, x, width, mean, low, high, spread, gm
             here, begin, end = i * width + at, indptr[i], indptr[i + 1]
             if begin == end:
                 continue
-            middle, deviation = load_first(mean, here, count), load_first(spread, here, count)
+            middle, deviation = load_first(mean, here, count), load_first(std, here, count)
             least, most = load_first(low, here, count), load_first(high, here, count)
             zero = middle - middle
             one, size = filled(zero, 1.0), filled(zero, end - begin)

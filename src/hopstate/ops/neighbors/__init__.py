@@ -1,4 +1,4 @@
-"""Packed lists of past neighbours, last meetings and counts in common: definitions and compiled loops."""
+"""Packed neighbor histories, last interactions and co-occurrence counts: references and compiled loops."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["PackedNeighbors", "cooccurrence", "cooccurrence_naive", "last_meetin
 
 @dataclass(frozen=True, eq=False)
 class PackedNeighbors:
-    """Histories of Q queries, one after the other without padding, each oldest first.
+    """Packed histories of Q queries, each oldest first.
 
     Args:
-        offsets: (Q+1,) int64; query q holds rows offsets[q]:offsets[q+1] of the other arrays.
-        nodes: (T,) int64 neighbour rows.
+        offsets: (Q+1,) int64; query q has the rows offsets[q]:offsets[q+1] of the other arrays.
+        nodes: (T,) int64 neighbors.
         event_ids: (T,) int64.
-        times: (T,) int64 or float64, all strictly before their query's time.
+        times: (T,) int64 or float64, all strictly before the query's time.
     """
 
     offsets: np.ndarray
@@ -44,16 +44,16 @@ class PackedNeighbors:
 
 
 def neighbor_of(codes: np.ndarray) -> np.ndarray:
-    """Return the neighbour rows of arena codes: c where c >= 0, else its bitwise complement."""
+    """Decode neighbors: c if c >= 0, otherwise its bitwise complement."""
     return np.where(codes < 0, ~codes, codes).astype(np.int64)
 
 
 def last_naive(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, nodes: np.ndarray, times: np.ndarray, k: int
 ) -> PackedNeighbors:
-    """Return the last k events of each node strictly before its time, by looking at every event (the definition).
+    """Reference implementation: return each node's last k events strictly before its time.
 
-    A self-event stands once in its node's history.
+    A self-loop appears once in its node's history.
     """
     lists: list[list[tuple[int, int]]] = []
     for node, time in zip(nodes.tolist(), times.tolist(), strict=True):
@@ -69,20 +69,20 @@ def last_naive(
 def last_meeting_naive(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, u: np.ndarray, v: np.ndarray, times: np.ndarray, directed: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (time of the last event of u and v strictly before, whether there is one), by looking at every event."""
-    last, met = np.zeros(len(u), t.dtype), np.zeros(len(u), bool)
+    """Reference implementation: return the time of each pair's last earlier event, and whether there is one."""
+    last, found = np.zeros(len(u), t.dtype), np.zeros(len(u), bool)
     for q in range(len(u)):
         hit = (src == u[q]) & (dst == v[q])
         if not directed:
             hit |= (src == v[q]) & (dst == u[q])
         hit &= t < times[q]
-        met[q] = hit.any()
-        last[q] = t[hit].max() if met[q] else 0
-    return last, met
+        found[q] = hit.any()
+        last[q] = t[hit].max() if found[q] else 0
+    return last, found
 
 
 def cooccurrence_naive(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every entry of u's and of v's lists, how often its neighbour stands in u's list and in v's.
+    """Count the occurrences of each entry's neighbor in u's and v's lists, for all entries of both lists.
 
     Args:
         u, v: Q histories each; history q of u is compared with history q of v.
@@ -101,7 +101,7 @@ def cooccurrence_naive(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarr
 def cooccurrence(
     offsets_u: np.ndarray, nodes_u: np.ndarray, offsets_v: np.ndarray, nodes_v: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count, for every entry of two packed lists, how often its neighbour stands in u's list and in v's.
+    """Count the occurrences of each entry's neighbor in u's and v's packed lists.
 
     Args:
         offsets_u, nodes_u: (Q+1,) int64 and (Tu,) int64, packed lists of u.

@@ -72,8 +72,8 @@ def fill(src, dst, t, first_id, event_ids, start, length, codes, events, times):
 
 
 @njit(cache=True, nogil=True)
-def fill_some(src, dst, t, first_id, event_ids, low, high, start, length, codes, events, times):
-    """Do what `fill` does for nodes low..high - 1 alone; the columns are theirs, from start[low] on."""
+def fill_node_range(src, dst, t, first_id, event_ids, low, high, start, length, codes, events, times):
+    """As `fill`, for nodes low..high - 1 only; the arrays start at start[low]."""
     numbered, base = len(event_ids) == 0, start[low]
     for i in range(len(src)):
         u, v = src[i], dst[i]
@@ -142,7 +142,7 @@ def copy_out(first, offsets, codes, events, times, out_nodes, out_events, out_ti
 
 @njit(cache=True, nogil=True)
 def find_active(nodes, query_times, k, start, length, times, events, ends, first_id, until, positions, offsets):
-    """Write the positions of the last k entries before each query whose edge no event up to `until` ends."""
+    """Write the positions of each query's last k earlier entries whose edge was not deleted up to `until`."""
     offsets[0] = 0
     for q in range(len(nodes)):
         begin, o, n = start[nodes[q]], offsets[q], 0
@@ -168,7 +168,7 @@ def gather(positions, codes, events, times, out_nodes, out_events, out_times):
 
 @njit(cache=True, nogil=True)
 def _last_match(codes, low, high, code, other):
-    """Return the last position in low..high whose code is `code` or `other`, or -1; blocks of 64 are tested at once."""
+    """Return the last position in low..high with the code `code` or `other`, or -1; tests blocks of 64."""
     while high - low >= 64:
         block = codes[high - 64 : high]
         hits = 0
@@ -185,7 +185,7 @@ def _last_match(codes, low, high, code, other):
 
 @njit(cache=True, nogil=True)
 def _where_to_look(a, b, directed, length):
-    """Return (node whose history is shorter, code of the pair in it, the other code that also counts)."""
+    """Return the node with the shorter history, the pair's code in it, and the code of the reverse direction."""
     if a == b:
         return a, np.int32(b), np.int32(b)
     if length[b] < length[a]:
@@ -197,13 +197,13 @@ def _where_to_look(a, b, directed, length):
 
 
 @njit(cache=True, nogil=True)
-def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times, last, met):
+def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times, last, found):
     """Find the last event of each pair strictly before its time in the shorter of the two histories."""
     for q in range(len(u)):
         a, code, other = _where_to_look(u[q], v[q], directed, length)
         end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
         p = _last_match(codes, start[a], end, code, other)
-        met[q] = p >= 0
+        found[q] = p >= 0
         last[q] = times[p] if p >= 0 else 0
 
 

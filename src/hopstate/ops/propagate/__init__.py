@@ -1,4 +1,4 @@
-"""Hop averages of features, all hops in one pass over tiles (NAGphormer, algorithm 1): definition and loop."""
+"""Powers of the normalized adjacency applied to features (NAGphormer, algorithm 1): reference and compiled loop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _WORK = 4_000_000  # products of a unit: about a millisecond
 def hop_powers_naive(
     indptr: np.ndarray, indices: np.ndarray, x: np.ndarray, num_hops: int, weight: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return (N, K+1, F) float64 with A_hat^k x at [:, k], from the dense matrix: the definition.
+    """Reference implementation: return (N, K+1, F) float64 with A_hat^k x at [:, k], from the dense matrix.
 
     Args:
-        indptr: (N+1,) row starts.
+        indptr: (N+1,) row pointers.
         indices: (E,) columns.
         x: (N, F).
         num_hops: K.
-        weight: (E,) at least 0; None weighs every entry 1.
+        weight: (E,) weights of at least 0. Default: 1.
     """
     n = len(indptr) - 1
     a = np.eye(n)
@@ -33,18 +33,18 @@ def hop_powers_naive(
 
 
 def hop_powers(indptr: np.ndarray, indices: np.ndarray, tokens: np.ndarray, weight: np.ndarray | None = None) -> None:
-    """Fill tokens[:, k] with A_hat^k tokens[:, 0] for k = 1..K, in place and without further memory of that size.
+    """Fill tokens[:, k] with A_hat^k tokens[:, 0] for k = 1..K in place.
 
-    Rows are summed in stored order, on as many threads as torch uses; the result does not depend on how many.
+    Rows are summed in stored order, so the result does not depend on the number of threads.
 
     Args:
-        indptr: (N+1,) int64 row starts of the in-edges.
-        indices: (E,) int64 columns, the nodes that are received from.
-        tokens: (N, K+1, F) float32, C-contiguous, hop 0 filled in.
-        weight: (E,) float32 at least 0; None weighs every entry 1.
+        indptr: (N+1,) int64 row pointers of the in-edges.
+        indices: (E,) int64 senders.
+        tokens: (N, K+1, F) float32, C-contiguous, with hop 0 filled in.
+        weight: (E,) float32 weights of at least 0. Default: 1.
 
     Raises:
-        ShapeError: tokens is not such an array.
+        ShapeError: tokens has another shape, dtype or layout.
     """
     n = len(indptr) - 1
     if tokens.ndim != 3 or len(tokens) != n or tokens.dtype != np.float32 or not tokens.flags.c_contiguous:

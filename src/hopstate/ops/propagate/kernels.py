@@ -1,15 +1,15 @@
 # mypy: ignore-errors
 """Compiled loop of `propagate`; needs numba, so it is imported only where it is used.
 
-A row of the result is summed in registers, 64 features at a time, while the rows that the next entries will need are
-already on their way from memory: on a graph larger than the cache that wait is most of the work.
+Each result row is summed in registers, 64 features at a time. Rows of later entries are prefetched, because memory
+latency dominates on graphs larger than the cache.
 """
 
 from numba import njit
 
 from hopstate.ops.cpu.simd import LANES, fma, load, load_first, prefetch, splat, store, store_first
 
-AHEAD = 32  # entries between asking for a row and its scale, and using them
+AHEAD = 32  # prefetch distance in entries
 LINE = 16  # float32 of a cache line
 
 

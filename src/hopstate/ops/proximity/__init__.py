@@ -1,4 +1,4 @@
-"""How near two nodes are by a graph's links alone: common neighbours, weighted or not, and personalised PageRank."""
+"""Structural proximity of node pairs: common-neighbor scores and personalized PageRank."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["FEATURES", "KINDS", "Kind", "Proximity", "proximity_naive"]
 def proximity_naive(
     edges: list[tuple[int, int]], num_nodes: int, kind: str, u: int, v: int, *, steps: int = 10
 ) -> float:
-    """Return how near u and v are; see `Proximity` for the kinds.
+    """Reference implementation of `Proximity`.
 
     Args:
-        edges: links in either direction, in any number.
+        edges: undirected edges, possibly repeated.
         num_nodes: N.
-        kind: "common_neighbors", "adamic_adar", "resource_allocation", "pagerank", or "paths" of three steps.
+        kind: "common_neighbors", "adamic_adar", "resource_allocation", "pagerank", or "paths" of length three.
         u, v: the pair.
-        steps: of the walk of "pagerank".
+        steps: number of steps for "pagerank".
     """
     near: list[set[int]] = [set() for _ in range(num_nodes)]
     for a, b in edges:
@@ -61,10 +61,10 @@ CELLS = 1 << 22  # numbers of dense rows at a time
 
 
 class Proximity:
-    """Nearness of nodes by a graph's links.
+    """Structural proximity of node pairs in a graph.
 
     Args:
-        indptr, indices: its CSR, of any kind.
+        indptr, indices: the graph's CSR.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
@@ -86,22 +86,23 @@ class Proximity:
         self._half = 1 / np.sqrt(np.maximum(self.degree, 1))
 
     def pairs(self, kind: Kind, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return (n,) float64 how near u (n,) and v (n,) are: from u, which counts for "pagerank" alone.
+        """Return (n,) float64 proximity of u (n,) and v (n,); only "pagerank" is directed, from u.
 
         Args:
-            kind: "common_neighbors" w counts each 1, "adamic_adar" 1 / log deg w, "resource_allocation" 1 / deg w;
-                "pagerank" is the chance to be at v of a walk from u that returns there with chance 0.15 at each step.
-            u, v: rows of nodes.
+            kind: weight of each common neighbor w: "common_neighbors" 1, "adamic_adar" 1 / log deg w,
+                "resource_allocation" 1 / deg w. "pagerank" is the probability of v under a random walk from u with
+                restart probability 0.15.
+            u, v: nodes.
         """
         if kind not in KINDS:
             raise ConfigError(f"unknown nearness {kind!r}{nearest(kind, KINDS)}; known: {', '.join(KINDS)}")
         return self._walks(u, v) if kind == "pagerank" else self.paths(u, v)[:, KINDS.index(kind)]
 
     def paths(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return (n, 5) float64 of pairs: three sums over common neighbours, one over paths of three steps, linked.
+        """Return (n, 5) float64: three common-neighbor sums, one over paths of length three, and whether linked.
 
         Args:
-            u, v: (n,) rows of nodes.
+            u, v: (n,) nodes.
         """
         from hopstate.ops.proximity.kernels import pair_paths
 
@@ -114,10 +115,10 @@ class Proximity:
         return found
 
     def features(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return (n, FEATURES) float32 of pairs as if they were not linked themselves: what a decoder may read.
+        """Return (n, FEATURES) float32 features for a decoder, computed without the pair's own edge.
 
-        Logarithms of sums over common neighbours, of paths of three steps and of degrees, and whether there are any;
-        the same bits for both directions of a pair.
+        They are logarithms of sums over common neighbors, paths of length three and degrees, and indicators of whether
+        there are any. Both directions of a pair give identical bits.
         """
         u, v = np.minimum(u, v), np.maximum(u, v)
         found = self.paths(u, v)

@@ -1,4 +1,4 @@
-"""Return probabilities of random walks without dense powers: definition and compiled loop."""
+"""Return probabilities of random walks without dense powers: reference and compiled loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def return_probabilities(indptr: np.ndarray, indices: np.ndarray, steps: int) ->
 
 
 def return_probabilities_naive(indptr: np.ndarray, indices: np.ndarray, steps: int) -> np.ndarray:
-    """Return `return_probabilities` from dense matrix powers: the definition."""
+    """Reference implementation of `return_probabilities` with dense matrix powers."""
     step = _dense(indptr, indices)
     return np.stack([np.linalg.matrix_power(step, k).diagonal() for k in range(1, steps + 1)], 1)
 

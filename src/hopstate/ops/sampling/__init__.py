@@ -1,4 +1,4 @@
-"""Induced subgraphs, sampled neighbourhoods and cuts of a graph into clusters, on compressed sparse rows."""
+"""Induced subgraphs, neighbor sampling and graph clustering on CSR adjacencies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["LocalGraph", "Neighborhoods", "bisected_clusters"]
 
 @dataclass(frozen=True, eq=False)
 class LocalGraph:
-    """Edges among a few nodes of a graph: row i of a small CSR belongs to nodes[i], indices count within nodes.
+    """A small CSR graph over selected nodes; row i belongs to nodes[i], and indices refer to nodes.
 
     Args:
-        nodes: (m,) int64 rows of the graph; the receivers come first, the others only send.
+        nodes: (m,) int64 nodes of the full graph. The receivers come first; the others only send.
         indptr: (r+1,) int64, r <= m receivers.
         indices: (e,) int64 in 0..m-1.
-        weight: (e,) float32 1 / probability that the edge was sampled, or None where all are there.
-        edges: (e,) int64 positions of the edges in the graph's CSR, or None where they were not asked for.
+        weight: (e,) float32 inverse sampling probabilities, or None if no edge was dropped.
+        edges: (e,) int64 positions in the full graph's CSR, or None if not requested.
     """
 
     nodes: np.ndarray
@@ -38,14 +38,14 @@ class LocalGraph:
 
 
 class Neighborhoods:
-    """Cuts subgraphs and neighbour samples out of one graph; keeps a workspace of 4 bytes a node.
+    """Extract subgraphs and sample neighbors of one graph, with a workspace of 4 bytes per node.
 
-    For messages the CSR is that of the in-edges: row v holds the nodes that v receives from. Not to be shared between
-    threads; one graph may serve several of them.
+    For message passing, use the CSR of in-edges: row v holds the nodes that v receives from. An instance is not
+    thread-safe, but several instances can share a graph.
 
     Args:
         indptr: (N+1,) int64.
-        indices: (E,) int64; a memory-mapped array is read only where the nodes asked for are.
+        indices: (E,) int64; only the queried rows of a memory-mapped array are read.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
@@ -53,10 +53,10 @@ class Neighborhoods:
         self._local = np.full(len(indptr) - 1, -1, np.int32)
 
     def induced(self, nodes: np.ndarray, *, halo: bool = False) -> LocalGraph:
-        """Return all edges among distinct nodes; with halo all edges of nodes, their other ends after nodes.
+        """Return the edges among distinct nodes; with halo, all in-edges of nodes, outside senders last.
 
         Raises:
-            DataError: a node that does not exist, or one given twice.
+            DataError: a node does not exist or is repeated.
         """
         from hopstate.ops.sampling.kernels import induced
 
@@ -65,9 +65,9 @@ class Neighborhoods:
         return LocalGraph(all_nodes, indptr, indices, edges=edges)
 
     def sample(self, seeds: np.ndarray, fanout: int, *, seed: int, labor: bool = False) -> LocalGraph:
-        """Return sampled in-edges of distinct seeds: fanout each without replacement, or on average (LABOR-0).
+        """Return sampled in-edges of distinct seeds: fanout per seed without replacement, or on average (LABOR-0).
 
-        Sums over neighbours weighted by `weight` are unbiased.
+        Neighbor sums weighted by `weight` are unbiased.
         """
         from hopstate.ops.sampling import kernels
 
@@ -82,27 +82,27 @@ class Neighborhoods:
     def ppr(
         self, roots: np.ndarray, size: int, *, alpha: float = 0.15, epsilon: float = 1e-4
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return (offsets, nodes): each root first, then its up to size - 1 nearest nodes by approximate PPR.
+        """Return (offsets, nodes): each root and its up to size - 1 other nodes with the largest approximate PPR.
 
         Args:
             roots: (r,) int64.
-            size: nodes a root.
-            alpha: probability that the walk returns to the root.
-            epsilon: residual below which a node is not followed, times its degree.
+            size: maximum nodes per root.
+            alpha: teleport probability.
+            epsilon: residual threshold per degree.
         """
         from hopstate.ops.sampling.kernels import ppr_neighborhoods
 
         return ppr_neighborhoods(self.indptr, self.indices, self._check(roots), size, alpha, epsilon)
 
     def hops(self, roots: np.ndarray, depth: int, fanout: int, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (offsets, nodes): each root first, then what depth steps over fanout sampled neighbours reach."""
+        """Return (offsets, nodes): each root, then the nodes that depth hops of fanout sampled neighbors reach."""
         from hopstate.ops.sampling.kernels import hop_neighborhoods
 
         roots = self._check(roots)
         return hop_neighborhoods(self.indptr, self.indices, roots, depth, fanout, np.int64(seed), self._local)
 
     def union(self, offsets: np.ndarray, nodes: np.ndarray) -> LocalGraph:
-        """Return the induced subgraphs of nodes[offsets[r]:offsets[r+1]], each for itself, stacked in one."""
+        """Return the induced subgraphs of each nodes[offsets[r]:offsets[r+1]] as one disconnected graph."""
         from hopstate.ops.sampling.kernels import disjoint_union
 
         indptr, indices, edges = disjoint_union(self.indptr, self.indices, offsets, nodes, self._local)
@@ -124,10 +124,10 @@ class Neighborhoods:
 
 
 def bisected_clusters(indptr: np.ndarray, indices: np.ndarray, clusters: int) -> np.ndarray:
-    """Return (N,) int64 cluster numbers of about equal size with few edges between clusters, without METIS.
+    """Return (N,) int64 clusters of similar size with few edges between them, without METIS.
 
-    Node sets are cut in two again and again: a breadth-first ball from a node at the rim, then passes in which nodes
-    change sides where that lowers the cut.
+    Node sets are bisected recursively: first by a breadth-first ball from a peripheral node, then by moving nodes that
+    reduce the cut.
 
     Args:
         indptr, indices: an undirected CSR.

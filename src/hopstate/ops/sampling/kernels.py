@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Compiled loops of `sampling`; need numba, so they are imported only where they are used.
 
-`local` is a caller's int32 workspace of one entry a node, all -1 between calls: where a node stands in the batch.
+`local` is a caller's int32 workspace, one entry per node and -1 between calls: the node's row in the batch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def sample_neighbors(indptr, indices, seeds, fanout, seed, local):
     columns, weight, edges = np.empty(out[b], np.int64), np.empty(out[b], np.float32), np.empty(out[b], np.int64)
     nodes = np.empty(b + min(out[b], len(local)), np.int64)
     nodes[:b] = seeds
-    total, taken = b, np.empty(max(fanout, 0), np.int64)
+    total, chosen = b, np.empty(max(fanout, 0), np.int64)
     for i in range(b):
         v = seeds[i]
         lo, degree = indptr[v], indptr[v + 1] - indptr[v]
@@ -77,10 +77,10 @@ def sample_neighbors(indptr, indices, seeds, fanout, seed, local):
                 top = degree - count + j
                 pick, state = below(state, top + 1)
                 for s in range(j):
-                    if taken[s] == pick:
+                    if chosen[s] == pick:
                         pick = top
                         break
-                taken[j] = pick
+                chosen[j] = pick
             u = indices[lo + pick]
             if local[u] < 0:
                 local[u] = total
@@ -134,13 +134,13 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
 
 
 @njit(cache=True, nogil=True)
-def _below_limit(nodes, key, limit, kept):
-    """Write to kept[j] whether the number of nodes[j], 53 bits under a scattered seed, is below limit.
+def _below_limit(nodes, key, limit, below):
+    """Write to below[j] whether the number of nodes[j], 53 bits under a scattered seed, is below limit.
 
     Nothing but arithmetic, so that the compiler makes vector instructions of it.
     """
     for j in range(len(nodes)):
-        kept[j] = (mix(key ^ (np.uint64(nodes[j]) * STEP)) >> np.uint64(11)) < limit
+        below[j] = (mix(key ^ (np.uint64(nodes[j]) * STEP)) >> np.uint64(11)) < limit
 
 
 @njit(cache=True, nogil=True)
@@ -211,7 +211,7 @@ def hop_neighborhoods(indptr, indices, roots, depth, fanout, seed, local):
         nodes[first] = roots[r]
         for hop in range(depth):
             key = mix(seeded(seed, hop) ^ (np.uint64(roots[r]) * STEP)) >> np.uint64(1)
-            rim = nodes[begin:end].copy()  # only what the step before reached anew is left again
+            rim = nodes[begin:end].copy()  # expand only the nodes that the last step added
             _, _, _, _, near = sample_neighbors(indptr, indices, rim, fanout, np.int64(key), local)
             for i in range(first, end):
                 local[nodes[i]] = 1

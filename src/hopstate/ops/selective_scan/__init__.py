@@ -19,9 +19,9 @@ from torch.nn.functional import silu
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.dispatch import (
-    CELL,
-    GPU_CELL,
+    GPU_SEGMENT,
     LANES,
+    SEGMENT,
     Discretization,
     check_discretization,
     check_rates,
@@ -76,11 +76,11 @@ def _scan_fake(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, wa
     (tokens, channels), S = u.shape, A.shape[1]
     kind = torch.promote_types(u.dtype, torch.float32)
     if u.device.type == "cpu":
-        cells = (tokens + CELL - 1) // CELL
-        kept = u.new_empty(cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
+        segments = (tokens + SEGMENT - 1) // SEGMENT
+        kept = u.new_empty(segments if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
     else:
-        cells = (tokens + GPU_CELL - 1) // GPU_CELL
-        kept = u.new_empty(cells if keep else 0, channels, S, dtype=kind)
+        segments = (tokens + GPU_SEGMENT - 1) // GPU_SEGMENT
+        kept = u.new_empty(segments if keep else 0, channels, S, dtype=kind)
     return (
         u.new_empty(tokens, channels),
         u.new_empty(offsets.shape[0] - 1 if want_final else 0, channels, S, dtype=kind),
@@ -164,7 +164,7 @@ def selective_scan_traced(
     reverse: bool,
     discretization: Discretization,
 ) -> Tensor:
-    """Return y of `selective_scan`, from zero states; without offsets all rows of a batch advance at once."""
+    """Return y of `selective_scan` from zero states; without offsets, all rows of a batch advance together."""
     from torch._higher_order_ops.scan import scan
 
     kind = torch.promote_types(u.dtype, torch.float32)
@@ -207,31 +207,31 @@ def selective_scan(
     discretization: Discretization = "zoh",
     return_state: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Run h_k = exp(delta_k A) h_{k-1} + gain_k B_k u_k, y_k = (C_k . h_k + D u_k) silu(z_k) over every sequence.
+    """Compute h_k = exp(delta_k A) h_{k-1} + gain_k B_k u_k, y_k = (C_k . h_k + D u_k) silu(z_k) over each sequence.
 
     Args:
         u: inputs, (token, channel) packed or (batch, length, channel); float16, bfloat16, float32 or float64.
-        delta: step sizes >= 0 of u's shape, in units of 1/A: projected from the input or given, as time spans are.
+        delta: step sizes >= 0 with u's shape, in units of 1/A; projections of the input or time differences.
         A: decay rates < 0, (channel, state).
-        B, C: input and output maps, (token, state) or (batch, length, state), shared by all channels.
+        B, C: input and output projections, (token, state) or (batch, length, state), shared by all channels.
         D: weight of the skip connection, (channel,).
-        z: gate of u's shape.
-        offsets: int64 (sequence + 1,): packed sequence i is tokens offsets[i]..offsets[i + 1] - 1; sequences may be
+        z: gate with u's shape.
+        offsets: int64 (sequence + 1,); packed sequence i has the tokens offsets[i]..offsets[i + 1] - 1 and may be
             empty. Without offsets, packed input is one sequence.
-        reverse: run every sequence from its last token to its first.
-        initial_state: states before each sequence's first step, (sequence, channel, state); zero if absent.
+        reverse: scan each sequence from its last token to its first.
+        initial_state: states before each sequence's first step, (sequence, channel, state). Default: zero.
         discretization: "zoh" (exact) or "euler" (Mamba's gain = delta).
         return_state: also return the states after each sequence's last step.
 
     Returns:
-        y of u's shape and dtype; with return_state also the final states (sequence, channel, state), in float32, or
+        y with u's shape and dtype. With return_state also the final states (sequence, channel, state) in float32, or in
         float64 for float64 input.
 
     Raises:
-        ShapeError: shapes, dtypes or devices that disagree.
-        DataError: offsets that do not cover the tokens, A >= 0, a negative step. NaN in delta where HOPSTATE_CHECK=1;
-            on a GPU all of these only there.
-        ConfigError: an unknown discretization, or states in a program that is exported by the reference.
+        ShapeError: shapes, dtypes or devices disagree.
+        DataError: offsets do not cover the tokens, A >= 0, or a step is negative. NaN in delta is checked only if
+            HOPSTATE_CHECK=1, and so are all values on a GPU.
+        ConfigError: the discretization is unknown, or a program exported with the reference uses states.
 
     >>> u = torch.ones(3, 1)  # three tokens, one channel: a sequence of two, then one of one
     >>> A, one = -torch.ones(1, 1), torch.ones(3, 1)
@@ -276,17 +276,17 @@ def selective_step(
     z: Float[Tensor, "sequence channel"] | None = None,
     discretization: Discretization = "zoh",
 ) -> tuple[Float[Tensor, "sequence channel"], Float[Tensor, "sequence channel state"]]:
-    """Advance every sequence by one token: the body of `selective_scan`, for streams whose state is kept.
+    """Advance each sequence by one token, for streaming with stored states.
 
     Args:
-        state: states before the token, such as `selective_scan` returns with return_state.
-        u, delta, A, B, C, D, z, discretization: one token of each sequence, as in `selective_scan`.
+        state: states before the token, for example from `selective_scan` with return_state.
+        u, delta, A, B, C, D, z, discretization: one token of each sequence, see `selective_scan`.
 
     Returns:
-        y in u's dtype, and the new states in float32, or float64 for float64 input; the old ones are left alone.
+        y in u's dtype, and the new states in float32, or float64 for float64 input. `state` is not modified.
 
     Raises:
-        ShapeError, ConfigError: as `selective_scan`.
+        ShapeError, ConfigError: see `selective_scan`.
     """
     check_discretization(discretization)
     if u.dim() != 2:
@@ -315,17 +315,17 @@ def selective_influence(
     reverse: bool = False,
     discretization: Discretization = "zoh",
 ) -> Float[Tensor, "*token channel"]:
-    """Return w_j = C_L (prod_{i>j} exp(delta_i A)) gain_j B_j: how much each token's input weighs in the last output.
+    """Return the influence w_j = C_L (prod_{i>j} exp(delta_i A)) gain_j B_j of each token's input on the last output.
 
-    The scan is linear in u, so these weights are exact: from a zero state, and before skip and gate, the sum over a
-    sequence's tokens of w_j u_j is its last output (its first token's, where reverse). They are also the gradient of
-    that output, and are computed as one: no product of decays is formed, however long the sequence.
+    The scan is linear in u. Therefore the sum of w_j u_j over a sequence equals its last output exactly, from a zero
+    state and before skip and gate. If reverse is set, it equals the first token's output. The weights are computed as
+    the gradient of that output, without products of decays.
 
     Args:
-        delta, A, B, C, offsets, reverse, discretization: as in `selective_scan`.
+        delta, A, B, C, offsets, reverse, discretization: see `selective_scan`.
 
     Returns:
-        Weights of delta's shape and dtype; they carry no gradient.
+        Weights with delta's shape and dtype, without gradient.
 
     Source: DyG-Mamba, Theorem 4.2.
     """

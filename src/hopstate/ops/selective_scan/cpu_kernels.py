@@ -1,17 +1,17 @@
 # mypy: ignore-errors
-"""How the CPU kernels of the selective scan cut and lay out their work.
+"""CPU kernels of the selective scan.
 
-A lane is a channel, so B and C are one number per (token, state) and the sum over states stays within a lane; WIDE
-states go through every line together. Each sequence is cut into cells of CELL tokens from where its scan begins; the
-forward pass keeps the state between cells, and the backward pass recomputes the states of one cell at a time from
-there, into buffers that stay in cache.
+A lane is a channel, so B and C are one number per (token, state) and the sum over states stays within a lane. WIDE
+states are processed together. Each sequence is split into segments of SEGMENT tokens, starting where its scan begins.
+The forward pass stores the state between segments. The backward pass recomputes the states of one segment at a time
+into buffers that stay in cache.
 
-A unit of work is (group of sequences, span of channel blocks); units are cut from the shapes alone, every sum over
-units is added in unit order, and so no result depends on the number of threads. All arrays are flat. Layouts:
+A unit of work is (group of sequences, span of channel blocks). Units depend on the shapes only, and sums over units
+are added in unit order. Therefore no result depends on the number of threads. All arrays are flat. Layouts:
     tokens      [token, channel] or [token, state], as the caller has them
     lanes       [block, state, lane], padded to sixteen channels and to whole wide vectors of states
-    checkpoints [cell, block, state, lane]: cell `order` of a sequence that begins at token t is t // CELL + order
-Derivation: DERIVATION.md beside this file.
+    checkpoints [segment, block, state, lane]: a sequence that begins at token t starts at segment t // SEGMENT
+Derivation: DERIVATION.md in this folder.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from hopstate.ops.cpu import simd
 from hopstate.ops.cpu.simd import (
     LANES,
     WIDE,
+    broadcast_lanes,
     exp_parts,
     filled,
     fma,
@@ -37,12 +38,11 @@ from hopstate.ops.cpu.simd import (
     repeat,
     scratch,
     sigmoid,
-    spread,
     store,
     store_first,
     where_less,
 )
-from hopstate.ops.dispatch import CELL, check_steps
+from hopstate.ops.dispatch import SEGMENT, check_steps
 from hopstate.ops.threads import MIN_GROUP, flat_array, group_sequences, run_units
 
 MIN_UNITS = 16  # below this many groups, channels are split too
@@ -61,7 +61,7 @@ def forward(
     y = np.empty(tokens * channels, inputs[0].dtype)
     final = np.empty(sequences * channels * S if want_final else 0, y.dtype)
     blocks = -(-channels // LANES)
-    shape = (-(-tokens // CELL) if keep else 0, blocks, S, LANES)
+    shape = (-(-tokens // SEGMENT) if keep else 0, blocks, S, LANES)
     checkpoints = np.empty(int(np.prod(shape)), y.dtype)
     flags = (channels, S, reverse, zoh, D is not None, z is not None, initial is not None, keep)
     shortest = np.zeros((groups.size - 1) * (spans.size - 1), y.dtype)
@@ -81,7 +81,7 @@ def backward(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, offsets: Tensor,
     initial: Tensor | None, checkpoints: Tensor, dy: Tensor, dfinal: Tensor | None, reverse: bool, zoh: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty where there is no input."""
+    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty for missing inputs."""
     (tokens, channels), S = u.shape, A.shape[1]
     kind = torch.promote_types(u.dtype, torch.float32)
     inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial, checkpoints, dy, dfinal)]
@@ -113,7 +113,7 @@ def _as(grad: np.ndarray, like: Tensor | None, kind: torch.dtype) -> Tensor:
 
 
 def _sum_first(partial: np.ndarray, count: int) -> np.ndarray:
-    """Sum of count equal parts, first to last (in place, so that no second copy is held)."""
+    """Sum count equal parts in order, in place."""
     parts = partial.reshape(count, -1)
     for i in range(1, count):
         parts[0] += parts[i]
@@ -127,18 +127,18 @@ def cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndarr
     """
     groups, tokens, blocks = group_sequences(bounds, channels), int(bounds[-1]), -(-channels // LANES)
     num_groups = groups.size - 1
-    # each span keeps its own dB and dC: 2 S numbers a token, held to a tenth of the 6 channels a token of the rest
+    # each span has its own dB and dC, 2 S numbers per token, limited to a tenth of the other buffers
     most = max(1, min(blocks, int(0.3 * channels / S), tokens * channels // (MIN_GROUP * max(num_groups, 1))))
     num_spans = min(most, -(-MIN_UNITS // max(num_groups, 1)))
     return groups, np.linspace(0, blocks, num_spans + 1).astype(np.int64)
 
 
-assert CELL % WIDE == 0
+assert SEGMENT % WIDE == 0
 
-# One buffer holds what a block needs of a cell, so that the inner loops have one address instead of a dozen: fields
+# One buffer holds what a block needs of a segment, so that the inner loops have one address instead of a dozen: fields
 # [token, lane], then fields [token, state of a wide vector, lane]. What is added to each keeps fields apart in their
 # low address bits: a load waits for any store before it that agrees in those.
-_ROWS, _WIDE_ROWS = (CELL + 1) * LANES, (CELL * WIDE + 1) * LANES
+_ROWS, _WIDE_ROWS = (SEGMENT + 1) * LANES, (SEGMENT * WIDE + 1) * LANES
 X, DT, DY, GATE, SIGMA, GRAD, OUT, DU, DDELTA = (field * _ROWS for field in range(9))
 STATE, DECAY, GAIN, SLOPE = (9 * _ROWS + field * _WIDE_ROWS for field in range(4))
 FIELDS = 9 * _ROWS + 4 * _WIDE_ROWS
@@ -156,7 +156,7 @@ def padded(S):
 
 @inlined
 def rates(A, block, channels, S, a, inverse, at):
-    """Lay out A and 1/A of one block as [state, lane]; -1 where there is no state or channel."""
+    """Lay out A and 1/A of one block as [state, lane]; -1 for padding."""
     for s in range(padded(S)):
         for lane in range(LANES):
             channel = block * LANES + lane
@@ -213,21 +213,21 @@ def sequences(groups, group, descending):
 
 
 @inlined
-def count_cells(start, end):
-    """Return how many cells a sequence is cut into."""
-    return (end - start + CELL - 1) // CELL
+def count_segments(start, end):
+    """Return how many segments a sequence is cut into."""
+    return (end - start + SEGMENT - 1) // SEGMENT
 
 
 @inlined
-def cell_bounds(start, end, order, reverse):
-    """The order-th cell that the scan passes: (first token to process, +1 or -1, number of tokens)."""
-    count = min(CELL, end - start - order * CELL)
-    return (end - 1 - order * CELL if reverse else start + order * CELL), -1 if reverse else 1, count
+def segment_bounds(start, end, order, reverse):
+    """The order-th segment that the scan passes: (first token to process, +1 or -1, number of tokens)."""
+    count = min(SEGMENT, end - start - order * SEGMENT)
+    return (end - 1 - order * SEGMENT if reverse else start + order * SEGMENT), -1 if reverse else 1, count
 
 
 @inlined
 def rows_of(source, first, step, count, S, target):
-    """target[k, state] = source[token, state] of one cell, zero for the states beyond S."""
+    """target[k, state] = source[token, state] of one segment, zero for the states beyond S."""
     even = padded(S)
     for k in range(count):
         for s in range(even):
@@ -236,7 +236,7 @@ def rows_of(source, first, step, count, S, target):
 
 @inlined
 def _replay(a, inverse, B, C, S, s, count, h, work, zoh, want_out):
-    """Run WIDE states of one block over a cell, keeping what `_unwind` reads again; return the last states."""
+    """Run WIDE states of one block over a segment, keeping what `_unwind` reads again; return the last states."""
     edge, even = filled(a, -0.5), padded(S)
     for k in range(count):
         i, j, row = k * LANES, k * BUNCH, k * even + s
@@ -250,22 +250,22 @@ def _replay(a, inverse, B, C, S, s, count, h, work, zoh, want_out):
         store(work, STATE + j, h)
         store(work, DECAY + j, decay)
         store(work, GAIN + j, gain)
-        h = fma(decay, h, gain * (spread(B, row) * x))
+        h = fma(decay, h, gain * (broadcast_lanes(B, row) * x))
         if want_out:
-            store(work, OUT + i, load(work, OUT + i) + narrow(spread(C, row) * h))
+            store(work, OUT + i, load(work, OUT + i) + narrow(broadcast_lanes(C, row) * h))
     return h
 
 
 @inlined
 def _unwind(a, B, C, S, s, count, h, work, g, dA, sums_B, sums_C, zoh):
-    """Go back over the cell with the gradient g of WIDE states; return g before the cell and dA."""
+    """Go back over the segment with the gradient g of WIDE states; return g before the segment and dA."""
     even = padded(S)
     for k in range(count - 1, -1, -1):
         i, j, row, slot = k * LANES, k * BUNCH, k * even + s, (k * (even + 1) + s) * LANES
         grad_y, now, x = repeat(load(work, GRAD + i)), repeat(load(work, DT + i)), repeat(load(work, X + i))
-        b, before = spread(B, row), load_wide(work, STATE + j)
+        b, before = broadcast_lanes(B, row), load_wide(work, STATE + j)
         store(sums_C, slot, fma(grad_y, h, load_wide(sums_C, slot)))
-        grad = fma(grad_y, spread(C, row), g)
+        grad = fma(grad_y, broadcast_lanes(C, row), g)
         g = grad * load_wide(work, DECAY + j)
         through, drive = grad * load_wide(work, GAIN + j), b * x
         store(sums_B, slot, fma(through, x, load_wide(sums_B, slot)))
@@ -286,7 +286,7 @@ def _prepare(work, first, step, count, channels, block, lanes, has_gate, u, delt
     """Fill the fields that all states of a block share; return the gradient of D."""
     for k in range(count):
         token, i = (first + step * k) * channels + block * LANES, k * LANES
-        ahead = token - step * CELL * channels
+        ahead = token - step * SEGMENT * channels
         simd.prefetch(u, ahead)
         simd.prefetch(delta, ahead)
         simd.prefetch(dy, ahead)
@@ -322,7 +322,7 @@ def _finish(work, first, step, count, channels, block, lanes, has_gate, du, ddel
             store(work, GATE + i, load_wide(work, DY + i) * load_wide(work, OUT + i) * slope)
     for k in range(count):
         token, i = (first + step * k) * channels + block * LANES, k * LANES
-        ahead = token - step * CELL * channels
+        ahead = token - step * SEGMENT * channels
         simd.prefetch_to_write(du, ahead)
         simd.prefetch_to_write(ddelta, ahead)
         if has_gate:
@@ -349,12 +349,12 @@ def scan_backward(
     simd.set_control_word(word | simd.FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
     num_spans, tokens, even = spans.size - 1, offsets[-1], padded(S)
-    wide, kept, rows = even * LANES, S * LANES, CELL * (even + 1) * LANES
+    wide, kept, rows = even * LANES, S * LANES, SEGMENT * (even + 1) * LANES
     most = (spans[1:] - spans[:-1]).max() * wide
     a, inverse, g, sums_A = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(most, u, 11)
     sums_B, sums_C, start_h = scratch(rows, u, 0), scratch(rows, u, 13), scratch(wide, u, 5)
-    work, cell_B, cell_C = scratch(FIELDS, u, 16), scratch(CELL * even, u, 2), scratch(CELL * even, u, 9)
-    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
+    work, B_rows, C_rows = scratch(FIELDS, u, 16), scratch(SEGMENT * even, u, 2), scratch(SEGMENT * even, u, 9)
+    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short segment
     for unit in range(first_unit, last_unit):
         group, span = unit // num_spans, unit % num_spans
         low, high = spans[span], spans[span + 1]
@@ -364,18 +364,18 @@ def scan_backward(
         for sequence in sequences(groups, group, not reverse):
             start, end = offsets[sequence], offsets[sequence + 1]
             start_states(g, dfinal, has_dfinal, sequence, low, high, channels, S)
-            for order in range(count_cells(start, end) - 1, -1, -1):
-                first, step, count = cell_bounds(start, end, order, reverse)
+            for order in range(count_segments(start, end) - 1, -1, -1):
+                first, step, count = segment_bounds(start, end, order, reverse)
                 clear(sums_B, 0, rows)
                 clear(sums_C, 0, rows)
-                rows_of(B, first, step, count, S, cell_B)
-                rows_of(C, first, step, count, S, cell_C)
+                rows_of(B, first, step, count, S, B_rows)
+                rows_of(C, first, step, count, S, C_rows)
                 for block in range(low, high):
                     lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
                     skips = load_first(skip, block * LANES, lanes if has_skip else 0)
                     start_states(start_h, initial, has_initial and order == 0, sequence, block, block + 1, channels, S)
                     if order > 0:
-                        copy(checkpoints, ((start // CELL + order) * blocks + block) * kept, start_h, 0, kept)
+                        copy(checkpoints, ((start // SEGMENT + order) * blocks + block) * kept, start_h, 0, kept)
                     slot = (group * blocks + block) * LANES
                     dskips = _prepare(
                         work, first, step, count, channels, block, lanes, has_gate, u, delta, gate, dy, skips,
@@ -385,11 +385,11 @@ def scan_backward(
                     for s in range(0, even, WIDE):
                         i, rate = at + s * LANES, load_wide(a, at + s * LANES)
                         h = _replay(
-                            rate, load_wide(inverse, i), cell_B, cell_C, S, s, count, load_wide(start_h, s * LANES),
+                            rate, load_wide(inverse, i), B_rows, C_rows, S, s, count, load_wide(start_h, s * LANES),
                             work, zoh, has_gate,
                         )  # fmt: skip
                         in_state, in_rate = _unwind(
-                            rate, cell_B, cell_C, S, s, count, h, work, load_wide(g, i), load_wide(sums_A, i), sums_B,
+                            rate, B_rows, C_rows, S, s, count, h, work, load_wide(g, i), load_wide(sums_A, i), sums_B,
                             sums_C, zoh,
                         )  # fmt: skip
                         store(g, i, in_state)
@@ -417,9 +417,9 @@ def _step(x, dt, a, inverse, at, B, C, row, S, h, zoh):
         i = at + s * LANES
         decay, rise = exp_parts(dt * load_wide(a, i))
         gain = rise * load_wide(inverse, i) if zoh else dt
-        state = fma(decay, load_wide(h, i), gain * (spread(B, row + s) * x))
+        state = fma(decay, load_wide(h, i), gain * (broadcast_lanes(B, row + s) * x))
         store(h, i, state)
-        y = fma(spread(C, row + s), state, y)
+        y = fma(broadcast_lanes(C, row + s), state, y)
     return narrow(y)
 
 
@@ -444,8 +444,8 @@ def scan_forward(
     wide, kept = even * LANES, S * LANES
     most = (spans[1:] - spans[:-1]).max() * wide
     h, a, inverse, edge = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(LANES, u, 0)
-    work, cell_B, cell_C = scratch(FIELDS, u, 11), scratch(CELL * even, u, 2), scratch(CELL * even, u, 9)
-    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
+    work, B_rows, C_rows = scratch(FIELDS, u, 11), scratch(SEGMENT * even, u, 2), scratch(SEGMENT * even, u, 9)
+    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short segment
     for unit in range(first_unit, last_unit):
         group, span = unit // num_spans, unit % num_spans
         low, high = spans[span], spans[span + 1]
@@ -455,32 +455,32 @@ def scan_forward(
         for sequence in sequences(groups, group, reverse):
             start, end = offsets[sequence], offsets[sequence + 1]
             start_states(h, initial, has_initial, sequence, low, high, channels, S)
-            for order in range(count_cells(start, end)):
-                first, step, count = cell_bounds(start, end, order, reverse)
-                rows_of(B, first, step, count, S, cell_B)
-                rows_of(C, first, step, count, S, cell_C)
+            for order in range(count_segments(start, end)):
+                first, step, count = segment_bounds(start, end, order, reverse)
+                rows_of(B, first, step, count, S, B_rows)
+                rows_of(C, first, step, count, S, C_rows)
                 for block in range(low, high):
                     lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
                     skips = load_first(skip, block * LANES, lanes if has_skip else 0)
                     if keep and order > 0:
-                        copy(h, at, checkpoints, ((start // CELL + order) * blocks + block) * kept, kept)
+                        copy(h, at, checkpoints, ((start // SEGMENT + order) * blocks + block) * kept, kept)
                     for k in range(count):
                         token = (first + step * k) * channels + block * LANES
-                        ahead = token + step * CELL * channels  # a row is far from the next: nothing else foresees it
+                        ahead = token + step * SEGMENT * channels  # rows are far apart: the hardware does not prefetch
                         simd.prefetch(u, ahead)
                         simd.prefetch(delta, ahead)
                         if has_gate:
                             simd.prefetch(gate, ahead)
                         x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
                         least = where_less(dt, least, dt, least)
-                        out = _step(x, dt, a, inverse, at, cell_B, cell_C, k * even, S, h, zoh)
+                        out = _step(x, dt, a, inverse, at, B_rows, C_rows, k * even, S, h, zoh)
                         store(work, OUT + k * LANES, fma(skips, x, out))
                         store(work, GATE + k * LANES, load_first(gate, token, lanes if has_gate else 0))
                     if has_gate:
                         _gate(work, count)
                     for k in range(count):
                         token = (first + step * k) * channels + block * LANES
-                        simd.prefetch_to_write(y, token + step * CELL * channels)
+                        simd.prefetch_to_write(y, token + step * SEGMENT * channels)
                         store_first(y, token, load(work, OUT + k * LANES), lanes)
             if final.size > 0:
                 for block in range(low, high):

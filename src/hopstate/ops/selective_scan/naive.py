@@ -1,4 +1,4 @@
-"""The selective scan as its recurrence, one token at a time: the definition that every faster path is held to.
+"""Reference implementation of the selective scan: its recurrence, one token at a time.
 
     h_k = exp(delta_k A) h_{k-1} + gain_k B_k u_k        y_k = (C_k . h_k + D u_k) silu(z_k)
 
@@ -7,7 +7,7 @@ For a diagonal system h' = A h + B u, decay = exp(delta A) and
     gain = (exp(delta A) - 1) / A        zero-order hold: u constant over the step
     gain = delta                         Euler in the input term: Mamba's own code
 
-Both gains tend to delta as delta A -> 0, and neither value nor gradient loses digits there: the gain uses expm1, and
+Both gains tend to delta as delta A -> 0. To avoid cancellation there, the gain uses expm1. Its gradient
 d gain / dA = delta^2 phi(delta A), phi(x) = (x e^x - expm1(x)) / x^2, uses phi's series near zero.
 
 Axes: token (packed, or batch length), channel, state, sequence.

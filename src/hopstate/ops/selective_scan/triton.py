@@ -1,9 +1,9 @@
 # mypy: ignore-errors
-"""The selective scan's GPU path: cuts long sequences into chunks, launches the Triton kernels, adds partial sums.
+"""GPU path of the selective scan: splits sequences, launches the Triton kernels and adds partial sums.
 
-Short sequences (no longer than SHORT) are scanned whole. Where a longer one is present all are cut into chunks of at
-most CHUNK steps, so that the GPU is busy however few sequences there are; which of the two it is depends on lengths,
-which the host has to know: they are read once for each offsets tensor, checked, and remembered.
+If all sequences are short (at most SHORT steps), each is scanned as a whole. Otherwise all are split into chunks of at
+most CHUNK steps, so that a few long sequences also fill the GPU. The lengths are read on the host once per offsets
+tensor, checked and cached.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hopstate.ops.dispatch import GPU_CELL, check_offsets
+from hopstate.ops.dispatch import GPU_SEGMENT, check_offsets
 from hopstate.ops.selective_scan import triton_kernels as kernels
 
 SHORT = 256  # steps one program may take in a row
-CHUNK = 256  # a multiple of the kernels' CELL
+CHUNK = 256  # a multiple of the kernels' SEGMENT
 PROGRAMS = 4096  # programs of a launch along sequences, at most: each keeps its own partial sum of dA
 
-assert kernels.CELL == GPU_CELL
+assert kernels.SEGMENT == GPU_SEGMENT
 _LENGTHS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 class Pieces(NamedTuple):
-    """What one program walks at a time: whole sequences or chunks of them, in the order the scan meets them."""
+    """Units of one program: whole sequences or chunks, in scan order."""
 
     starts: Tensor  # first token of each
     ends: Tensor
@@ -79,7 +79,7 @@ class Tiling(NamedTuple):
 
 
 def tile(channels: int, S: int, pieces: int, states: int) -> Tiling:
-    """One warp for every so many states: 512 forwards, 256 backwards, where each is held at nine steps at once.
+    """Return one warp per 512 states forward and 256 backward, where nine steps are in registers.
 
     Compiled for compute capability 9.0 at S = 16 that is 96 registers forwards, 255 and 180 spilled bytes backwards;
     one warp per program needs no barriers for its sums.
@@ -104,14 +104,14 @@ def forward(
     wide = {"dtype": torch.float32, "device": u.device}
     y = torch.empty_like(u)
     final = torch.empty(sequences if want_final else 0, channels, S, **wide)
-    checkpoints = torch.empty(-(-tokens // GPU_CELL) if keep else 0, channels, S, **wide)
+    checkpoints = torch.empty(-(-tokens // GPU_SEGMENT) if keep else 0, channels, S, **wide)
     if channels == 0 or sequences == 0:
         return y, final, checkpoints
 
     def scan(initial: Tensor | None, final: Tensor | None, elapsed: Tensor | None, want_y: bool) -> None:
         kernels.forward[tiling.grid](
             u, delta, A, B, C, _or(D, u), _or(z, u), pieces.starts, pieces.ends, pieces.orders, _or(initial, u), y,
-            _or(final, u), _or(elapsed, u), checkpoints, count, channels, S, tiling.wide, tiling.block, GPU_CELL,
+            _or(final, u), _or(elapsed, u), checkpoints, count, channels, S, tiling.wide, tiling.block, GPU_SEGMENT,
             reverse, zoh, D is not None, z is not None, initial is not None, keep and want_y, want_y,
             final is not None, elapsed is not None, pieces.chunked, num_warps=tiling.warps,
         )  # fmt: skip
@@ -130,7 +130,7 @@ def backward(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None, offsets: Tensor,
     initial: Tensor | None, checkpoints: Tensor, dy: Tensor, dfinal: Tensor | None, reverse: bool, zoh: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty where there is no input."""
+    """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty for missing inputs."""
     (tokens, channels), S, sequences = u.shape, A.shape[1], offsets.shape[0] - 1
     given = (u, delta, A, B, C, D, z, initial, dy, dfinal)
     u, delta, A, B, C, D, z, initial, dy, dfinal = (None if x is None else x.contiguous() for x in given)
@@ -158,7 +158,7 @@ def backward(
         kernels.backward[tiling.grid](
             u, delta, A, B, C, _or(D, u), _or(z, u), pieces.starts, pieces.ends, pieces.orders, _or(initial, u),
             checkpoints, dy, _or(grad_after, u), du, ddelta, dA, dB, dC, dD, dz, dinitial, count, channels, tokens,
-            S, tiling.wide, tiling.block, GPU_CELL, reverse, zoh, D is not None, z is not None,
+            S, tiling.wide, tiling.block, GPU_SEGMENT, reverse, zoh, D is not None, z is not None,
             initial is not None, grad_after is not None, want_dinitial, pieces.chunked, num_warps=tiling.warps,
         )  # fmt: skip
     sums = ((dA.sum(0), A), (dB.sum(0), B), (dC.sum(0), C), (dD.sum(0), D), (dz, z), (dinitial, initial))

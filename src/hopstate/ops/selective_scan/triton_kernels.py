@@ -1,11 +1,11 @@
 # mypy: ignore-errors
 """The selective scan's Triton kernels.
 
-One program owns BLOCK channels and walks its pieces (whole sequences, or chunks of long ones) one after another, with
-the states (BLOCK, S) in registers. The forward pass keeps the state every CELL steps; the backward pass takes CELL
-steps at a time from there, all unrolled, so that their states stay in registers and no state goes through memory.
+One program owns BLOCK channels and processes its pieces (whole sequences, or chunks of long ones) one after another,
+with the states (BLOCK, S) in registers. The forward pass stores the state every SEGMENT steps. The backward pass
+recomputes SEGMENT steps at a time, unrolled, so that their states stay in registers.
 Steps past the end of a piece are masked: delta = 0 leaves the state as it is. Sums over channels and pieces are
-written as partial sums and added afterwards in one order: there are no atomics, so results repeat bit for bit.
+written as partial sums and added in a fixed order. There are no atomics, so results are bit-identical.
 
 Long sequences are cut into chunks: `forward` from a zero state and `pull_gradient` give what each chunk does alone,
 `combine` chains the chunks, and the same kernels then run all chunks side by side from the right states.
@@ -14,7 +14,7 @@ Long sequences are cut into chunks: `forward` from a zero state and `pull_gradie
 import triton
 import triton.language as tl
 
-CELL = 8  # steps between checkpoints; the backward kernel writes them out one by one
+SEGMENT = 8  # steps between checkpoints; the backward kernel writes them out one by one
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -61,7 +61,7 @@ def _row(pointer, t, left, width, index, inside):
 @triton.jit
 def forward(
     u, delta, A, B, C, D, z, starts, ends, orders, initial, y, final, elapsed, checkpoints, pieces, channels,
-    S: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, CELL: tl.constexpr, REVERSE: tl.constexpr,
+    S: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, SEGMENT: tl.constexpr, REVERSE: tl.constexpr,
     ZOH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr, HAS_INITIAL: tl.constexpr, KEEP: tl.constexpr,
     WANT_Y: tl.constexpr, WANT_FINAL: tl.constexpr, WANT_ELAPSED: tl.constexpr, CHUNKED: tl.constexpr,
 ):  # fmt: skip
@@ -94,8 +94,8 @@ def forward(
             if REVERSE:
                 t = end - 1 - k
             if KEEP:  # noqa: SIM102 (one is known when compiled, the other is not)
-                if (k % CELL == 0) & ((k > 0) | later):
-                    tl.store(checkpoints + (t // CELL) * channels * S + slot, h, mask=both)
+                if (k % SEGMENT == 0) & ((k > 0) | later):
+                    tl.store(checkpoints + (t // SEGMENT) * channels * S + slot, h, mask=both)
             x = _row(u, t, 1, channels, channel, inside)
             dt = _row(delta, t, 1, channels, channel, inside)
             b = _row(B, t, 1, S, state, within)
@@ -182,12 +182,12 @@ def combine(
 
 @triton.jit
 def _replay(
-    j: tl.constexpr, h, rows, cell, lane, rates,
+    j: tl.constexpr, h, rows, segment, lane, rates,
     S: tl.constexpr, REVERSE: tl.constexpr, ZOH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr,
 ):  # fmt: skip
-    """Step j of a cell forwards; with a gate also its gradient, which needs the output."""
+    """Step j of a segment forwards; with a gate also its gradient, which needs the output."""
     u, delta, B, C, z, dy, dz = rows
-    first, count = cell
+    first, count = segment
     channel, state, inside, within, channels = lane
     a, inverse, skip = rates
     left = count - j
@@ -214,13 +214,13 @@ def _replay(
 
 @triton.jit
 def _unwind(
-    j: tl.constexpr, before, after, carry, rows, grads, cell, lane, rates,
+    j: tl.constexpr, before, after, carry, rows, grads, segment, lane, rates,
     S: tl.constexpr, REVERSE: tl.constexpr, ZOH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr,
 ):  # fmt: skip
-    """Step j of a cell backwards; carry is the gradient of (state, A, D) so far."""
+    """Step j of a segment backwards; carry is the gradient of (state, A, D) so far."""
     u, delta, B, C, z, dy, _ = rows
     du, ddelta, dB, dC = grads
-    first, count = cell
+    first, count = segment
     channel, state, inside, within, channels = lane
     a, inverse, skip = rates
     g, in_a, in_skip = carry
@@ -262,7 +262,7 @@ def _unwind(
 def backward(
     u, delta, A, B, C, D, z, starts, ends, orders, initial, checkpoints, dy, dfinal,
     du, ddelta, dA, dB, dC, dD, dz, dinitial, pieces, channels, tokens,
-    S: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, CELL: tl.constexpr, REVERSE: tl.constexpr,
+    S: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, SEGMENT: tl.constexpr, REVERSE: tl.constexpr,
     ZOH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr, HAS_INITIAL: tl.constexpr,
     HAS_DFINAL: tl.constexpr, WANT_DINITIAL: tl.constexpr, CHUNKED: tl.constexpr,
 ):  # fmt: skip
@@ -300,37 +300,37 @@ def backward(
         g = tl.zeros((BLOCK, WIDE), tl.float32)
         if HAS_DFINAL:
             g = tl.load(dfinal + base + slot, mask=both, other=0.0).to(tl.float32)
-        cells = (length + CELL - 1) // CELL
-        for order in range(cells):
-            k = (cells - 1 - order) * CELL
+        segments = (length + SEGMENT - 1) // SEGMENT
+        for order in range(segments):
+            k = (segments - 1 - order) * SEGMENT
             first = start + k
             if REVERSE:
                 first = end - 1 - k
-            cell = (first, length - k)
+            segment = (first, length - k)
             passed = k
             if CHUNKED:
                 passed = k + tl.load(orders + piece)
-            kept = 0 * slot < passed  # else this cell is the first of its sequence
-            h0 = tl.load(checkpoints + (first // CELL) * channels * S + slot, mask=both & kept, other=0.0)
+            kept = 0 * slot < passed  # else this segment is the first of its sequence
+            h0 = tl.load(checkpoints + (first // SEGMENT) * channels * S + slot, mask=both & kept, other=0.0)
             if HAS_INITIAL:
                 h0 += tl.load(initial + owner + slot, mask=both & ~kept, other=0.0).to(tl.float32)
-            h1 = _replay(0, h0, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h2 = _replay(1, h1, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h3 = _replay(2, h2, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h4 = _replay(3, h3, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h5 = _replay(4, h4, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h6 = _replay(5, h5, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h7 = _replay(6, h6, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h8 = _replay(7, h7, rows, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h1 = _replay(0, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h2 = _replay(1, h1, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h3 = _replay(2, h2, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h4 = _replay(3, h3, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h5 = _replay(4, h4, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h6 = _replay(5, h5, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h7 = _replay(6, h6, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h8 = _replay(7, h7, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             carry = (g, in_a, in_skip)
-            carry = _unwind(7, h7, h8, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(6, h6, h7, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(5, h5, h6, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(4, h4, h5, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(3, h3, h4, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(2, h2, h3, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(1, h1, h2, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(0, h0, h1, carry, rows, grads, cell, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(7, h7, h8, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(6, h6, h7, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(5, h5, h6, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(4, h4, h5, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(3, h3, h4, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(2, h2, h3, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(1, h1, h2, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(0, h0, h1, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             g, in_a, in_skip = carry
         if WANT_DINITIAL:
             tl.store(dinitial + base + slot, g, mask=both)

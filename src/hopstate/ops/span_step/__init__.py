@@ -1,4 +1,4 @@
-"""The step that follows the time between events (DyG-Mamba, equation 11): definition, loop, gradients."""
+"""Step size from the time between events (DyG-Mamba, equation 11): reference, loop and gradients."""
 
 # No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["inverse_softplus", "span_step", "span_step_naive"]
 
 
 def inverse_softplus(value: Tensor) -> Tensor:
-    """Return r with softplus(r) = value, for values above 0, as steps are; exact far from 0 and near it."""
+    """Return r with softplus(r) = value for value > 0, without cancellation."""
     return value + torch.log(-torch.expm1(-value))
 
 

@@ -1,6 +1,6 @@
-"""Random walks and the subgraphs that they induce, as packed tokens (GMN, algorithm 1, lines 1 to 7).
+"""Random walks and their induced subgraphs as packed tokens (GMN, algorithm 1, lines 1 to 7).
 
-`kernels` draws walks, `subgraph_kernels` makes tokens of them, several entries at a time where `wide_kernels` can.
+`kernels` samples walks and `subgraph_kernels` builds tokens, vectorized if `wide_kernels` allows it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from hopstate.ops.threads import run_units, usual_threads
 
 __all__ = ["Subgraphs", "WalkTable", "random_walks", "random_walks_naive", "walk_features", "walk_subgraphs"]
 
-_DIRECT = 1 << 20  # largest table whose every place is marked; above, a hash table per token
+_DIRECT = 1 << 20  # maximum table size for direct marks; larger tables use a hash table per token
 _EDGES = 1 << 30  # edges of tokens that there is room for from the start
-_WIDE = True  # let a processor that can do so look at several places at once
+_WIDE = True  # use vectorized lookups if the processor supports them
 
 _NONE32, _NONE64 = np.empty(0, np.uint32), np.empty(0, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class WalkTable:
-    """A graph laid out for walking; make it with `WalkTable.of`, once per graph.
+    """Graph layout for fast walks; build it once per graph with `WalkTable.of`.
 
     Args:
-        indptr: (N+1,) int64 row starts of the CSR adjacency.
-        place: (N,) uint32, where each node's record starts in table.
-        table: (E + 2N,) uint32 records: the node, its degree, the places of its neighbours.
-        threshold, other: alias entries of weighted edges, empty where edges are not weighted.
+        indptr: (N+1,) int64 row pointers of the CSR adjacency.
+        place: (N,) uint32 start of each node's record in table.
+        table: (E + 2N,) uint32 records: the node, its degree, its neighbors' places.
+        threshold, other: alias tables for edge weights, or empty.
         weights: (E + 2N,) edge weights at their table positions, or empty.
     """
 
@@ -108,23 +108,23 @@ def random_walks(
     table: WalkTable, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0, p: float = 1.0, q: float = 1.0,
     names: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Walk from every node, several times.
+    """Sample random walks from each node.
 
     Args:
         table: the graph.
         nodes: (n,) int64 start nodes.
-        length: steps of a walk.
-        walks: walks from each node.
-        seed: fixes the walks.
-        p, q: node2vec's return and in-out parameters; 1, 1 is a plain walk.
-        names: (n,) numbers by which, and by the seed, nodes' walks are drawn; None takes their ids.
+        length: number of steps.
+        walks: walks per node.
+        seed: seed of the walks.
+        p, q: node2vec's return and in-out parameters; 1, 1 is an unbiased walk.
+        names: (n,) numbers that, with the seed, determine each node's walks. Default: the node ids.
 
     Returns:
-        (n * walks, length + 1) int32 node ids, a node's walks together, in column-major memory (step after step).
+        (n * walks, length + 1) int32 node ids, grouped by start node, in column-major order.
 
     Raises:
-        ConfigError: a negative length, no walk, or p, q not above 0.
-        DataError: a start node that does not exist.
+        ConfigError: length is negative, walks is below 1, or p or q is not above 0.
+        DataError: a start node does not exist.
     """
     from hopstate.ops.walks import kernels as walk_kernels
 
@@ -139,7 +139,7 @@ def random_walks(
 def random_walks_naive(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0
 ) -> np.ndarray:
-    """Return what `random_walks` does on unweighted edges with p = q = 1, number by number: the definition."""
+    """Reference implementation of `random_walks` for unweighted edges and p = q = 1."""
     low, step = 2**64 - 1, 0x9E3779B97F4A7C15
 
     def mix(z: int) -> int:
@@ -161,15 +161,15 @@ def random_walks_naive(
 
 @dataclass(frozen=True, eq=False)
 class Subgraphs:
-    """Tokens of n nodes, packed: K tokens a node, longest walks first, the node itself last.
+    """Packed tokens of n nodes: K tokens per node, longest walks first and the node itself last.
 
     Args:
-        offsets: (n*K + 1,) int64; token i holds nodes[offsets[i]:offsets[i + 1]], its own node first.
+        offsets: (n*K + 1,) int64; token i has nodes[offsets[i]:offsets[i + 1]], its own node first.
         nodes: (P,) int32 node ids.
-        degree: (P,) int32 number of edges that leave a row inside its token; empty where edges were not asked for.
-        target: (Q,) uint16, where each edge ends, counted from its token's first row; ordered by source.
-        edge_ids: (Q,) int64 rows of the graph's `indices`; empty unless asked for.
-        walked: (R,) uint32 table places of every step of every walk, walk after walk, token after token, or empty.
+        degree: (P,) int32 number of out-edges of each row inside its token, or empty.
+        target: (Q,) uint16 row of each edge's target in its token, ordered by source.
+        edge_ids: (Q,) int64 positions in the graph's `indices`, or empty.
+        walked: (R,) uint32 table places of all steps, walk by walk and token by token, or empty.
     """
 
     offsets: np.ndarray
@@ -202,27 +202,28 @@ def walk_subgraphs(
     keep_walks: bool = False,
     names: np.ndarray | None = None,
 ) -> Subgraphs:
-    """Make the tokens T_h^r(v): the subgraph induced by M walks of h steps from v, longest first, r = 1..s; then v.
+    """Build the tokens T_h^r(v), r = 1..s: the subgraph induced by M walks of h steps from v, longest first; then v.
 
     Args:
         table: the graph.
-        nodes: (n,) int64.
-        max_length: m, steps of the longest walks; 0 makes each node its only token.
+        nodes: (n,) int64 nodes v.
+        max_length: m, number of steps of the longest walks; 0 makes each node its only token.
         repeats: s.
         walks: M.
-        lengths: h, ascending, the last of them m; None takes 1..m.
-        seed: fixes the walks.
+        lengths: values of h, ascending up to m. Default: 1..m.
+        seed: seed of the walks.
         p, q: node2vec's parameters.
-        edges: also return the induced edges, edge_ids: and their rows.
+        edges: also return the induced edges.
+        edge_ids: also return their positions in `indices`.
         keep_walks: also return the walks.
-        names: as of `random_walks`.
+        names: see `random_walks`.
 
     Returns:
-        n * (s l + 1) tokens of l lengths.
+        n * (s l + 1) tokens for l lengths.
 
     Raises:
-        ConfigError: negative m, s or M below 1, p or q not above 0, lengths that do not rise from 1 or more to m.
-        DataError: a node that does not exist.
+        ConfigError: m is negative, s or M is below 1, p or q is not above 0, or lengths do not rise from 1 or more to
+        m. DataError: a node does not exist.
     """
     from hopstate.ops.walks import subgraph_kernels
 
@@ -242,7 +243,7 @@ def walk_subgraphs(
     graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
 
     def make(part: np.ndarray) -> tuple[np.ndarray, ...]:
-        # made here, not in compiled code: numpy asks for large pages, which are ready in half the time
+        # allocated by NumPy, which uses huge pages and is faster
         count = len(part) * (1 + repeats * sum(bounds)) + 1
         likely = count * (len(table.table) // max(1, table.num_nodes)) if edges else 0
         rows = (
@@ -297,17 +298,17 @@ def _join(table: WalkTable, parts: list[Any]) -> Subgraphs:
 def walk_features(
     table: WalkTable, walked: np.ndarray, starts: np.ndarray, window: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what the random-walk features of CRaWl are made of.
+    """Return the inputs of CRaWl's random-walk features.
 
     Args:
         table: the graph.
-        walked: (R,) uint32 places, as `Subgraphs.walked`.
+        walked: (R,) uint32 places, see `Subgraphs.walked`.
         starts: (W + 1,) int64; walk w is walked[starts[w]:starts[w + 1]].
-        window: how many steps back the bits look.
+        window: number of earlier steps that the bits cover.
 
     Returns:
-        (R,) int32 node ids; (R, 2 * window) uint8: is the node the one seen j steps earlier, then: is it adjacent to
-        it, j = 1..window; (R,) int64 rows in `indices` of the edge that led here, -1 at starts and where a walk stayed.
+        (R,) int32 node ids; (R, 2 * window) uint8 bits: node equals, then is adjacent to, the node j steps earlier,
+        j = 1..window; (R,) int64 positions in `indices` of the edge to the step, -1 at starts and if a walk stayed.
     """
     from hopstate.ops.walks import kernels as walk_kernels
 

@@ -1,11 +1,10 @@
 # mypy: ignore-errors
-"""Compiled random walks and the subgraphs induced by what they visit. Imported by `walks.py` on first use.
+"""Compiled random walks, imported on first use.
 
 A graph is one int32-sized table: node v's record starts at place[v] and holds v, its degree, and its neighbours'
 *places* in ascending order. A step then touches one stretch of memory (degree and neighbours side by side) instead of
-two random ones. Walks advance together, one step of all before the next step of any, so that the loads of
-many walks are under way at once; where the table is too large for the caches, each walk asks for its next record as
-soon as it knows it and reads it when all others have done the same.
+two random ones. All walks take a step before any takes the next one, so that memory loads overlap. If the table
+exceeds the caches, each walk prefetches its next record and reads it after all other walks have done the same.
 
 Random number t of a walk is splitmix64's output at counter t of the walk's own stream; half of it serves a step.
 """
@@ -19,8 +18,8 @@ from hopstate.ops.cpu.random_kernels import STEP, mix, seeded
 from hopstate.ops.cpu.simd import prefetch
 
 BLOCK = 1024  # walks that advance together
-FAR = 1 << 19  # entries of a table that caches no longer hold
-LINE = np.uint64(12)  # entries on: a record of usual length reaches into the next line of 16
+FAR = 1 << 19  # minimum table size for prefetching
+LINE = np.uint64(12)  # offset of the next cache line of 16 entries
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
@@ -39,9 +38,9 @@ def fill_table(indptr, indices, place, table):
 
 @njit(cache=True, nogil=True)
 def fill_alias(indptr, place, table, weights, threshold, other):
-    """Walker's alias method, per node: entry j is kept with probability threshold[j] / 2**32, else other[j] is taken.
+    """Walker's alias method, per node: entry j is kept with probability threshold[j] / 2**32, else other[j].
 
-    Returns the first node whose positive weights do not exist, or -1.
+    Returns the first node without positive weights, or -1.
     """
     for v in range(indptr.size - 1):
         lo, degree, at = indptr[v], indptr[v + 1] - indptr[v], place[v] + 2
@@ -52,30 +51,30 @@ def fill_alias(indptr, place, table, weights, threshold, other):
             return v
         share = np.empty(degree)
         small, large = np.empty(degree, np.int64), np.empty(degree, np.int64)
-        few, many = 0, 0
+        num_small, num_large = 0, 0
         for j in range(degree):
             share[j] = weights[lo + j] * degree / total
             other[at + j] = table[at + j]
             threshold[at + j] = _LOW
             if share[j] < 1.0:
-                small[few], few = j, few + 1
+                small[num_small], num_small = j, num_small + 1
             else:
-                large[many], many = j, many + 1
-        while few and many:
-            few -= 1
-            i, k = small[few], large[many - 1]
+                large[num_large], num_large = j, num_large + 1
+        while num_small and num_large:
+            num_small -= 1
+            i, k = small[num_small], large[num_large - 1]
             threshold[at + i] = np.uint64(share[i] * 4294967295.0)
             other[at + i] = table[at + k]
             share[k] -= 1.0 - share[i]
             if share[k] < 1.0:
-                many -= 1
-                small[few], few = k, few + 1
+                num_large -= 1
+                small[num_small], num_small = k, num_small + 1
     return -1
 
 
 @njit(cache=True, nogil=True)
 def _uniform(table, state, length, start, places, ids):
-    """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks that stand at start."""
+    """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks from start."""
     if table.size > FAR:
         _far_steps(table, state, length, start, places, ids)
         return
@@ -117,7 +116,7 @@ def _one_step(table, state, counter, source, first):
 
 @njit(cache=True, nogil=True)
 def _far_steps(table, state, length, start, places, ids):
-    """As `_uniform`, with every record asked for one step of all walks before it is read."""
+    """As `_uniform`, prefetching each record one step of all walks ahead."""
     for i in range(start.size):
         prefetch(table, np.uint64(start[i]))
     for t in range(length):
@@ -147,7 +146,7 @@ def _name(table, places, ids):
 
 @njit(cache=True, nogil=True)
 def position_of(table, source, target):
-    """Return where target stands in source's record, or -1."""
+    """Return target's position in source's record, or -1."""
     lo, hi = np.int64(source) + 2, np.int64(source) + 2 + np.int64(table[source + 1])
     end = hi
     while lo < hi:

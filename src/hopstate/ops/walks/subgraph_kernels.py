@@ -100,11 +100,11 @@ def copy(typing, source, at, target, to):
     return signature, codegen
 
 
-def make_held(probes):
-    """Return the step that looks neighbours up in a hash table, in which each stands at most probes - 1 slots on."""
+def make_hash_lookup(probes):
+    """Return a step that looks up neighbors in a hash table with up to `probes` probes."""
 
     @intrinsic
-    def held(typing, mark, shift, table, start, left, base, count, target, used):
+    def lookup(typing, mark, shift, table, start, left, base, count, target, used):
         """Append the rows of those of the next NEIGHBOURS neighbours that the table holds for this token; how many.
 
         Neighbours table[start:start + left]; entries of mark are place * 2**32 + row + 1, base is the first row + 1.
@@ -134,7 +134,7 @@ def make_held(probes):
 
         return signature, codegen
 
-    return held
+    return lookup
 
 
 def make(group):
@@ -191,7 +191,7 @@ _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
 first_seen, inside = make(GROUP)
-held_at_once, held_in_two = make_held(1), make_held(2)
+lookup_one_slot, lookup_two_slots = make_hash_lookup(1), make_hash_lookup(2)
 
 
 @njit(cache=True, nogil=True)
@@ -199,7 +199,7 @@ def _grown(array, used, needed, done, total):
     if used + needed <= array.size:
         return array
     likely = int(1.1 * (used + needed) * total / done)  # untouched memory costs nothing, copies do
-    if done < 64:  # too few to tell from
+    if done < 64:  # too few for an estimate
         likely = min(likely, 1 << 15)
     larger = np.empty(max(used + needed, likely), array.dtype)
     larger[:used] = array[:used]
@@ -238,7 +238,7 @@ def _mark_rows(mark, which, first, last, nodes):
 
 @njit(cache=True, nogil=True)
 def _edges_direct(mark, which, first, last, nodes, table, used, degree, target, position, wide):
-    """Append the edges among nodes[first:last], places that become ids; no branch depends on what is a neighbour."""
+    """Append the edges among nodes[first:last], places that become ids; branch-free in the neighbors."""
     at, keep, least = np.uint64(used), position.size > 0, np.int32(first)
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -250,11 +250,11 @@ def _edges_direct(mark, which, first, last, nodes, table, used, degree, target, 
                 at += np.uint64(inside(mark, which, table, j, np.int64(hi - j), first, target, at))
         else:
             for j in range(lo, hi):
-                stands = mark[np.uint64(table[j]) * _GROUP + np.uint64(which)]
-                target[at] = stands - least
+                row = mark[np.uint64(table[j]) * _GROUP + np.uint64(which)]
+                target[at] = row - least
                 if keep:
                     position[at] = j
-                at += np.uint64(stands >= least)
+                at += np.uint64(row >= least)
         degree[i] = at - before
     return np.int64(at)
 
@@ -266,9 +266,9 @@ def _slot(key, shift):
 
 @njit(cache=True, nogil=True)
 def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
-    """Write the different places to nodes[first:], in order, and into a hash table with one more than where they stand.
+    """Write the distinct places to nodes[first:] in order, and their rows + 1 to a hash table.
 
-    Returns where they end, and the most slots that one stands away from its own.
+    Returns their end, and the maximum distance of an entry from its hash slot.
     """
     size, count, far = np.uint64(mark.size - 1), first, np.uint64(0)
     for i in range(start, start + total):
@@ -287,8 +287,8 @@ def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
 
 
 @njit(cache=True, nogil=True)
-def _edges_held(mark, shift, far, first, last, nodes, table, used, degree, target):
-    """As `_edges_settled`, for several neighbours at once, where no place is more than one slot away from its own."""
+def _edges_hashed_wide(mark, shift, far, first, last, nodes, table, used, degree, target):
+    """As `_edges_without_collisions`, vectorized; every entry is at most one slot away from its hash."""
     at, base, count = np.uint64(used), first + 1, last - first
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -297,17 +297,17 @@ def _edges_held(mark, shift, far, first, last, nodes, table, used, degree, targe
         hi = lo + np.uint64(table[s + _ONE])
         if far:
             for j in range(lo, hi, NEIGHBOURS):
-                at += np.uint64(held_in_two(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+                at += np.uint64(lookup_two_slots(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
         else:
             for j in range(lo, hi, NEIGHBOURS):
-                at += np.uint64(held_at_once(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+                at += np.uint64(lookup_one_slot(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
         degree[i] = at - before
     return np.int64(at)
 
 
 @njit(cache=True, nogil=True)
-def _edges_settled(mark, shift, first, last, nodes, table, used, degree, target, position):
-    """As `_edges_direct`, where one look into the hash table finds a place or shows that it is not there."""
+def _edges_without_collisions(mark, shift, first, last, nodes, table, used, degree, target, position):
+    """As `_edges_direct`, if each hash lookup needs one probe."""
     at, keep, base, count = np.uint64(used), position.size > 0, np.uint64(first + 1), np.uint64(last - first)
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -326,7 +326,7 @@ def _edges_settled(mark, shift, first, last, nodes, table, used, degree, target,
 
 @njit(cache=True, nogil=True)
 def _edges_hashed(mark, shift, first, last, nodes, table, used, degree, target, position, near):
-    """As `_edges_direct`. Few neighbours belong to a token: those whose own slot is free are dropped unseen first."""
+    """As `_edges_direct`. Neighbors with a free slot, the usual case, are dropped first."""
     size, keep, least = np.uint64(mark.size - 1), position.size > 0, np.uint64(first)
     for i in range(first, last):
         s = np.uint64(nodes[np.uint64(i)])
@@ -374,7 +374,7 @@ def _walk_lengths(graph, batch, names, ladder, first, repeats, per, seed, scratc
 def _steps(scratch, width, first, last, column, per, seen, at):
     """Write what per walks visited, rows first to last of scratch, to seen[at:], step after step; return where it ends.
 
-    Whole vectors are copied: what stands too far is overwritten by the next, or never read.
+    Whole vectors are copied; surplus entries are overwritten or never read.
     """
     row = first * width + column
     for _ in range(first, last):
@@ -396,14 +396,14 @@ def _walk_by_walk(seen, start, h, per, walked, steps):
 
 
 @njit(cache=True, nogil=True)
-def _room(nodes, first, last, table, widest, free):
+def _edge_capacity(nodes, first, last, table, widest, free):
     """Return a number of edges that these nodes cannot exceed; exact only where the quick answer is above free."""
     if (last - first) * widest <= free:
         return (last - first) * widest
-    room = 1
+    capacity = 1
     for j in range(first, last):
-        room += table[nodes[j] + _ONE]
-    return room
+        capacity += table[nodes[j] + _ONE]
+    return capacity
 
 
 @njit(cache=True, nogil=True)
@@ -413,7 +413,7 @@ def subgraphs(
     """Tokens of the nodes in batch, walks drawn by names, each node's longest walks first and the node itself last.
 
     ladder holds the lengths of walks, ascending. rows has room for the rows of all tokens and one more: nodes, degree
-    (empty where edges are not asked for), and room for some edges: target. widest is the largest degree, loops whether
+    (empty without edges), and room for some edges: target. widest is the largest degree, loops whether
     any node has an edge to itself.
 
     Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their table
@@ -434,14 +434,14 @@ def subgraphs(
     mark = np.full(table.size * GROUP if direct else 0, -1, np.int32)
     hashed, near = np.zeros(0 if direct else 1 << bits, np.uint64), np.empty(widest + 1, np.uint32)
     total, bounds, far = np.empty(GROUP, np.int64), np.zeros(GROUP + 1, np.int64), 0
-    together, token, used, steps = GROUP if direct else 1, 0, 0, 0
+    group_size, token, used, steps = GROUP if direct else 1, 0, 0, 0
     for i in range(batch.size):
         if i % NODES == 0:
             end = i + NODES
             _walk_lengths(graph, batch[i:end], names[i:end], ladder, first, repeats, per, seed, scratch, start, state)
         own, begun = place[batch[i]], bounds[0]
-        for lead in range(0, each, together):
-            group = min(together, each - lead)
+        for lead in range(0, each, group_size):
+            group = min(group_size, each - lead)
             for g in range(group):
                 k, at = lead + g, g * stride
                 j = ladder.size - 1 - k // repeats if k < each - 1 else -1
@@ -461,10 +461,10 @@ def subgraphs(
                 sizes[token] = bounds[g + 1] - bounds[g]
                 token += 1
             if edges:
-                room = _room(nodes, bounds[0], bounds[group], table, widest, target.size - used)
-                target = _grown(target, used, room, i + 1, batch.size)
+                capacity = _edge_capacity(nodes, bounds[0], bounds[group], table, widest, target.size - used)
+                target = _grown(target, used, capacity, i + 1, batch.size)
                 if positions:
-                    position = _grown(position, used, room, i + 1, batch.size)
+                    position = _grown(position, used, capacity, i + 1, batch.size)
                 for g in range(group if direct else 0):
                     _mark_rows(mark, g, bounds[g], bounds[g + 1], nodes)
                 for g in range(group):
@@ -474,9 +474,11 @@ def subgraphs(
                     elif direct:
                         used = _edges_direct(mark, g, lo, hi, nodes, table, used, degree, target, position, wide)
                     elif wide and far < 2 and not positions:
-                        used = _edges_held(hashed, shift, far, lo, hi, nodes, table, used, degree, target)
+                        used = _edges_hashed_wide(hashed, shift, far, lo, hi, nodes, table, used, degree, target)
                     elif far == 0:
-                        used = _edges_settled(hashed, shift, lo, hi, nodes, table, used, degree, target, position)
+                        used = _edges_without_collisions(
+                            hashed, shift, lo, hi, nodes, table, used, degree, target, position
+                        )
                     else:
                         used = _edges_hashed(hashed, shift, lo, hi, nodes, table, used, degree, target, position, near)
             bounds[0] = bounds[group]

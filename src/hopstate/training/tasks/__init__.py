@@ -1,4 +1,1 @@
-"""One task a kind of problem.
-
-What the loop asks of a task stands in `protocols`; what is predicted of a row, its loss and its metrics in `target`.
-"""
+"""Learning problems for the training loop: `task` defines the interface, `target` the losses and metrics of labels."""

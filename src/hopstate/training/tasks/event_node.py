@@ -1,7 +1,6 @@
-"""Targets of an event's source at the time of the event, predicted before the event is seen, as a `Task`.
+"""Prediction of the label of an event's source before the event is seen, as a `Task`.
 
-Targets are classes, several 0/1 labels, or numbers. What is unknown (class -1, NaN) counts in neither loss nor metrics,
-each cell alone.
+Targets are classes, several 0/1 labels, or numbers. Missing entries (class -1, NaN) are ignored in losses and metrics.
 
 Source: Kumar et al. 2019, arXiv:1908.01207 (the task); DyG-Mamba, arXiv:2408.06966, algorithm 3; CTDG-SSM,
 arXiv:2606.04672, algorithm 2.
@@ -22,16 +21,16 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.validate import SPLITS, default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.intervals import KEPT, apart, bootstrap_areas, limits_of
-from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, one_vs_rest_auc, roc_auc
+from hopstate.evaluation.intervals import DEFAULT_REPEATS, bootstrap_areas, interval_columns, split_intervals
+from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, ovr_roc_auc, roc_auc
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
 from hopstate.training.tasks.target import (
     ClassWeights,
     Target,
-    is_known,
-    learned_target,
+    encode_target,
+    has_label,
 )
 from hopstate.training.tasks.task import TaskFacts
 
@@ -40,13 +39,13 @@ _HINT = "name their column (--read.label_column)"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EventTargets:
-    """What is known of a stream's events, of their sources at their times.
+    """Labels of a stream's events, which describe their sources at the time of the event.
 
     Args:
-        y: (E,) int64 classes, -1 unknown, from C on where a model does not know them; or (E, T) labels or values, NaN
-            unknown.
-        target: how they are learned and evaluated; its first metric chooses the model.
-        named: whether the user named the classes: else two are numbers 0 and 1.
+        y: (E,) int64 classes, -1 if missing, C or more for classes unknown to the model; or (E, T) labels or regression
+            targets, NaN if missing.
+        target: loss and metrics; the first metric selects the model.
+        named: False if the user did not name two classes 0 and 1.
     """
 
     y: np.ndarray
@@ -67,30 +66,30 @@ class EventTargets:
 
     @property
     def width(self) -> int:
-        """Outputs of a model: 1 for two classes."""
+        """Number of model outputs; 1 for two classes."""
         return 1 if self.classes and len(self.names) == 2 else len(self.names)
 
     def values(self, found: np.ndarray) -> np.ndarray:
-        """Return outputs of a model as float64 probabilities (Q, C) or (Q, T), or values (Q, T) in the data's unit."""
+        """Return model outputs as float64 probabilities (Q, C) or (Q, T), or as values (Q, T) in the data's unit."""
         found = np.asarray(found, np.float64).reshape(-1, self.width)
         if self.target.goal == "values":
             return found * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
         return np.hstack([1 - found, found]) if self.classes and self.width == 1 else found
 
     def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0) -> dict[str, float]:
-        """Return the metrics over what is known of events at rows (Q,); NaN where nothing is.
+        """Return the metrics of events at rows (Q,); NaN if none is labeled.
 
-        Two classes: roc_auc and average_precision of the positive one, the number of its events ("positives"), limits
-        of a bootstrap if asked for, and the metric if it is another one. More: macro_f1, accuracy, roc_auc (each class
-        against the rest, pooled over events; the mean over classes), the metric. If only one class occurs, also the
-        cross-entropy ("loss"). A class that the model does not know is an error in macro_f1, accuracy and
-        balanced_accuracy; areas leave its events out. Several labels or values: means over them.
+        Binary: roc_auc and average_precision of the positive class, its count ("positives"), confidence limits if
+        requested, and the selected metric. Multiclass: macro_f1, accuracy, one-vs-rest roc_auc (pooled over events,
+        mean over classes) and the selected metric. "loss" is added if only one class occurs. Unknown classes count as
+        errors in macro_f1, accuracy and balanced_accuracy, and are dropped for areas. Multilabel and regression: means
+        over the targets.
 
         Args:
             rows: positions in the stream.
-            found: outputs of a model, see `values`; of two classes (Q,) probabilities of the positive one.
-            bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
-            seed: of the bootstrap.
+            found: model outputs, see `values`; (Q,) probabilities of the positive class if binary.
+            bootstrap: resamples for confidence intervals if binary; 0 computes none.
+            seed: seed of the bootstrap.
         """
         y, values = self.y[rows], self.values(found)
         if not self.classes:
@@ -104,20 +103,20 @@ class EventTargets:
         y, values = y[inside], values[inside]
         one_class = {"loss": loss} if len(np.unique(y)) == 1 else {}
         if self.width > 1:
-            return result | {"roc_auc": one_vs_rest_auc(y, values)} | one_class
+            return result | {"roc_auc": ovr_roc_auc(y, values)} | one_class
         score = values[:, 1]
         areas = {"roc_auc": roc_auc(y, score), "average_precision": average_precision(y, score)}
         result = areas | {"positives": float(y.sum())} | result | one_class
         if bootstrap and len(np.unique(y)) == 2:
             drawn = bootstrap_areas(score[y == 1], score[y == 0], None, repeats=bootstrap, seed=seed)
-            result |= limits_of(drawn)
+            result |= interval_columns(drawn)
         return result
 
     def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns of outputs.
+        """Return prediction columns of model outputs.
 
-        Classes: score, the positive one's probability, or of more than two p_<class> each, and prediction if they have
-        names; labels: p_<label>; values: prediction, or of several prediction_<name>.
+        Classes: score (probability of the positive class) or p_<class>, and prediction if the classes are named.
+        Labels: p_<label>. Values: prediction, or prediction_<name> for several targets.
         """
         values = self.values(found)
         if self.classes and self.width == 1:
@@ -126,10 +125,10 @@ class EventTargets:
         return self.target.columns(values)
 
     def baselines(self, stream: EventStream, split: EventSplit, part: str = "test") -> dict[str, dict[str, float]]:
-        """Return metrics of a part of the split ("val" or "test") of answers without a model.
+        """Return metrics of predictions without a model on a part of the split, "val" or "test".
 
-        "mean" of the training events ("majority" of classes: their shares), of values also "median"; and "last": the
-        last that is known of the same source from earlier events, the mean without one.
+        "mean" predicts the training mean ("majority" for classes: their frequencies) and "median" the training median
+        of values. "last" predicts the source's last label from earlier events, or the mean if there is none.
         """
         rows, y = split.rows(part), self.y.astype(np.float64)
         if self.classes:
@@ -137,26 +136,26 @@ class EventTargets:
             y = np.where(known[:, None], self.y[:, None] == np.arange(len(self.names)), np.nan)
         train = [column[~np.isnan(column)] for column in y[split.train].T]
         mean = np.broadcast_to([own.mean() if len(own) else 0.0 for own in train], (len(rows), y.shape[1]))
-        said = {"majority" if self.classes else "mean": mean}
+        predictions = {"majority" if self.classes else "mean": mean}
         if self.target.goal == "values":
-            said["median"] = np.broadcast_to([np.median(own) if len(own) else 0.0 for own in train], mean.shape)
+            predictions["median"] = np.broadcast_to([np.median(own) if len(own) else 0.0 for own in train], mean.shape)
         if self.classes:
-            last = last_known(stream, y, rows)
+            last = last_label_per_source(stream, y, rows)
         else:
-            last = np.stack([last_known(stream, own, rows) for own in y.T], 1)
-        said["last"] = np.where(np.isnan(last), mean, last)
+            last = np.stack([last_label_per_source(stream, own, rows) for own in y.T], 1)
+        predictions["last"] = np.where(np.isnan(last), mean, last)
         unweighted = replace(self, target=replace(self.target, class_weights=None))
-        return {name: unweighted.metrics(rows, self._outputs(values)) for name, values in said.items()}
+        return {name: unweighted.metrics(rows, self._outputs(values)) for name, values in predictions.items()}
 
     def _outputs(self, values: np.ndarray) -> np.ndarray:
-        """Return what a model that answers `values` puts out."""
+        """Convert predicted values to model outputs."""
         if self.target.goal == "values":
             return (values - np.asarray(self.target.center or 0.0)) / np.asarray(self.target.scale or 1.0)
         return values[:, 1] if self.classes and self.width == 1 else values
 
 
-def last_known(stream: EventStream, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return (Q,) or (Q, W) the last target of each event's source from strictly earlier events, NaN without."""
+def last_label_per_source(stream: EventStream, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return (Q,) or (Q, W) the last label of each event's source from strictly earlier events, or NaN."""
     known = np.flatnonzero(~np.isnan(y.reshape(len(y), -1)).all(1))
     if not len(known):
         return np.full((len(rows), *y.shape[1:]), np.nan)
@@ -179,24 +178,25 @@ def event_classes(
     positive: str | None = None,
     weights: ClassWeights = "none",
 ) -> EventTargets:
-    """Return the classes of a stream's events; those that no training event has stand from C on.
+    """Return the classes of a stream's events; classes without a training event get codes from C on.
 
     Args:
-        stream: its labels: numbers of class_names, or whole numbers that are names themselves; -1 or NaN: unknown.
+        stream: labeled stream. Labels are indices of class_names or integers that name classes; -1 or NaN means
+            missing.
         metric: see `metric_of_classes`.
-        train: positions of training events, whose classes alone a model learns; None learns all.
-        positive: the positive class of two, `read.positive_class`; see `positive_last`.
-        weights: of the classes in the loss, see `class_weights`.
+        train: positions of training events, which define the learned classes. Default: all events.
+        positive: name of the positive class of two, `read.positive_class`; see `positive_last`.
+        weights: class weights of the loss, see `class_weights`.
 
     Warns:
-        HopstateWarning: classes that the model does not know, by name.
+        HopstateWarning: classes that the model cannot predict.
     """
     y, own = event_codes(stream)
     if stream.class_names is None and set(own) <= {"0", "1"}:
         y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
     named = stream.class_names is not None or own != ("0", "1")
     learned = np.arange(len(y)) if train is None else train
-    y, target = learned_target(y, learned, own, metric, weights=weights, positive=positive)
+    y, target = encode_target(y, learned, own, metric, weights=weights, positive=positive)
     names, others = target.names, target.others
     target = replace(target, metrics=(metric_of_classes(metric, target.width),))
     there = np.unique(y[y >= 0])
@@ -217,36 +217,38 @@ def event_classes(
 
 
 def metric_of_classes(metric: str, count: int) -> str:
-    """Return the metric that chooses a model of so many classes: "auto" takes roc_auc of two and macro_f1 of more."""
+    """Return the model-selection metric; "auto" means roc_auc for two classes and macro_f1 for more."""
     if metric == "auto":
         return "roc_auc" if count == 2 else "macro_f1"
     found = check_metric(metric, "classes", auto=True)
     if found.two_classes and metric != "roc_auc" and count > 2:
-        raise ConfigError(f"{metric} is of two classes, the data have {count}; take macro_f1, accuracy or roc_auc")
+        raise ConfigError(f"{metric} is for two classes, but the data have {count}; use macro_f1, accuracy or roc_auc")
     return metric
 
 
 def event_amounts(stream: EventStream, *, required: bool = False) -> np.ndarray:
-    """Return (E, 1) float64 amounts of events, NaN where unknown; DataError if none are there as required."""
+    """Return (E, 1) float64 regression targets of events, NaN if missing; raise DataError if required and absent."""
     if stream.labels is None and required:
-        raise DataError(f"{stream.name}: amounts of nodes need labels of events, and there are none; {_HINT}")
+        raise DataError(f"{stream.name}: node regression needs labels of events, and there are none; {_HINT}")
     if required and stream.class_names is not None:
         raise DataError(
-            f"{stream.name}: labels such as {stream.class_names[0]!r} are classes, no amounts; leave --read.task out, "
+            f"{stream.name}: labels such as {stream.class_names[0]!r} are classes, not numbers; remove --read.task, "
             f"or {_HINT}"
         )
     if stream.labels is None:
         return np.full((len(stream), 1), np.nan)
     if stream.labels.ndim > 1:
-        raise DataError(f"{stream.name} has {stream.labels.shape[1]} columns of labels, the run knows one; name one")
+        raise DataError(f"{stream.name} has {stream.labels.shape[1]} label columns, but the run has one; name one")
     return np.asarray(stream.labels, np.float64)[:, None]
 
 
-def check_known(targets: EventTargets, split: EventSplit, name: str) -> None:
-    """Raise DataError where no training or no validation event has a label, or none of training one of several."""
-    for part, said in (("train", "training"), ("val", "validation")):
-        if not is_known(targets.y[split.rows(part)]).any():
-            raise DataError(f"{name}: no {said} event has a label; label some, or choose another split (--split.kind)")
+def check_labels_present(targets: EventTargets, split: EventSplit, name: str) -> None:
+    """Raise DataError if training or validation events have no labels, or a label column has none in training."""
+    for part, name_of_part in (("train", "training"), ("val", "validation")):
+        if not has_label(targets.y[split.rows(part)]).any():
+            raise DataError(
+                f"{name}: no {name_of_part} event has a label; label some, or choose another split (--split.kind)"
+            )
     if targets.classes:
         return
     unlabeled = np.isnan(targets.y[split.train]).all(0)
@@ -257,8 +259,8 @@ def check_known(targets: EventTargets, split: EventSplit, name: str) -> None:
         )
 
 
-def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of labels at rows (Q,) as the user wrote them: label, or label_<name> of several."""
+def label_columns(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the label columns at rows (Q,) as the user wrote them: label, or label_<name> for several."""
     if stream.labels is None:
         return {}
     if stream.labels.ndim > 1:
@@ -271,7 +273,7 @@ def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]
 
 
 def event_codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return (E,) numbers of classes, -1 unknown, and the classes' names."""
+    """Return (E,) class codes, -1 if missing, and the class names."""
     need = f"{stream.name}: dynamic node classification needs classes as labels of events"
     if stream.labels is None:
         why = next(
@@ -292,7 +294,7 @@ def event_codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
         raise DataError(
             f"{need}; event {first} has {y[at]}, and {int(wrong.sum()):,} events in all have none: a class is "
             f"a whole number from 0 on, or text, and -1 or an empty cell is unknown; repair them, take them "
-            f"as amounts (--read.task regression), or {_HINT}"
+            f"as numbers (--read.task regression), or {_HINT}"
         )
     y = y.astype(np.int64)
     known = y[y >= 0]
@@ -302,22 +304,24 @@ def event_codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
         return y, stream.class_names
     values = np.unique(known)
     if len(values) > max(len(known) // 2, 2):
-        raise DataError(f"{need}; {len(values):,} different labels of {len(known):,} events are no classes; {_HINT}")
+        raise DataError(
+            f"{need}; {len(values):,} different labels of {len(known):,} events are too many for classes; {_HINT}"
+        )
     return np.where(y < 0, -1, np.searchsorted(values, y)), tuple(map(str, values.tolist()))
 
 
 class EventNodeTask(EventTask[NodeFollower]):
-    """Classification of an event's source, from what came before the event.
+    """Dynamic node classification or regression: the label of an event's source, given earlier events.
 
-    Tables have columns node and t, those of `EventTargets.columns`, and label where the stream has labels.
+    Prediction tables have columns node and t, those of `EventTargets.columns`, and label if the stream has labels.
 
     Args:
-        source: of the batches, and of the model as a scorer.
-        targets: of the events.
-        eval_batch_size: events scored, then seen, together in evaluation, as `LinkEvaluation.batch_size`.
-        bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
-        clock: of the gaps that the model sees, kept with the run.
-        frozen: modules that were trained before, and stay as they are.
+        source: source of the batches and scorers.
+        targets: labels of the events.
+        eval_batch_size: see `LinkEvaluation.batch_size`.
+        bootstrap: resamples for confidence intervals of the test split, for two classes; 0 computes none.
+        clock: time normalization of the model's inputs, stored with the run.
+        frozen: pretrained modules that stay unchanged.
     """
 
     def __init__(
@@ -340,36 +344,36 @@ class EventNodeTask(EventTask[NodeFollower]):
         return super().loss(batch)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled metrics of a split's sources (`EventTargets.metrics`), of "train" from training events."""
+        """Return the pooled metrics of a split, see `EventTargets.metrics`; "train" uses training events."""
         if split not in SPLITS:
             raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {split!r}")
         rows = self.split.rows(split)
-        bootstrap = (self.bootstrap or KEPT) if split == "test" else 0
+        bootstrap = (self.bootstrap or DEFAULT_REPEATS) if split == "test" else 0
         found = self.targets.metrics(rows, self._scores(split, rows, rows), bootstrap=bootstrap)
         if split != "test" or self.bootstrap:
             return found
-        judged, limits = apart(found)  # limits that nobody asked for are kept, and no metrics
+        metrics, limits = split_intervals(found)  # unrequested confidence limits go to the report only
         self.curves = {"ranking": [], "reliability": [], "intervals": limits} if limits else {}
-        return judged
+        return metrics
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._of_file(self.stream, at)
-        return self.score_columns(self.stream, at, self._scores(split, at, rows)) | shown_labels(self.stream, at)
+        return self.score_columns(self.stream, at, self._scores(split, at, rows)) | label_columns(self.stream, at)
 
     def _scores(self, split: str, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return outputs (Q,) or (Q, C) for the sources of the events at (Q,), scored amid the events at rows (P,)."""
+        """Return outputs (Q,) or (Q, C) for the events at (Q,) while replaying the events at rows (P,)."""
         stream, scorer, size = self.stream, self.scorer(split), self.eval_batch_size
 
-        def score(some: np.ndarray) -> Scores:
-            return scorer.score_nodes(stream.src[some], stream.t[some])
+        def score(rows: np.ndarray) -> Scores:
+            return scorer.score_nodes(stream.src[rows], stream.t[rows])
 
         return replay_split(scorer, score, stream, at, rows=rows, batch_size=size, wide=True)
 
     def facts(self) -> TaskFacts:
         return {"clock": self.clock, "target": self.targets.target}
 
-    # ---- going on --------------------------------------------------------------------------------------
+    # ---- streaming --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
         return self.eval_batch_size

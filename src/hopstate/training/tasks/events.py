@@ -1,7 +1,7 @@
-"""Tasks on event streams: where their batches come from, and their model over splits, other streams and a past.
+"""Tasks on event streams and the sources of their batches.
 
-`HistoryPairs` and `HistoryNodes` (`history`) feed past events, `MemoryWindows` (`memory`) moves a node memory,
-`Untrained` here has nothing to train. What is predicted, and how it is judged, is the task's: `link`, `event_node`.
+`HistoryPairs` and `HistoryNodes` train on past events, `MemoryWindows` (in `memory`) updates a node memory, and
+`Untrained` has nothing to train. The tasks in `link` and `event_node` define predictions and metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
-from hopstate.sampling.event_batches import epoch_batches, in_batches
+from hopstate.sampling.event_batches import epoch_batches, rows_of_batches
 from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
@@ -32,26 +32,26 @@ from hopstate.streaming.history_scorer import (
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import Follower, HistoryModel, LinkFollower, LooksUp, Scores
+from hopstate.streaming.protocols import Follower, FollowsStream, HistoryModel, LinkFollower, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
-from hopstate.training.tasks.target import Target, is_known
+from hopstate.training.tasks.target import Target, has_label
 from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
-    """Return (P,) a random destination for each event at rows (P,), other than its own if there are several.
+    """Return (P,) a random destination for each event at rows (P,), different from its own if possible.
 
     Args:
-        stream, rows, batch_size, seed: as of `EpochNegatives`.
-        number: of the epoch, and of the candidate if it is not the first.
+        stream, rows, batch_size, seed: see `EpochNegatives`.
+        number: the epoch, and the candidate's number if it is not the first.
     """
     draw = int(named_rng(seed, "negatives", *number).integers(2**32))
     part = as_slice(rows)
-    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_own=True)
+    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_positives=True)
 
 
 class EpochNegatives:
-    """The pairs beside the training events at rows (P,), drawn anew from (seed, epoch)."""
+    """Negative samples for the training events at rows (P,), redrawn from (seed, epoch)."""
 
     def __init__(
         self, stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, mixture: TrainingNegatives
@@ -63,22 +63,22 @@ class EpochNegatives:
         return MixedNegatives(*self._of[:2], self._config)
 
     def of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and destinations (P, K) of an epoch's pairs."""
+        """Return sources and destinations (P, K) of an epoch's negative samples."""
         stream, rows, batch_size, seed = self._of
         numbers = [(epoch,), *((epoch, k) for k in range(1, self._config.candidates))]
         random = [training_negatives(stream, rows, batch_size, seed, *number) for number in numbers]
         return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
 
 
-def beside(
+def with_negatives(
     src: np.ndarray, dst: np.ndarray, t: np.ndarray, others_src: np.ndarray, others_dst: np.ndarray, group: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
-    """Return ends, times and labels of events (B,) and of the pairs beside them (B, K).
+    """Return sources, destinations, times and labels of events (B,) and their negative samples (B, K).
 
     Args:
         src, dst, t: the events.
-        others_src, others_dst: the pairs.
-        group: 1 puts all events first, then all pairs; else each event stands before its own K = group - 1.
+        others_src, others_dst: the negative samples.
+        group: 1 puts all events before all negatives. Otherwise each event precedes its own K = group - 1 negatives.
     """
     width = 1 + others_src.shape[1]
     columns = [np.concatenate([own[:, None], other], 1) for own, other in ((src, others_src), (dst, others_dst))]
@@ -91,11 +91,11 @@ def beside(
 
 
 def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
-    """Return the summed cross-entropy of logits (Q,): binary where group is 1, else of each event among its group.
+    """Return the summed cross-entropy of logits (Q,): binary if group is 1, otherwise softmax within each group.
 
     Args:
-        labels: (Q,) 1 of events, 0 of pairs that did not meet.
-        group: rows that are told apart together, the event first.
+        labels: (Q,) 1 for events, 0 for negative samples.
+        group: rows per softmax; the event comes first.
     """
     if group == 1:
         return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
@@ -106,18 +106,18 @@ ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
 
 
 class EventSource(TaskSource, ABC, Generic[ScorerT_co]):
-    """How a model of an event stream is trained and asked.
+    """Training batches and scorers of a model on an event stream.
 
-    Methods take the model as the loop has wrapped it. By default there is nothing to train: a source that is trained in
-    batches defines `num_batches`, `batches` and `loss`.
+    Methods take the model as wrapped by the training loop. By default there is nothing to train. A trained source
+    overrides `num_batches`, `batches` and `loss`.
 
     Args:
-        model: what the loop trains.
+        model: the trained model.
         stream, split: the data.
-        feature_dims: features of a node and of an event that the model takes from the stream, 0 for none.
+        feature_dims: numbers of node and edge features that the model reads, 0 for none.
     """
 
-    single_process = "it is not trained in batches"  # see `Task.single_process`
+    single_process = "it is not trained in batches"
 
     def __init__(
         self, model: nn.Module, stream: EventStream, split: EventSplit, *, feature_dims: tuple[int, int] = (0, 0)
@@ -132,17 +132,17 @@ class EventSource(TaskSource, ABC, Generic[ScorerT_co]):
         return iter(())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor | None:
-        """Return the loss of a batch, or of one of its microbatches; None where there is nothing to learn from."""
+        """Return the loss of a batch or microbatch, or None if it has no labels."""
         return None
 
     # ---- scoring ---------------------------------------------------------------------------------------
     def index(self) -> NeighborStore | None:
-        """Return an index of all edges that are added, where one is held: of a large stream a second is dear."""
+        """Return an existing index of all added edges, if any; large streams should not build a second one."""
         return None
 
     @abstractmethod
     def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
-        """Return the model over the training events for "train", else over the whole stream."""
+        """Return a scorer over the training events for "train", otherwise over the whole stream."""
 
     @abstractmethod
     def scorer_over(self, model: nn.Module, stream: EventStream) -> ScorerT_co: ...
@@ -152,14 +152,14 @@ class EventSource(TaskSource, ABC, Generic[ScorerT_co]):
 
 
 class TokenizedSource(EventSource[ScorerT_co]):
-    """A source whose model reads what a tokenizer makes of a stream.
+    """A source whose model reads tokenized histories.
 
     Args:
-        model: what the loop trains.
+        model: the trained model.
         stream, split: the data.
-        train_inputs: tokenizer over the training events alone.
-        make_inputs: stream → tokenizer over all of it, for evaluation.
-        feature_dims: as in `EventSource`.
+        train_inputs: tokenizer over the training events only.
+        make_inputs: function from a stream to a tokenizer over all of it, for evaluation.
+        feature_dims: see `EventSource`.
     """
 
     single_process = ""
@@ -178,7 +178,7 @@ class TokenizedSource(EventSource[ScorerT_co]):
 
     @abstractmethod
     def scorer_of(self, model: nn.Module, inputs: Any) -> ScorerT_co:
-        """Return the model over a tokenizer."""
+        """Return a scorer that reads a tokenizer."""
 
     def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
         return self.scorer_of(model, self.train_inputs if split == "train" else self.inputs)
@@ -191,7 +191,7 @@ class TokenizedSource(EventSource[ScorerT_co]):
 
 
 class HistorySource(TokenizedSource[ScorerT_co]):
-    """A tokenized source of a model of histories, whose tokens may mark deletions by a feature of their own."""
+    """A tokenized source whose tokens may carry a deletion flag."""
 
     def __init__(
         self,
@@ -207,11 +207,11 @@ class HistorySource(TokenizedSource[ScorerT_co]):
 
 
 class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
-    """What the tasks on events share: training as the source does it, and the model over splits, streams and a past.
+    """Base class of tasks on events: training through an `EventSource`, and scorers over splits and streams.
 
     Args:
-        source: of the batches, and of the model as a scorer.
-        clock: of the gaps that the model sees, kept with the run.
+        source: source of the batches and scorers.
+        clock: time normalization of the model's inputs, stored with the run.
     """
 
     def __init__(self, source: EventSource[ScorerT_co], *, clock: Clock | None = None) -> None:
@@ -231,31 +231,31 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         return {"clock": self.clock}
 
     def scorer(self, split: str) -> ScorerT_co:
-        """Return the model over the training events for "train", else over the whole stream."""
+        """Return a scorer over the training events for "train", otherwise over the whole stream."""
         return self.source.scorer(self.model, split)
 
     def scorer_over(self, stream: EventStream) -> ScorerT_co:
-        """Return the model over another stream of the same nodes and features."""
+        """Return a scorer over another stream with the same nodes and features."""
         return self.source.scorer_over(self.model, stream)
 
     @property
     def feature_dims(self) -> tuple[int, int]:
-        """Features of a node and of an event that the model takes."""
+        """Numbers of node and edge features that the model reads."""
         return self.source.feature_dims
 
     def follow(self, past: StreamState) -> ScorerT_co:
-        """Return the model over a past, from where its memory stands."""
+        """Return a scorer that continues from a stream state and its node memory."""
         return self.source.follow(self.model, past)
 
     @abstractmethod
     def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) or (Q, C) scores of what is asked at events."""
+        """Return (Q,) or (Q, C) scores for events."""
 
 
 class Untrained(EventSource[LinkFollower]):
-    """A scorer, made of a stream, that has nothing to train."""
+    """A scorer of a stream without trainable parameters."""
 
-    def __init__(self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit) -> None:
+    def __init__(self, scorer: Callable[[EventStream], FollowsStream], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
 
@@ -270,7 +270,7 @@ class Untrained(EventSource[LinkFollower]):
 
 
 def events_to_score(stream: EventStream, splits: EventSplit, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of a split's events, or of "all", and those of the split that they are scored amid."""
+    """Return the event positions of a split or of "all", and those of the stream segment to replay."""
     if split == "all":
         return np.arange(len(stream)), np.arange(len(stream))
     return splits.rows(split), splits.rows(split.removeprefix("new_"))
@@ -283,30 +283,30 @@ def to_user_ids(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
     return {"src": names[0], "dst": names[1], "t": stream.t[rows]}
 
 
-TOGETHER = 128  # pairs scored at once: more are slower, as what they need no longer stays near
+MAX_QUERIES = 128  # pairs per scoring call; larger calls no longer fit in the cache
 
 
-Labelled = tuple[Input, Tensor, int]  # a model's input, labels, and the pairs of the whole batch
+Labelled = tuple[Input, Tensor, int]  # a model's input, labels, number of pairs in the batch
 Classified = tuple[Input, Tensor]  # a model's input, and classes
 
 
 class HistoryPairs(HistorySource[HistoryScorer]):
-    """Events in time order, and pairs that did not meet beside them.
+    """Training events in time order, with negative samples.
 
     Args:
-        model: input of P pairs → (P,) logits.
+        model: maps the input of P pairs to (P,) logits.
         stream, split: the data.
-        train_inputs: tokenizer over the training events alone.
-        inputs: stream → tokenizer over all of it, for evaluation.
-        index: what `EventSource.index` returns.
-        batch_size: training events a step.
-        max_events: most training events of an epoch; of more, whole batches spread over all, drawn anew for each
-            epoch. None takes all.
-        seed: fixes the negatives of training, and which events an epoch takes.
-        mixture: what stands beside the events in training; None is one random pair each.
-        microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
-            None computes all at once.
-        microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
+        train_inputs: tokenizer over the training events only.
+        inputs: function from a stream to a tokenizer over all of it, for evaluation.
+        index: see `EventSource.index`.
+        batch_size: training events per step.
+        max_events: maximum training events per epoch. Longer streams use a sample of whole batches, redrawn each epoch.
+            None uses all events.
+        seed: seed of the negatives and of the sampled batches.
+        mixture: training negatives. Default: one random negative per event.
+        microbatch_size: pairs per microbatch, to limit memory; the gradient is still that of the whole batch. None
+            disables microbatches.
+        microbatch_tokens: maximum tokens per microbatch; larger ones are split evenly. None sets no limit.
     """
 
     def __init__(
@@ -327,8 +327,8 @@ class HistoryPairs(HistorySource[HistoryScorer]):
     ) -> None:
         super().__init__(model, stream, split, train_inputs, inputs)
         self._index = index
-        check_range(least=1, batch_size=batch_size, max_events=max_events)
-        check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
+        check_range(minimum=1, batch_size=batch_size, max_events=max_events)
+        check_range(minimum=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
         self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
         self.batch_size, self.max_events, self.seed = batch_size, max_events, seed
         self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
@@ -348,11 +348,11 @@ class HistoryPairs(HistorySource[HistoryScorer]):
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
-        rows, *drawn = (in_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
+        rows, *drawn = (rows_of_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
         for first in range(start * self.batch_size, len(rows), step * self.batch_size):
             own = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
-            yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
+            yield self._microbatches(*with_negatives(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
 
     def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
         group, found = self.mixture.group, []
@@ -364,24 +364,25 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         return Microbatches(found)
 
     def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
-        """Return the microbatch's share of the batch's mean cross-entropy."""
+        """Return the microbatch's part of the batch's mean cross-entropy."""
         inputs, labels, count = batch
         return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
     def scorer_of(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
-        return HistoryScorer(model, inputs, max_queries=min(TOGETHER, self.microbatch_size or TOGETHER))
+        return HistoryScorer(model, inputs, max_queries=min(MAX_QUERIES, self.microbatch_size or MAX_QUERIES))
 
 
 class HistoryNodes(HistorySource[HistoryNodeScorer]):
-    """Sources of the events with a class, in time order.
+    """Labeled source nodes of events in time order.
 
     Args:
-        model: input of S nodes → (S, C) logits; (S, 1) of two classes.
+        model: maps the input of S nodes to (S, C) logits, (S, 1) for two classes.
         stream, split: the data.
-        y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown: those events teach nothing.
-        target: how they are learned.
-        train_inputs, inputs: as in `HistoryPairs`.
-        batch_size: training events a step.
+        y: (E,) classes, -1 if missing; or (E,) or (E, T) regression targets, NaN if missing. Unlabeled events are
+            skipped.
+        target: loss and metrics of y.
+        train_inputs, inputs: see `HistoryPairs`.
+        batch_size: training events per step.
     """
 
     def __init__(
@@ -397,9 +398,9 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
         batch_size: int = 200,
     ) -> None:
         super().__init__(model, stream, split, train_inputs, inputs)
-        check_range(least=1, batch_size=batch_size)
+        check_range(minimum=1, batch_size=batch_size)
         self.y, self.target, self.batch_size = y, target, batch_size
-        self._rows = split.train[is_known(y[split.train])]
+        self._rows = split.train[has_label(y[split.train])]
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self._rows) // self.batch_size)
@@ -424,19 +425,19 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
 
 
 def split_by_tokens(
-    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None, group: int = 1
+    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, max_tokens: int | None, group: int = 1
 ) -> Iterator[tuple[Input, slice]]:
-    """Yield the input of P pairs and which of them it holds, cut into about equally many tokens each, at most `most`.
+    """Yield the inputs of P pairs and their slices, split evenly so that each has about `max_tokens` tokens at most.
 
-    A microbatch may hold up to one pair's tokens more (one group's, of pairs that are told apart together), and no
-    history is ever cut. None, or few tokens, gives one microbatch.
+    A microbatch may exceed the limit by one pair, or by one softmax group. Histories are never cut. None, or few
+    tokens, gives one microbatch.
     """
     tokens = inputs.pairs(u, v, t)
-    if most is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= most:
+    if max_tokens is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= max_tokens:
         yield tokens, slice(0, len(u))
         return
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
-    count = -(-until[-1] // most)
+    count = -(-until[-1] // max_tokens)
     inner = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="right")
     for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
         yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)

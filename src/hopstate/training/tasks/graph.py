@@ -1,4 +1,4 @@
-"""Tasks over many graphs: classes, labels or values of graphs, of their nodes or of their edges."""
+"""Graph-level, node-level and edge-level prediction on sets of graphs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]
 
 
 class GraphTask(Task[tuple[Any, Tensor]]):
-    """Batches of whole graphs.
+    """Mini-batch training on whole graphs.
 
     Args:
-        model: what collate returns → one row of outputs a graph, node or edge.
-        graphs: the set.
-        collate: (graph numbers, epoch, generator; None when evaluating) → the model's input, with `.to(device)`.
-        level: what is labelled.
-        y: targets of all rows of that level, as `Target.rows` returns them.
-        target: how they are learned and judged.
-        split: graph numbers of "train", "val", "test".
-        batch_size: graphs a step, in training and evaluation.
-        seed: fixes the batch order and what collate draws.
-        walks: numbers of walks that collate draws, which a run remembers for other data.
-        draws: rounds of evaluation (epochs 0, -1, ... for collate), whose outputs are averaged.
+        model: maps the result of collate to one row of outputs per graph, node or edge.
+        graphs: the set of graphs.
+        collate: function of (graph numbers, epoch, generator) that returns the model's input, with `.to(device)`. The
+            generator is None in evaluation.
+        level: what is labeled: "graph", "node" or "edge".
+        y: targets of all rows of that level, as returned by `Target.rows`.
+        target: loss and metrics of y.
+        split: graph numbers of "train", "val" and "test".
+        batch_size: graphs per step in training and evaluation.
+        seed: seed of the batch order and of collate's generators.
+        walks: numbers of sampled walks, stored with the run for inference on other data.
+        draws: evaluation rounds to average over; collate gets the epochs 0, -1, and so on.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         walks: Mapping[str, int] | None = None,
         draws: int = 1,
     ) -> None:
-        check_range(least=1, batch_size=batch_size)
+        check_range(minimum=1, batch_size=batch_size)
         self.walks, self.draws = walks, draws
         super().__init__(model)
         self.graphs, self.collate, self.level = graphs, collate, level
@@ -63,7 +64,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         return -(-len(self.split["train"]) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[tuple[Any, Tensor]]:
-        """Yield (inputs, targets) in an order drawn from (seed, epoch), each prepared while the one before is used."""
+        """Yield (inputs, targets) in an order drawn from (seed, epoch), prefetching one batch."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.split["train"])
 
         def make() -> Iterator[tuple[Any, Tensor]]:
@@ -75,7 +76,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         yield from Prefetcher(make())
 
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor | None:
-        """Return the target's loss; None where nothing of the batch is known."""
+        """Return the target's loss, or None if no target in the batch is labeled."""
         inputs, y = batch
         known = (y >= 0) if self.target.goal == "classes" else ~y.isnan()
         return self.target.loss(self.model(inputs), y) if known.any() else None
@@ -134,7 +135,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
 
 
 def level_targets(graphs: GraphSet, level: Level) -> np.ndarray:
-    """Return the targets of a set's graphs, nodes or edges."""
+    """Return the targets of the graphs, nodes or edges of a set."""
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     if y is None:
         raise DataError(f"{graphs.name} has no labels of its {level}s")

@@ -1,7 +1,7 @@
-"""Dynamic link prediction as a `Task`: past events in, the probability that two nodes meet out.
+"""Dynamic link prediction as a `Task`.
 
-Training is that of an `EventSource`: through the training events in time order, pairs that did not meet beside each,
-look-ups seeing training events alone. Evaluation is `evaluation.link`'s.
+Training follows an `EventSource`: training events in time order, each with negative samples, and neighbor queries that
+see only training events. `evaluation.link` evaluates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EVENT_SPLITS
 from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import Curve
+from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.evaluation.link import (
     LinkProtocol,
     LinkReport,
@@ -29,8 +29,15 @@ from hopstate.evaluation.link import (
     score_split,
 )
 from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
-from hopstate.sampling.event_batches import number_or_all
-from hopstate.sampling.negatives import STRATEGIES, USUAL, Negatives, draw_negatives, metric_name, strategy_of
+from hopstate.sampling.event_batches import parse_count
+from hopstate.sampling.negatives import (
+    DEFAULT_STRATEGIES,
+    STRATEGIES,
+    Negatives,
+    draw_negatives,
+    metric_name,
+    strategy_of,
+)
 from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
@@ -38,24 +45,24 @@ from hopstate.training.tasks.events import EventSource, EventTask, Untrained, ev
 
 @dataclass(frozen=True, kw_only=True)
 class LinkEvaluation:
-    """How links are evaluated.
+    """Evaluation settings for link prediction.
 
     Args:
-        protocol: "pooled" over a split's scores, or "dyglib", averaged over batches of 200.
-        strategies: kinds of negatives of the test split: random, historical, inductive and many (each event is ranked
-            among candidates by score: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
-        num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
-        bootstrap: resamples for confidence intervals of the test split; 0 gives none.
-        batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
-        choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
-            many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it, and
-            equal sets of negatives count once.
-        max_events: of each split that are judged; of more, batches of 200 spread over all of it, drawn from a fixed
-            seed. "all" judges every event.
+        protocol: "pooled" computes metrics over all scores of a split, "dyglib" averages them over batches of 200.
+        strategies: negative-sampling strategies for testing: random, historical, inductive and many. "many" ranks each
+            event among candidates (MRR, Hits@k, NDCG@10, Recall@10), also separately for repeat and new pairs.
+        num_negatives: candidates for "many"; "all" ranks among every destination, as TGB does for tgbl-wiki.
+        bootstrap: resamples for confidence intervals of the test split; 0 computes none.
+        batch_size: events scored before the model sees them. Node classification uses the run's batch_size instead.
+        choose: validation metric for model selection: AP with the "first" strategy, or the "mean" AP over all
+            strategies except many, for all events and events with new nodes. The mean gives less weight to strategies
+            with fewer than 500 events and counts equal sets of negatives once.
+        max_events: maximum evaluated events per split. Larger splits are sampled in batches of 200 with a fixed seed.
+            "all" evaluates every event.
     """
 
     protocol: LinkProtocol = "pooled"
-    strategies: tuple[str, ...] = USUAL
+    strategies: tuple[str, ...] = DEFAULT_STRATEGIES
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
@@ -69,22 +76,22 @@ class LinkEvaluation:
             raise ConfigError("evaluation.strategies must name at least one kind of negatives, e.g. random")
         ranking = [strategy_of(name).ranking for name in self.strategies]
         if self.choose == "mean" and all(ranking):
-            raise ConfigError("evaluation.choose=mean is over random, historical and inductive; many has no such mean")
+            raise ConfigError("evaluation.choose=mean needs random, historical or inductive in evaluation.strategies")
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
-        number_or_all("evaluation.num_negatives", self.num_negatives)
-        number_or_all("evaluation.max_events", self.max_events)
-        check_range("evaluation.", least=1, batch_size=self.batch_size)
-        check_range("evaluation.", least=0, bootstrap=self.bootstrap)
+        parse_count("evaluation.num_negatives", self.num_negatives)
+        parse_count("evaluation.max_events", self.max_events)
+        check_range("evaluation.", minimum=1, batch_size=self.batch_size)
+        check_range("evaluation.", minimum=0, bootstrap=self.bootstrap)
 
     @property
-    def most(self) -> int | None:
-        """Events of a split that are judged, None for all."""
-        return number_or_all("evaluation.max_events", self.max_events)
+    def event_limit(self) -> int | None:
+        """Maximum number of evaluated events per split, or None."""
+        return parse_count("evaluation.max_events", self.max_events)
 
     @property
-    def choosing(self) -> tuple[str, ...]:
-        """The strategies that validation is judged by."""
+    def selection_strategies(self) -> tuple[str, ...]:
+        """Negative-sampling strategies used for model selection on validation."""
         return (
             self.strategies[:1]
             if self.choose == "first"
@@ -96,13 +103,13 @@ AllScores = Mapping[tuple[str, str], LinkScores]
 
 
 class LinkTask(EventTask[LinkFollower]):
-    """Prediction of links: the probability that two nodes meet, from what came before.
+    """Dynamic link prediction: the probability that two nodes interact, given the event history.
 
     Args:
-        source: of the batches, and of the model as a scorer.
-        evaluation: protocol, negatives, intervals.
-        negatives: drawn before, by (split, strategy); the others are drawn from their protocol's seeds.
-        clock: of the gaps that the model sees, kept with the run.
+        source: source of the batches and scorers.
+        evaluation: protocol, negatives and confidence intervals.
+        negatives: precomputed negatives by (split, strategy). Missing ones are drawn with the protocol's seeds.
+        clock: time normalization of the model's inputs, stored with the run.
     """
 
     def __init__(
@@ -119,29 +126,29 @@ class LinkTask(EventTask[LinkFollower]):
         self.metric = metric_name("mrr" if STRATEGIES[first].ranking else "average_precision", first, new_nodes=False)
         if evaluation.choose == "mean":
             self.metric = "mean_average_precision"
-        # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
-        self._curve: Curve | None = None  # from validation's scores, when they were last judged
-        count = len(split.val) if evaluation.most is None else min(len(split.val), evaluation.most)
+        # scoring all training events would be slow: evaluate only the latest ones
+        self._curve: IsotonicCurve | None = None  # fitted to the latest validation scores
+        count = len(split.val) if evaluation.event_limit is None else min(len(split.val), evaluation.event_limit)
         self._recent = replace(split, train=split.train[-count:])
 
     @property
-    def curve(self) -> Curve | None:
-        """From scores to probabilities, as validation gave it when it was last judged; None before."""
+    def curve(self) -> IsotonicCurve | None:
+        """Calibration curve of the last validation, or None before the first one."""
         return self._curve
 
     @property
     def train_share(self) -> float:
-        """Share of the training events, of which the latest are judged."""
+        """Fraction of the training events that is evaluated; the latest ones are used."""
         return len(self._recent.train) / max(1, len(self.split.train))
 
     def report(self, split: Literal["val", "test"]) -> LinkReport:
-        """Return the whole table of a split: every strategy on test, those that choose on validation."""
+        """Return the metric table of a split: all strategies on test, those for model selection on validation."""
         e = self.evaluation
-        strategies = e.strategies if split == "test" else e.choosing
+        strategies = e.strategies if split == "test" else e.selection_strategies
         chosen = self._drawn(split, strategies)
-        beside = self._random if split == "val" and summaries.KEY not in chosen else {}
-        scores = self._scored(self.scorer(split), split, beside | chosen)
-        curve = self._curve_of(scores, beside | chosen) if split == "val" else self._curve
+        calibration = self._random if split == "val" and summaries.KEY not in chosen else {}
+        scores = self._scored(self.scorer(split), split, calibration | chosen)
+        curve = self._curve_of(scores, calibration | chosen) if split == "val" else self._curve
         how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
         found = replace(link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how), curve=curve)
         self._keep(found, split)
@@ -150,21 +157,21 @@ class LinkTask(EventTask[LinkFollower]):
     def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
         e = self.evaluation
         known = {k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies}
-        return link_negatives(self.stream, self.split, split, strategies, e.num_negatives, 0, known, e.most)
+        return link_negatives(self.stream, self.split, split, strategies, e.num_negatives, 0, known, e.event_limit)
 
     @cached_property
     def _random(self) -> dict[tuple[str, str], Negatives]:
-        """The random pairs beside those events of validation that make the curve, where validation is not empty."""
+        """Random negatives for the validation events that the calibration curve uses; empty without validation."""
         split, strategy = summaries.KEY
         drawn = self._drawn(split, (strategy,))
-        return {summaries.KEY: summaries.some(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
+        return {summaries.KEY: summaries.calibration_negatives(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
 
-    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> Curve | None:
+    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> IsotonicCurve | None:
         key = summaries.KEY
         return summaries.validation_curve(scores[key]) if key in drawn else None
 
-    def judged_curve(self) -> Curve | None:
-        """Return the curve of probabilities from those events of validation alone that it is made of; None without."""
+    def calibration_curve(self) -> IsotonicCurve | None:
+        """Score only the calibration events of validation and return their curve, or None without any."""
         if not self._random:
             return None
         own = self._scored(self.scorer("val"), "val", self._random, protocol="pooled")
@@ -185,17 +192,17 @@ class LinkTask(EventTask[LinkFollower]):
         if split == "val":
             self._curve = report.curve
             return
-        self.curves = summaries.of_links(report, split)
+        self.curves = summaries.link_curves(report, split)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
+        """Return the metrics of a split: "average_precision", "historical_average_precision" and so on.
 
-        "events" and "new_events" are how many events they are told from, whole numbers.
+        The prefix "new_" marks metrics of events with new nodes. "events" and "new_events" count the evaluated events.
 
-        "loss" of validation is the mean of `LinkScores.loss` over its sets of negatives. Of epochs with equal metrics
-        the one with the smallest loss is kept.
+        Validation also has "loss", the mean of `LinkScores.loss` over its sets of negatives. It breaks ties between
+        epochs with equal metrics.
 
-        "train" is measured pooled on its latest events, as many as validation has (at most `max_events`), with random
+        "train" uses the latest training events, as many as validation has (at most `max_events`), with random
         negatives.
         """
         if split == "train":
@@ -211,13 +218,15 @@ class LinkTask(EventTask[LinkFollower]):
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         table = self.report("val" if split == "val" else "test")
-        found = self._figures(table)
-        if split == "val" and not isinstance(self.source, Untrained):  # other scores are not probabilities
+        found = self._metrics(table)
+        if split == "val" and not isinstance(
+            self.source, Untrained
+        ):  # scores of untrained models are not probabilities
             found["loss"] = float(np.mean([scored.loss() for scored in table.scores.values()]))
         return found
 
-    def _figures(self, report: LinkReport) -> dict[str, float]:
-        """Return a table's metrics by name, and their mean where that chooses."""
+    def _metrics(self, report: LinkReport) -> dict[str, float]:
+        """Return a table's metrics by name, and their mean if it selects the model."""
         found: dict[str, float] = {}
         for row in report.rows:
             names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
@@ -234,27 +243,27 @@ class LinkTask(EventTask[LinkFollower]):
         return found
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return columns row, src, dst, t and score of the events of a split or of "all", each from what came before.
+        """Return columns row, src, dst, t and score of the events of a split or of "all".
 
-        Deletions are not asked for: they have no row. Scores of a split are those behind its pooled evaluation, events
-        with new nodes scored amid their split.
+        Deletions are omitted. Scores of a split are those of its pooled evaluation. Events with new nodes are scored
+        while replaying their whole split.
         """
         if split != "all" and split not in EVENT_SPLITS:
             raise ConfigError(f"unknown split {split!r}; known: {', '.join([*EVENT_SPLITS, 'all'])}")
         stream, scorer = self.stream, self.scorer(split)
-        asked, rows = events_to_score(stream, self.split, split)
-        asked = stream.additions(asked)
+        events, rows = events_to_score(stream, self.split, split)
+        events = stream.additions(events)
         scores = replay_split(
             scorer,
             lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
             stream,
-            asked,
+            events,
             rows=rows,
             batch_size=self.evaluation.batch_size,
         )
-        return self.score_columns(stream, asked, scores)
+        return self.score_columns(stream, events, scores)
 
-    # ---- going on --------------------------------------------------------------------------------------
+    # ---- streaming --------------------------------------------------------------------------------------
     @property
     def live_batch(self) -> int:
         return self.evaluation.batch_size

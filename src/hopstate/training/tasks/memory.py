@@ -1,19 +1,17 @@
-"""Training of models with a node memory: the stream in time order, truncated back-propagation through time.
+"""Training of models with a node memory: the stream in time order, with truncated back-propagation through time.
 
-Each epoch starts from an empty memory and goes through the training events in batches. Batch k is scored (links: with
-pairs that did not meet beside each event) from the memory that batches 0..k-1 have made; only then does it move that.
-One step of the loop is a window of T batches:
+Each epoch starts with an empty memory and visits the training events in batches. Batch k is scored with the memory
+after batches 0..k-1, and then updates the memory. One optimizer step covers a window of T batches:
 
     update with batch k-1, score batch k, update with batch k, ..., score batch k+T-1,
 
-so that every update has a score behind it in its own window, T = 1 included. The memory that enters a window carries
-no gradient; T at least the number of batches is back-propagation through the whole epoch.
+so that every update is followed by a score in its own window, even for T = 1. The memory that enters a window carries
+no gradient. If T is at least the number of batches, gradients flow through the whole epoch.
 
-What is asked of a batch, and the loss, are injected: `LinkQuestions` or `ClassQuestions`.
+`LinkObjective` and `LabelObjective` define the queries of a batch and the loss.
 
 Source: CTDG-SSM, arXiv:2606.04672, algorithms 1 and 2.
-Deviation: the gap that a node's decoder sees is the time since the node's own last event: what is asked names no
-partner.
+Deviation: the decoder reads the time since the node's own last event, because a node query has no partner.
 """
 
 from __future__ import annotations
@@ -32,29 +30,29 @@ from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
-from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
+from hopstate.sampling.event_batches import batch_boundaries, update_boundaries
 from hopstate.sampling.negatives import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.history_scorer import to_probabilities
-from hopstate.streaming.memory_scorer import ActiveEvents, FollowingMemory, MemoryScorer
+from hopstate.streaming.memory_scorer import ActiveEvents, LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, beside, link_loss
-from hopstate.training.tasks.target import Target, is_known
+from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, link_loss, with_negatives
+from hopstate.training.tasks.target import Target, has_label
 
 Update = dict[str, Tensor]  # the fields of an `ActiveBatch`
 
 
 class Step(TypedDict):
-    """One batch of a window: updates before it, and what is asked of it, with labels."""
+    """One batch of a window: memory updates before scoring, queries and labels."""
 
     updates: list[Update]
-    asked: dict[str, Tensor]
+    queries: dict[str, Tensor]
     labels: Tensor
 
 
 class Window(TypedDict):
-    """What a step of the loop takes; repeat says that the next window makes the last update again."""
+    """Input of one training step; `repeat` says that the next window recomputes the last update."""
 
     steps: list[Step]
     repeat: bool
@@ -64,13 +62,13 @@ DrawnT = TypeVar("DrawnT")
 MemoryScorerT = TypeVar("MemoryScorerT", bound=MemoryScorer)
 
 
-class Questions(ABC, Generic[DrawnT]):
-    """What is asked of each batch of training events, and the loss of the answers.
+class Objective(ABC, Generic[DrawnT]):
+    """Queries for each batch of training events, and the loss of their logits.
 
     Args:
         stream, split: the data.
-        inputs: batches of the stream, look-ups seeing the training events alone.
-        activation: logits → what a scorer returns.
+        inputs: batches of the stream, with neighbor queries over the training events only.
+        activation: maps logits to a scorer's output.
     """
 
     def __init__(
@@ -80,29 +78,29 @@ class Questions(ABC, Generic[DrawnT]):
 
     @abstractmethod
     def draw(self, epoch: int) -> DrawnT:
-        """Return what is random of an epoch."""
+        """Return the random samples of an epoch."""
 
     @abstractmethod
     def of(self, batch: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
-        """Return what is asked of some of the training rows (source and target, or nodes, and gaps), and labels."""
+        """Return queries (source and target, or nodes, and gaps) and labels for some training rows."""
 
     @abstractmethod
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        """Return (Q,) logits of what `of` returned, or (Q, C) of classes."""
+    def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
+        """Return (Q,) logits of queries, or (Q, C) for classes."""
 
     @abstractmethod
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss."""
 
 
-class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
-    """Whether the events' ends meet, and the pairs beside them.
+class LinkObjective(Objective[tuple[np.ndarray, np.ndarray]]):
+    """Link prediction: events against negative samples.
 
     Args:
-        stream, split, inputs: see `Questions`.
-        batch_size: events a batch, which random destinations are drawn by.
-        seed: of the pairs.
-        mixture: what stands beside the events; None is one random pair each.
+        stream, split, inputs: see `Objective`.
+        batch_size: events per batch of random destinations.
+        seed: seed of the negatives.
+        mixture: training negatives. Default: one random negative per event.
     """
 
     def __init__(
@@ -127,12 +125,12 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         rows = self.stream.additions(self.split.train[batch])
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
         at = np.searchsorted(self._added, rows)
-        *pairs, labels = beside(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
-        asked = {"source": torch.from_numpy(pairs[0]), "target": torch.from_numpy(pairs[1])}
-        return asked | {"gap": self.inputs.query_gaps(*pairs)}, labels
+        *pairs, labels = with_negatives(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
+        queries = {"source": torch.from_numpy(pairs[0]), "target": torch.from_numpy(pairs[1])}
+        return queries | {"gap": self.inputs.query_gaps(*pairs)}, labels
 
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        return model.link_logits(state, asked["source"], asked["target"], asked["gap"])
+    def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
+        return model.link_logits(state, queries["source"], queries["target"], queries["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         group = self.mixture.group
@@ -141,13 +139,13 @@ class LinkQuestions(Questions[tuple[np.ndarray, np.ndarray]]):
         return link_loss(logits, labels, group) / (len(labels) // group)
 
 
-class ClassQuestions(Questions[None]):
-    """The class of an event's source, before the event is seen; events without one move the memory, and teach nothing.
+class LabelObjective(Objective[None]):
+    """Prediction of the source's label before its event; unlabeled events only update the memory.
 
     Args:
-        stream, split, inputs: see `Questions`.
-        y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown.
-        target: how they are learned.
+        stream, split, inputs: see `Objective`.
+        y: (E,) classes, -1 if missing; or (E,) or (E, T) regression targets, NaN if missing.
+        target: loss and metrics of y.
     """
 
     def __init__(
@@ -160,37 +158,36 @@ class ClassQuestions(Questions[None]):
 
     def of(self, batch: slice, drawn: None) -> tuple[dict[str, Tensor], Tensor]:
         rows = self.split.train[batch]
-        rows = rows[is_known(self.y[rows])]
+        rows = rows[has_label(self.y[rows])]
         src, t = self.stream.src[rows], self.stream.t[rows]
         return {"nodes": torch.from_numpy(src), "gap": self.inputs.query_node_gaps(src, t)}, torch.from_numpy(
             self.y[rows]
         )
 
-    def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
-        return model.node_logits(state, asked["nodes"], asked["gap"])
+    def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
+        return model.node_logits(state, queries["nodes"], queries["gap"])
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.target.class_loss(logits, labels)
 
 
 class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
-    """Windows of the training stream, and the memory between them.
+    """Windows of the training stream, and the node memory between them.
 
     Args:
-        model: with the logits that the questions ask for.
+        model: a memory model with the logits that the objective needs.
         stream, split: the data.
-        questions: what is asked of a batch.
-        train_inputs: batches of the stream, look-ups seeing the training events alone.
-        inputs: stream → the same over all of it, for evaluation.
-        batch_size: events that are scored, and move the memory, together; see
-            `hopstate.sampling.event_batches.piece_boundaries`. The memory moves by events of a time after all of
-            them have been scored.
-        cut_ties: False puts all events of a time into one batch, however many.
-        tbptt_window: T, batches that gradients flow back through, and batches of one optimiser step.
-        tie_batch_size: most events of one time that move the memory together in evaluation, where ties are cut.
+        objective: queries and loss of a batch.
+        train_inputs: batches of the stream, with neighbor queries over the training events only.
+        inputs: function from a stream to batches with queries over all of it, for evaluation.
+        batch_size: events per batch, see `hopstate.sampling.event_batches.update_boundaries`. Events with equal
+            timestamps update the memory only after all of them have been scored.
+        cut_ties: False puts all events with equal timestamps into one batch.
+        tbptt_window: T, batches per optimizer step and per gradient path.
+        tie_batch_size: maximum number of simultaneous events per memory update in evaluation, if ties are cut.
     """
 
-    single_process = "its events move one memory, one batch after another"
+    single_process = "all batches update one node memory in sequence"
 
     def __init__(
         self,
@@ -198,7 +195,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         stream: EventStream,
         split: EventSplit,
         *,
-        questions: Questions[DrawnT],
+        objective: Objective[DrawnT],
         train_inputs: ActiveEvents,
         inputs: Callable[[EventStream], ActiveEvents],
         batch_size: int = 128,
@@ -207,13 +204,13 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         cut_ties: bool = True,
     ) -> None:
         super().__init__(model, stream, split, train_inputs, inputs, model.feature_dims)
-        check_range(least=1, batch_size=batch_size, tbptt_window=tbptt_window)
-        self.memory_model, self.questions = model, questions
+        check_range(minimum=1, batch_size=batch_size, tbptt_window=tbptt_window)
+        self.memory_model, self.objective = model, objective
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties
-        self._at_once = tie_batch_size if cut_ties else None
+        self._tie_batch = tie_batch_size if cut_ties else None
         t = stream.t[split.train]
-        self.batch_boundaries = piece_boundaries(t, batch_size) if cut_ties else batch_boundaries(t, batch_size)
-        # batches whose events are all earlier than batch k's: what its scores may know of
+        self.batch_boundaries = update_boundaries(t, batch_size) if cut_ties else batch_boundaries(t, batch_size)
+        # number of batches that precede batch k in time, which its scores may use
         starts = self.batch_boundaries[:-1]
         self.known = np.searchsorted(self.batch_boundaries, np.searchsorted(t, t[starts]))
         self.memory: NodeState | None = None
@@ -222,15 +219,15 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         return -(-(len(self.batch_boundaries) - 1) // self.tbptt_window)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Window]:
-        """Yield windows in time order, what is random drawn from (seed, epoch); window 0 empties the memory.
+        """Yield windows in time order, with samples drawn from (seed, epoch); window 0 resets the memory.
 
-        All of them, one after another: step is 1.
+        Windows depend on each other, so step must be 1.
         """
         if start == 0:
             self.memory = None
         elif self.memory is None:
-            raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
-        drawn, last = self.questions.draw(epoch), len(self.batch_boundaries) - 1
+            raise CheckpointError("the checkpoint has no node memory to resume the epoch from; restart the run")
+        drawn, last = self.objective.draw(epoch), len(self.batch_boundaries) - 1
         for first in range(start * self.tbptt_window, last, self.tbptt_window):
             stop, done = min(first + self.tbptt_window, last), self._done(first)
             steps = []
@@ -240,10 +237,10 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
             yield {"steps": steps, "repeat": self._done(stop) < done}
 
     def _done(self, first: int) -> int:
-        """Return by how many batches the memory has moved that a window from batch `first` on starts from.
+        """Return how many batches have updated the memory before the window that starts at batch `first`.
 
-        The last update before a window's first scores is made in the window, so that it is trained: again, where the
-        window before has scores from the same memory.
+        The last update before a window's first scores belongs to the window, so that it is trained. It is recomputed if
+        the previous window also scores from that memory.
         """
         known = self.known
         if first == 0 or first == len(known):
@@ -251,31 +248,31 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         return max(int(known[first - 1]) - int(known[first] == known[first - 1]), 0)
 
     def _step(self, k: int, done: int, drawn: DrawnT) -> Step:
-        """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
+        """Return batch k's missing memory updates, queries and labels."""
         rows, cuts = self.split.train, self.batch_boundaries
-        made = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
-        updates = [vars(self.train_inputs.batch(events)) for events in made]
-        asked, labels = self.questions.of(slice(cuts[k], cuts[k + 1]), drawn)
-        return {"updates": updates, "asked": asked, "labels": labels}
+        batches = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
+        updates = [vars(self.train_inputs.batch(events)) for events in batches]
+        queries, labels = self.objective.of(slice(cuts[k], cuts[k + 1]), drawn)
+        return {"updates": updates, "queries": queries, "labels": labels}
 
     def loss(self, model: nn.Module, batch: Window) -> Tensor | None:
         memory_model, steps = self.memory_model, batch["steps"]
         device = steps[0]["labels"].device
-        whole = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
-        concerned = [update["nodes"] for step in steps for update in step["updates"]]
-        concerned += [nodes for step in steps for key, nodes in step["asked"].items() if key != "gap"]
-        before = state = whole.subset(torch.cat(concerned))  # a window's cost must not grow with the graph
+        memory = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
+        active_nodes = [update["nodes"] for step in steps for update in step["updates"]]
+        active_nodes += [nodes for step in steps for key, nodes in step["queries"].items() if key != "gap"]
+        before = state = memory.subset(torch.cat(active_nodes))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
             for left, update in zip(range(len(step["updates"]), 0, -1), step["updates"]):
                 with torch.set_grad_enabled(left <= self.tbptt_window and torch.is_grad_enabled()):
                     before = state
                     state = memory_model.update(state, ActiveBatch(**update))  # type: ignore[arg-type]
-            logits.append(self.questions.logits(memory_model, state, step["asked"]))
+            logits.append(self.objective.logits(memory_model, state, step["queries"]))
             labels.append(step["labels"])
-        self.memory = whole.put(before if batch["repeat"] else state)
+        self.memory = memory.put(before if batch["repeat"] else state)
         scores = torch.cat(logits)
-        return self.questions.loss(scores, torch.cat(labels)) if len(scores) else None
+        return self.objective.loss(scores, torch.cat(labels)) if len(scores) else None
 
     # ---- checkpoints -------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
@@ -293,11 +290,13 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
 
     # ---- scoring -----------------------------------------------------------------------------------------
     def scorer_of(self, model: nn.Module, inputs: ActiveEvents) -> MemoryScorer:
-        return self._answering(MemoryScorer(self.memory_model, inputs, at_once=self._at_once))
+        return self._with_activation(MemoryScorer(self.memory_model, inputs, at_once=self._tie_batch))
 
-    def follow(self, model: nn.Module, past: StreamState) -> FollowingMemory:
-        return self._answering(FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once))
+    def follow(self, model: nn.Module, past: StreamState) -> LazyMemoryScorer:
+        return self._with_activation(
+            FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._tie_batch)
+        )
 
-    def _answering(self, scorer: MemoryScorerT) -> MemoryScorerT:
-        scorer.activation = self.questions.activation
+    def _with_activation(self, scorer: MemoryScorerT) -> MemoryScorerT:
+        scorer.activation = self.objective.activation
         return scorer

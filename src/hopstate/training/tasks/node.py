@@ -1,7 +1,7 @@
-"""Classes or values of the nodes of one graph as a `Task`; where its batches come from is injected.
+"""Node classification and regression on one graph.
 
-A `NodeBatches` says what a step is fed, what the model makes of it, and how the outputs of given nodes are read:
-`RowBatches`, `WholeGraph` and `Subgraphs` here, those of Graph Mamba Networks with that method.
+A `NodeBatches` defines the batches, the model's outputs for them, and inference: `RowBatches`, `FullGraph` and
+`Subgraphs` are defined here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.evaluation.intervals import label_intervals
-from hopstate.evaluation.summaries import of_classes
+from hopstate.evaluation.summaries import class_reliability
 from hopstate.random import named_rng
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
@@ -31,14 +31,14 @@ Rows = np.ndarray
 
 @dataclass(kw_only=True)
 class NodeLabels:
-    """What every node task shares: targets, split rows, and the names that predictions are given in.
+    """Labels, split and names shared by all node tasks.
 
     Args:
-        y: (N,) int64 classes, -1 where unknown, from C on where the model does not know them, or (N, T) float32
-            labels or values, NaN where unknown.
-        split: rows of "train", "val", "test"; training rows of which no label or value is known are left out.
-        target: how y is learned and judged.
-        node_ids: the user's own node ids, None where they are the rows.
+        y: (N,) int64 classes, -1 for unlabeled nodes, C or more for classes unknown to the model; or (N, T) float32
+            labels or regression targets, NaN if missing.
+        split: rows of "train", "val" and "test". Training rows without any label or value are dropped.
+        target: loss and metrics of y.
+        node_ids: the user's node ids. None if ids are row numbers.
     """
 
     y: np.ndarray
@@ -50,11 +50,11 @@ class NodeLabels:
         self.y = self.target.rows(self.y)
         if "train" in self.split and self.target.goal != "classes":
             rows = self.split["train"]
-            self.split = {**self.split, "train": rows[self.target.known(self.y[rows])]}
+            self.split = {**self.split, "train": rows[self.target.has_label(self.y[rows])]}
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the model's outputs: classes, or targets."""
+        """Names of the model's outputs: classes or targets."""
         return self.target.names
 
     def rows(self, split: str) -> Rows:
@@ -67,11 +67,11 @@ class NodeLabels:
 
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
-Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
+Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs used by the loss, targets, weights
 
 
 class NodeBatches(TaskSource, ABC, Generic[BatchT]):
-    """A source of a node task's batches; one depends on (epoch, number) alone.
+    """Batches of a node task; each batch depends only on (epoch, number).
 
     Args:
         labels: labels, splits and names.
@@ -85,39 +85,39 @@ class NodeBatches(TaskSource, ABC, Generic[BatchT]):
 
     @abstractmethod
     def batches(self, model: nn.Module, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT]:
-        """Yield batches of an epoch, nested tuples of CPU tensors; see `Task.batches`."""
+        """Yield batches of an epoch as nested tuples of CPU tensors; see `Task.batches`."""
 
     @abstractmethod
     def outputs(self, model: nn.Module, batch: BatchT) -> Seen: ...
 
     @abstractmethod
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        """Return (n, C) outputs for nodes rows (n,), on the CPU."""
+        """Return (n, C) outputs on the CPU for nodes rows (n,)."""
 
-    # ---- vectors of nodes, for tasks that ask for some rather than for the labelled ones ------------------
-    def drawn(self, epoch: int) -> int | None:
-        """Return the number of batches of nodes that the source draws itself; None where it takes any nodes."""
+    # ---- node embeddings for tasks that choose the nodes themselves ------------------
+    def num_sampled_batches(self, epoch: int) -> int | None:
+        """Return the number of node sets that the source samples itself, or None if it accepts any nodes."""
         return None
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """Called before the first batch of an epoch."""
+        """Prepare an epoch; called before its first batch."""
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
-        """Return what `encode` takes for nodes, and those nodes: rows (n,), distinct, or those that are drawn."""
+    def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
+        """Return the input of `encode` and its nodes: the distinct rows (n,), or nodes sampled by the source."""
         raise NotImplementedError
 
     def encode(self, model: nn.Module, batch: BatchT) -> Tensor:
-        """Return (n, C) outputs for the nodes that `around` gave a batch for."""
+        """Return (n, C) outputs for the nodes of an `encoder_batch`."""
         raise NotImplementedError
 
 
 class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
-    """Classes or values of nodes.
+    """Node classification or regression.
 
     Args:
-        model: what the source calls.
-        source: of the batches.
-        walks: numbers of walks that the source draws, which a run remembers for other data.
+        model: the model that the source calls.
+        source: source of the batches.
+        walks: numbers of sampled walks, stored with the run for inference on other data.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
         return self.source.batches(self.model, epoch, start, step)
 
     def loss(self, batch: BatchT) -> Tensor | None:
-        """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
+        """Return the mean or weighted loss of a batch's training nodes, or None if there are none."""
         out, y, weight = self.source.outputs(self.model, batch)
         return self.labels.target.loss(out, y, weight) if len(y) else None
 
@@ -158,24 +158,28 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
 
 
 def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
-    """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics."""
-    known = target.known(y)
+    """Return the test split's calibration curve and the confidence intervals of its metrics."""
+    known = target.has_label(y)
     found, mine = target.predictions(out)[known], y[known]
-    drawn = of_classes(found, mine) if target.goal == "classes" else None
+    drawn = class_reliability(found, mine) if target.goal == "classes" else None
     limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
-    kept = {name: [own.low, own.high] for name, own in limits.items()}
-    return {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": kept} if drawn or kept else {}
+    intervals = {name: [own.low, own.high] for name, own in limits.items()}
+    return (
+        {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": intervals}
+        if drawn or intervals
+        else {}
+    )
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):
-    """Nodes in mini-batches of any order; each node's input stands alone.
+    """Mini-batches of nodes whose inputs do not depend on each other.
 
     Args:
-        inputs: rows (b,) → what the model takes for (b, C) outputs (a tensor, or nested tuples of tensors).
+        inputs: function from rows (b,) to the model's input, a tensor or nested tuples of tensors.
         labels: labels, splits and names.
-        batch_size: training nodes a step.
-        seed: fixes the batch order.
-        eval_batch_size: nodes a step when evaluating; 4 × batch_size where None.
+        batch_size: training nodes per step.
+        seed: seed of the batch order.
+        eval_batch_size: nodes per evaluation step. Default: 4 * batch_size.
     """
 
     def __init__(
@@ -188,7 +192,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         eval_batch_size: int | None = None,
     ) -> None:
         super().__init__(labels)
-        check_range(least=1, batch_size=batch_size)
+        check_range(minimum=1, batch_size=batch_size)
         self.inputs, self.batch_size, self.seed = inputs, batch_size, seed
         self.eval_batch_size = eval_batch_size or 4 * batch_size
 
@@ -205,7 +209,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         inputs, y = batch
         return model(inputs), y, None
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Any, Tensor], Rows]:
+    def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Any, Tensor], Rows]:
         return (self.inputs(rows), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
@@ -213,18 +217,18 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
-        return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
+        return torch.cat([model(to_model(self.inputs(batch), model)).float().cpu() for batch in batches])
 
 
-class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
-    """The whole graph in one step, the loss over the training nodes.
+class FullGraph(NodeBatches[tuple[Tensor, Tensor]]):
+    """Full-batch training: one step over the whole graph, with the loss over the training nodes.
 
     Args:
-        inputs: tensors (or objects with `.to(device)`) of the whole graph; model(*inputs) gives (N, C) outputs.
+        inputs: tensors (or objects with `.to(device)`) of the whole graph; model(*inputs) returns (N, C) outputs.
         labels: labels, splits and names.
     """
 
-    single_process = "a step is the whole graph at once; cut it into batches"
+    single_process = "one step covers the whole graph; use mini-batches"
 
     def __init__(self, inputs: tuple[Any, ...], labels: NodeLabels) -> None:
         super().__init__(labels)
@@ -246,7 +250,9 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         return self._all(model).float().cpu()[torch.from_numpy(rows)]
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Tensor, Tensor], Rows]:
+    def encoder_batch(
+        self, model: nn.Module, rows: Rows, epoch: int, number: int
+    ) -> tuple[tuple[Tensor, Tensor], Rows]:
         return (torch.from_numpy(rows), torch.zeros(0)), rows
 
     def encode(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -255,12 +261,12 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
     def _all(self, model: nn.Module) -> Tensor:
         device = device_of(model)
         if self._device != device:  # the graph moves once, not every step
-            self.inputs, self._device = as_taken(self.inputs, model), device
+            self.inputs, self._device = to_model(self.inputs, model), device
         return model(*self.inputs)
 
 
 def averaged(outputs: Iterable[Tensor]) -> Tensor:
-    """Return the mean of tensors of one shape, one in memory at a time."""
+    """Return the mean of equally shaped tensors, with only one of them in memory at a time."""
     total, count = torch.zeros(()), 0
     for count, own in enumerate(outputs, 1):
         total = own if count == 1 else total + own
@@ -271,10 +277,10 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def as_taken(value: Any, model: nn.Module) -> Any:
-    """Return nested tuples where a model lives, numbers in 64 bits where its weights have them."""
+def to_model(value: Any, model: nn.Module) -> Any:
+    """Move nested tuples of tensors to the model's device, and floats to float64 if its weights are float64."""
     if isinstance(value, tuple):
-        return tuple(as_taken(v, model) for v in value)
+        return tuple(to_model(v, model) for v in value)
     first = next(model.parameters())
     if isinstance(value, Tensor) and value.is_floating_point() and first.dtype == torch.float64:
         return value.to(first)
@@ -285,16 +291,16 @@ Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
 
 
 class Subgraphs(NodeBatches[Batch]):
-    """Batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
+    """Mini-batches of subgraphs: blocks of nodes, or seed nodes with sampled neighborhoods.
 
     Args:
-        source: makes batches; one depends on (epoch, number) alone. The model is called as model(x, propagator).
+        source: source of the batches. The model is called as model(x, propagator).
         labels: labels, splits and names.
-        predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
-        state, load_state: give and take what stands for missing neighbours, where that depends on training.
-        refresh: called with the model and the epoch's number at the start of every epoch.
-        ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
-        graph: what is cut, for who wants all of it.
+        predict_all: function from the model to (N, C) logits of all nodes on the CPU, for evaluation.
+        state, load_state: save and restore replacements for missing neighbors if they depend on training.
+        refresh: called with the model and the epoch at the start of each epoch.
+        prefetch: number of batches prepared by a background thread. 0 prepares each batch on demand.
+        graph: the full graph, for callers that need it.
     """
 
     def __init__(
@@ -306,12 +312,12 @@ class Subgraphs(NodeBatches[Batch]):
         state: Callable[[], dict[str, Tensor]] | None = None,
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
         refresh: Callable[[nn.Module, int], None] | None = None,
-        ahead: int = 1,
+        prefetch: int = 1,
         graph: Graph | None = None,
     ) -> None:
         super().__init__(labels)
         self.graph = graph
-        self.source, self.predict_all, self.ahead = source, predict_all, ahead
+        self.source, self.predict_all, self.prefetch = source, predict_all, prefetch
         self._state, self._load_state = state, load_state
         self._refresh = refresh
         self._y = torch.from_numpy(labels.y.copy())
@@ -323,12 +329,12 @@ class Subgraphs(NodeBatches[Batch]):
         """Yield (x, propagator, rows, labels, weights)."""
         if start < step:
             self.begin_epoch(model, epoch)
-        made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
-        yield from Prefetcher(made, self.ahead) if self.ahead else made
+        prepared = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
+        yield from Prefetcher(prepared, self.prefetch) if self.prefetch else prepared
 
     @property
     def single_process(self) -> str:  # type: ignore[override]
-        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache)
+        cached = isinstance(self.source, NodeSetSource) and isinstance(self.source.compensation, GasCache)
         return "every batch writes one cache of messages; take --batching.kind top" if cached else ""
 
     def _batch(self, batch: GraphBatch) -> Batch:
@@ -342,16 +348,16 @@ class Subgraphs(NodeBatches[Batch]):
         if self._refresh is not None:
             self._refresh(model, epoch)
 
-    def drawn(self, epoch: int) -> int | None:
+    def num_sampled_batches(self, epoch: int) -> int | None:
         return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
 
-    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
+    def encoder_batch(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
         if isinstance(self.source, SeedSource):
-            made = self.source.around(rows, epoch, number)
-            return (made.x, made.graph, made.rows, made.rows, None), rows
-        made = self.source.batch(epoch, number)
-        every = torch.arange(len(made.nodes))
-        return (made.x, made.graph, every, every, None), made.nodes
+            batch = self.source.seed_batch(rows, epoch, number)
+            return (batch.x, batch.graph, batch.rows, batch.rows, None), rows
+        batch = self.source.batch(epoch, number)
+        all_rows = torch.arange(len(batch.nodes))
+        return (batch.x, batch.graph, all_rows, all_rows, None), batch.nodes
 
     def encode(self, model: nn.Module, batch: Batch) -> Tensor:
         x, graph, rows = batch[:3]
@@ -371,7 +377,7 @@ class Subgraphs(NodeBatches[Batch]):
 
 
 def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.device]) -> Callable[[nn.Module], Tensor]:
-    """Return a function model → (N, C) logits that runs the source's batches of epoch 0 once, all nodes in batches."""
+    """Return a function from the model to (N, C) logits that runs each batch of epoch 0 once."""
 
     def predict(model: nn.Module) -> Tensor:
         out: Tensor | None = None
@@ -384,7 +390,7 @@ def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.dev
             out[torch.from_numpy(batch.nodes)] = found
             seen[batch.nodes] = True
         if out is None or not seen.all():
-            raise DataError(f"the batches leave out node {int(np.flatnonzero(~seen)[0])}; inference needs all nodes")
+            raise DataError(f"the batches omit node {int(np.flatnonzero(~seen)[0])}; inference needs all nodes")
         return out
 
     return predict

@@ -1,4 +1,4 @@
-"""Classification of event sequences as a `Task`: streams of one shape advance together, a class is read at the end.
+"""Classification of event sequences as a `Task`: streams of one shape advance together; the end state is classified.
 
 Source: CTDG-SSM, arXiv:2606.04672, section 7.4 and table 13; Gravina et al., ICML 2024 (temporal path graphs).
 """
@@ -26,7 +26,7 @@ from hopstate.training.tasks.task import Task, TaskFacts
 
 @dataclass(frozen=True)
 class _Step:
-    """One event of a stream: its active nodes and edges, as rows of the active nodes."""
+    """One event of a stream: its active nodes, and edges as rows of the active nodes."""
 
     active: Tensor  # (a,) nodes of the stream
     ends: Tensor  # (2,) rows
@@ -35,19 +35,19 @@ class _Step:
 
 
 class SequenceTask(Task[dict[str, Tensor]]):
-    """Stream sequences in step, memory empty at each sequence's start; cross-entropy at the node that is read.
+    """Sequence classification: each sequence starts with an empty memory, and one node's final state is classified.
 
     Args:
         model: a memory model with one sequence class per node.
         data: the sequences.
-        hops: active nodes lie within this many hops of an event's ends: the filter's order.
-        batch_size: sequences a step.
-        seed: fixes the batch order.
-        read: the node, of a stream's n, whose representation is classified: -1 the last event's target.
-        neighbors: most recent neighbours followed per node.
-        tbptt_window: events that gradients flow back through; None for all.
-        clock: what a gap of 1 is; None takes times as they stand.
-        eval_batch_size: sequences a step when evaluating.
+        hops: distance from an event within which nodes are active; equals the filter's order.
+        batch_size: sequences per step.
+        seed: seed of the batch order.
+        read: index of the classified node; -1 is the target of the last event.
+        neighbors: number of most recent neighbors followed per node.
+        tbptt_window: events that gradients flow back through. None uses all.
+        clock: time normalization. None uses times unchanged.
+        eval_batch_size: sequences per evaluation step.
     """
 
     metric = "accuracy"
@@ -66,31 +66,30 @@ class SequenceTask(Task[dict[str, Tensor]]):
         clock: Clock | None = None,
         eval_batch_size: int = 512,
     ) -> None:
-        check_range(least=1, batch_size=batch_size, eval_batch_size=eval_batch_size, tbptt_window=tbptt_window)
-        check_range(least=1, neighbors=neighbors)
-        check_range(least=0, hops=hops)
+        check_range(minimum=1, batch_size=batch_size, eval_batch_size=eval_batch_size, tbptt_window=tbptt_window)
+        check_range(minimum=1, neighbors=neighbors)
+        check_range(minimum=0, hops=hops)
         self.num_nodes = data.x.shape[1]
         if not -1 <= read < self.num_nodes:
-            raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
+            raise ConfigError(f"read must be a node in 0..{self.num_nodes - 1} or -1; got {read}")
         super().__init__(model)
         self.memory_model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
         self.batch_size, self.eval_batch_size, self.tbptt_window = batch_size, eval_batch_size, tbptt_window
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
         self._gaps = self._all_gaps()
-        whole = model.update_all
-        self.steps = [_step(data.pairs[: k + 1], hops, neighbors, whole) for k in range(len(data.pairs))]
+        all_nodes = model.update_all
+        self.steps = [_step(data.pairs[: k + 1], hops, neighbors, all_nodes) for k in range(len(data.pairs))]
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.data.split["train"]) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[dict[str, Tensor]]:
-        """Yield the columns of batch_size sequences in an order drawn from (seed, epoch)."""
+        """Yield the columns of batch_size sequences, in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.data.split["train"])
         for i in range(start, self.num_batches(epoch), step):
             yield self._columns(order[i * self.batch_size : (i + 1) * self.batch_size])
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return the mean cross-entropy."""
         logits = self._logits(batch)
         if logits.shape[1] == 1:
             return F.binary_cross_entropy_with_logits(logits[:, 0], batch["y"].to(logits.dtype))
@@ -133,7 +132,7 @@ class SequenceTask(Task[dict[str, Tensor]]):
         return torch.cat(parts).numpy()
 
     def _logits(self, columns: dict[str, Tensor]) -> Tensor:
-        """Return (R, C) logits of sequences streamed event by event from an empty memory."""
+        """Return (R, C) logits of R sequences, streamed event by event from an empty memory."""
         R, n = len(columns["y"]), self.num_nodes
         model, inference = self.memory_model, not torch.is_grad_enabled()
         state = model.initial_state(R * n)
@@ -145,7 +144,7 @@ class SequenceTask(Task[dict[str, Tensor]]):
         return model.sequence_logits(state, first + self.read)
 
     def _batch(self, k: int, columns: dict[str, Tensor]) -> ActiveBatch:
-        """Return event k of every sequence as one batch of R blocks."""
+        """Return event k of each sequence as one batch of R blocks."""
         device = columns["y"].device
         step = _Step(*(v.to(device) for v in vars(self.steps[k]).values()))
         R, a = len(columns["y"]), len(step.active)
@@ -165,36 +164,36 @@ class SequenceTask(Task[dict[str, Tensor]]):
         )
 
     def _all_gaps(self) -> np.ndarray | None:
-        """Return (S, L-1) ln(1 + time since the pair of each event last met); None where the model sees no times."""
+        """Return (S, L-1) ln(1 + time since the pair's last event), or None if the model ignores times."""
         if not self.memory_model.time_dim:
             return None
         t, never = self.data.t, float(self.memory_model.never)
-        gaps, met = np.full(t.shape, never), dict[tuple[int, int], int]()
+        gaps, last_event = np.full(t.shape, never), dict[tuple[int, int], int]()
         for k, (u, v) in enumerate(self.data.pairs.tolist()):
-            last = met.get((min(u, v), max(u, v)))
+            last = last_event.get((min(u, v), max(u, v)))
             if last is not None:
                 gaps[:, k] = self.clock.log_gaps(t[:, k], t[:, last], never)
-            met[min(u, v), max(u, v)] = k
+            last_event[min(u, v), max(u, v)] = k
         return gaps
 
 
-def _step(pairs: np.ndarray, hops: int, neighbors: int, whole: bool = False) -> _Step:
-    """Return the last of pairs (k+1, 2) with the nodes within some hops of it and the edges they were reached by.
+def _step(pairs: np.ndarray, hops: int, neighbors: int, all_nodes: bool = False) -> _Step:
+    """Return the last of pairs (k+1, 2), its nodes within some hops, and the edges that reach them.
 
-    With whole, all nodes met so far are active.
+    If all_nodes is set, all nodes seen so far are active.
     """
     past, event = pairs[:-1], pairs[-1]
     reached, edges = set(event.tolist()), set()
-    border = reached
+    frontier = reached
     for _ in range(hops):
         found: set[int] = set()
-        for node in border:
+        for node in frontier:
             recent = np.flatnonzero((past == node).any(1))[-neighbors:]
             edges.update(recent.tolist())
             found.update(past[recent].reshape(-1).tolist())
-        border = found - reached
+        frontier = found - reached
         reached = reached | found
-    active = np.unique(pairs) if whole else np.array(sorted(reached))
+    active = np.unique(pairs) if all_nodes else np.array(sorted(reached))
     after = np.concatenate([past[sorted(edges)], event[None]]).T
     rows = torch.from_numpy(np.searchsorted(active, after))
     return _Step(torch.from_numpy(active), rows[:, -1], rows, rows[:, :-1])

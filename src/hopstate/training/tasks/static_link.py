@@ -1,9 +1,9 @@
-"""Links of one graph as a `Task`: any source of node vectors, a decoder of pairs, and links that are no messages.
+"""Static link prediction as a `Task`: node embeddings from any source, and a decoder of node pairs.
 
-Training is that of links among pairs that are no training links, drawn from (seed, epoch, number). Where the source
-takes any nodes, a step holds so many links; where it draws sets of nodes (TOP, GAS, clusters, GraphSAINT), the training
-links within a set, each among pairs of the set. Evaluation encodes every node once, over training links, and ranks as
-`evaluation.static_link` says.
+Training contrasts training edges with negative samples drawn from (seed, epoch, number). If the source accepts any
+nodes, a step has a fixed number of edges. If it samples node sets (TOP, GAS, clusters, GraphSAINT), a step has the
+training edges within a set, with negatives from the same set. Evaluation embeds each node once with the training edges
+as messages and ranks candidates, see `evaluation.static_link`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.evaluation import summaries
-from hopstate.evaluation.calibration import Curve, fitted
-from hopstate.evaluation.static_link import Question, judged, metrics_of
+from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
+from hopstate.evaluation.static_link import LinkQueries, metrics_of, predict_links
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.ops.proximity import Proximity
 from hopstate.random import named_rng
@@ -33,8 +33,8 @@ from hopstate.training.devices import bare
 from hopstate.training.tasks.node import NodeBatches
 from hopstate.training.tasks.task import SourceTask, TaskFacts
 
-POOL = 8  # pairs that are looked at for one of the highest "scored"
-DECODED = 1 << 16  # pairs at a time in evaluation
+POOL = 8  # candidates per negative of "scored"
+DECODED = 1 << 16  # pairs per decoder call in evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,33 +42,29 @@ class LinkConfig:
     """Link prediction on a static graph (task "link").
 
     Args:
-        split: how links are shared out: "random" (by split.seed and split.number), "time" (the latest are for test,
-            those before them for validation), a "file"; "auto" takes the file where one is named, the time where
-            edges carry one, else random.
-        fractions: shares of train, val and test of a split by chance or time.
-        time: column of the edges that holds their time; null takes one of a usual name. It is no feature then.
-        file: table of source, target and split (train, val, test) with your ids; links that it leaves out are for
-            training.
-        disjoint: share of the training links that are learned from and are no messages meanwhile; 0 takes every
-            training link for both, as is usual. Evaluation passes messages over all training links.
-        hide: a step's own links are no messages in it, as a link that is asked about is none; for networks that a step
-            gives the whole graph.
-        val_messages: pass messages over validation links too where test links are scored.
-        decoder: score of two node vectors: "dot", "mlp" (a perceptron on their product), "bilinear", "merge" (a
-            perceptron on both); "auto" takes dot,
-            or bilinear where edges have a direction: dot and mlp score both directions alike.
-        structure: add what a small perceptron makes of the pair's common neighbours and paths of three steps over
-            messages, its own link left out; false scores by the two vectors alone.
-        dim: width of a node vector.
-        negatives: pairs that are no training links: their targets are drawn "uniform", by "degree", from "two-hop"
-            neighbours, or of eight times as many the highest "scored".
-        num_negatives: of each link.
-        loss: "softmax" of a link among its own negatives, or "bce" of single pairs.
-        batch_size: links of a step; null takes 16,384 where a step encodes the whole graph anyway, else 1,024. Batches
-            of nodes take the links among them.
-        candidates: nodes that a held-out link's end is ranked among, drawn from those without a link in any split;
-            0 takes all of them.
-        bootstrap: resamples for 95% limits of the test figures; 0 gives none.
+        split: how edges are split: "random" (by split.seed and split.number), "time" (validation and test get the
+            latest), or from a "file". "auto" uses the file if given, the time if edges have one, otherwise random.
+        fractions: shares of train, val and test of a random or time split.
+        time: column with the edges' times, which is then not a feature. null looks for a usual name.
+        file: table of source, target and split (train, val, test) with your ids. Missing edges are for training.
+        disjoint: fraction of the training edges used for supervision only and not as messages. 0 uses every training
+            edge for both. Evaluation passes messages over all training edges.
+        hide: remove a step's own edges from its messages, as at evaluation; for models that see the whole graph per
+            step.
+        val_messages: also pass messages over validation edges when test edges are scored.
+        decoder: score of two node embeddings: "dot", "mlp" (on their product), "bilinear" or "merge" (on their
+            concatenation). "auto" uses bilinear for directed edges and dot otherwise, because dot and mlp are
+            symmetric.
+        structure: add a small MLP on the pair's common neighbors and paths of length three, without its own edge.
+        dim: width of a node embedding.
+        negatives: how negative targets are drawn: "uniform", by "degree", from "two-hop" neighbors, or the highest
+            "scored" of eight times as many.
+        num_negatives: negatives per edge.
+        loss: "softmax" of an edge and its negatives, or "bce" of single pairs.
+        batch_size: edges per step. null uses 16,384 if a step embeds the whole graph, otherwise 1,024. Batches of nodes
+            use the edges among them.
+        candidates: number of nodes to rank each held-out edge's target among, drawn from unconnected nodes; 0 uses all.
+        bootstrap: resamples for 95% confidence intervals of the test metrics; 0 computes none.
     """
 
     split: Literal["auto", "random", "time", "file"] = "auto"
@@ -94,25 +90,25 @@ class LinkConfig:
         known = ("auto", *DECODERS)
         if self.decoder not in known:
             raise ConfigError(f"link.decoder is one of {', '.join(known)}; got {self.decoder!r}")
-        check_range("link.", least=0, below=1, disjoint=self.disjoint)
-        check_range("link.", least=1, dim=self.dim, num_negatives=self.num_negatives, batch_size=self.batch_size)
-        check_range("link.", least=0, candidates=self.candidates, bootstrap=self.bootstrap)
+        check_range("link.", minimum=0, below=1, disjoint=self.disjoint)
+        check_range("link.", minimum=1, dim=self.dim, num_negatives=self.num_negatives, batch_size=self.batch_size)
+        check_range("link.", minimum=0, candidates=self.candidates, bootstrap=self.bootstrap)
         if (self.split == "file") != (self.file is not None) and self.split != "auto":
-            raise ConfigError(f"link.split=file takes link.file, and nothing else does; got {self.split}, {self.file}")
+            raise ConfigError(f"link.file needs link.split=file, and the reverse; got {self.split}, {self.file}")
         if self.hide and self.disjoint:
-            raise ConfigError("link.hide and link.disjoint both keep links out of messages; give one of them")
-        refuse_idle(self, time=self.split in ("random", "file") and f"link.split={self.split} looks at no time")
+            raise ConfigError("link.hide and link.disjoint both remove edges from messages; use one of them")
+        refuse_idle(self, time=self.split in ("random", "file") and f"link.split={self.split} does not use times")
 
 
 @dataclass(frozen=True)
 class Without:
-    """Inputs of a step over messages of its own: the source over them, and what it gave for some nodes."""
+    """Inputs of a step whose messages exclude its own edges."""
 
     source: NodeBatches[Any]
     inputs: Any
 
     def to(self, device: torch.device) -> Without:
-        return self  # the source moves what it has itself
+        return self  # the source moves its own tensors
 
     @staticmethod
     def encode(encoder: nn.Module, batch: Without) -> Tensor:
@@ -120,12 +116,12 @@ class Without:
 
 
 class LinkModel(nn.Module):
-    """A network that gives nodes vectors, and a decoder of pairs of them.
+    """A node encoder and a decoder of node pairs.
 
     Args:
-        encoder: the network.
-        decoder: of pairs.
-        encode: (encoder, a batch of its source) → (n, D) vectors of the batch's nodes.
+        encoder: the encoder network.
+        decoder: the pair decoder.
+        encode: function of (encoder, source batch) that returns (n, D) embeddings of the batch's nodes.
     """
 
     def __init__(self, encoder: nn.Module, decoder: PairDecoder, encode: Callable[[nn.Module, Any], Tensor]) -> None:
@@ -139,39 +135,38 @@ class LinkModel(nn.Module):
     def forward(
         self, inputs: Any, ends: Tensor, others: Tensor, near: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (n,) of links, and (n, k) of pairs that are none.
+        """Return logits (n,) of edges and (n, k) of their negatives.
 
         Args:
-            inputs: what the source gave for some nodes.
-            ends: (n, 2) links, by the places of their nodes among those.
-            others: (n, k) nodes that the first ends are paired with.
-            near: (n, F) and (n, k, F) how near by links alone, where the decoder reads that.
+            inputs: source batch.
+            ends: (n, 2) edges, as rows of the batch's nodes.
+            others: (n, k) negative targets of the first ends.
+            near: (n, F) and (n, k, F) structural features, if the decoder reads them.
         """
         z = self._encode(self.encoder, inputs)
         own = z.index_select(0, ends[:, 0])  # its gradient is a sum of rows; that of z[u] sorts them first
-        beside = z.index_select(0, others.reshape(-1)).view(*others.shape, -1)
+        negatives = z.index_select(0, others.reshape(-1)).view(*others.shape, -1)
         direct, far = (None, None) if near is None else near
-        return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, beside, far)
+        return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, negatives, far)
 
 
 class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
-    """Prediction of the links of one graph.
+    """Static link prediction.
 
     Args:
         model: encoder and decoder.
-        source: of the node vectors in training.
-        vectors: split → source of the node vectors with which a split is judged, and the graph of its messages; made
-            when first asked for.
-        split: the links.
-        learned: (n, 2) training links that are learned from: all of them, or a share that is no message.
-        messages: the graph of training links.
-        link: settings of learning and of evaluation.
-        batch_size: links of a step.
-        seed, split_seed: of what training and evaluation draw.
-        without: rows (n,) of learned links → source of the node vectors over the messages but those; None: a step's own
-            links are messages in it.
-        node_ids: the user's own ids, None where they are the rows.
-        walks: numbers of walks that the source draws, which a run remembers.
+        source: source of the node embeddings in training.
+        vectors: function from a split to the source of its evaluation embeddings and its message graph; called lazily.
+        split: the edge split.
+        learned: (n, 2) supervised training edges: all, or a part that is not used as messages.
+        messages: the graph of training edges.
+        link: training and evaluation settings.
+        batch_size: edges per step.
+        seed, split_seed: seeds of training and evaluation samples.
+        without: function from rows (n,) of learned edges to a source without these messages. None keeps a step's own
+            edges as messages.
+        node_ids: the user's node ids. None if ids are row numbers.
+        walks: numbers of sampled walks, stored with the run.
     """
 
     metric = "mrr"
@@ -198,7 +193,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         self.link, self.batch_size, self.node_ids, self.walks = link, batch_size, node_ids, walks
         self.seed, self.split_seed = seed, split_seed
         self.without = without
-        self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self._curve: IsotonicCurve | None = None  # fitted to the latest validation scores
         every = np.concatenate([split.pairs[name] for name in SPLITS])
         kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.node_type}
         self.free = NonNeighbors(every, messages.num_nodes, **kinds)
@@ -207,11 +202,11 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
-        drawn = self.source.drawn(epoch)
+        drawn = self.source.num_sampled_batches(epoch)
         return -(-len(self.learned) // self.batch_size) if drawn is None else drawn
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Any]:
-        drawn, encoder = self.source.drawn(epoch), _encoder(self.model)
+        drawn, encoder = self.source.num_sampled_batches(epoch), _encoder(self.model)
         if start < step:
             self.source.begin_epoch(encoder, epoch)
         order = named_rng(self.seed, "links", epoch).permutation(len(self.learned))
@@ -219,25 +214,25 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
             rng = named_rng(self.seed, "pairs", epoch, number)
             if drawn is None:
                 rows = order[number * self.batch_size : (number + 1) * self.batch_size]
-                links = self._either_way(self.learned[rows], rng)
-                others = self._others(self.untrained, links[:, 0], rng)
+                links = self._flip_at_random(self.learned[rows], rng)
+                others = self._negatives(self.untrained, links[:, 0], rng)
                 nodes, place = np.unique(np.concatenate([links, np.maximum(others, 0)], 1), return_inverse=True)
                 source = self.source if self.without is None else self.without(rows)
-                inputs, _ = source.around(encoder, nodes, epoch, number)
+                inputs, _ = source.encoder_batch(encoder, nodes, epoch, number)
                 inputs = inputs if self.without is None else Without(source, inputs)
                 place = place.reshape(len(links), -1)
                 yield self._batch(inputs, nodes, place[:, :2], place[:, 2:], others >= 0)
             else:
-                inputs, nodes = self.source.around(encoder, np.empty(0, np.int64), epoch, number)
-                links = self._either_way(_inside(self.learned, nodes, self.messages.num_nodes), rng)
+                inputs, nodes = self.source.encoder_batch(encoder, np.empty(0, np.int64), epoch, number)
+                links = self._flip_at_random(_inside(self.learned, nodes, self.messages.num_nodes), rng)
                 known = _inside(self.split.pairs["train"], nodes, self.messages.num_nodes)
                 types = None if self.messages.node_type is None else self.messages.node_type[nodes]
                 free = NonNeighbors(known, len(nodes), directed=self.split.directed, node_type=types)
-                others = self._others(free, links[:, 0], rng)
+                others = self._negatives(free, links[:, 0], rng)
                 yield self._batch(inputs, nodes, links, np.maximum(others, 0), others >= 0)
 
     def _batch(self, inputs: Any, nodes: np.ndarray, ends: np.ndarray, others: np.ndarray, real: np.ndarray) -> Any:
-        """Return (inputs, ends (n, 2), others (n, k), which of these are pairs, how near both are or None)."""
+        """Return (inputs, ends (n, 2), others (n, k), mask of real negatives, structural features or None)."""
         near = None
         if self.link.structure:
             first = np.repeat(nodes[ends[:, 0]], others.shape[1])
@@ -252,28 +247,28 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         return self._near[id(graph)]
 
     def loss(self, batch: Any) -> Tensor | None:
-        """Return the mean loss of a batch's links among their pairs; None where it holds none."""
+        """Return the mean loss of a batch's edges and negatives, or None if it has no edges."""
         inputs, ends, others, real, near = batch
-        found, beside = self.model(inputs, ends, others, near)
-        if not len(found):
+        logits, negatives = self.model(inputs, ends, others, near)
+        if not len(logits):
             return None
-        beside = beside.masked_fill(~real, float("-inf"))
+        negatives = negatives.masked_fill(~real, float("-inf"))
         if self.link.negatives == "scored":
-            beside = beside.topk(self.link.num_negatives, 1).values
+            negatives = negatives.topk(self.link.num_negatives, 1).values
         if self.link.loss == "softmax":
-            both = torch.cat([found[:, None], beside], 1)
-            return (both.logsumexp(1) - found).mean()
-        kept = beside[beside > float("-inf")]
-        return F.softplus(-found).mean() + (F.softplus(kept).mean() if len(kept) else 0)
+            both = torch.cat([logits[:, None], negatives], 1)
+            return (both.logsumexp(1) - logits).mean()
+        real_negatives = negatives[negatives > float("-inf")]
+        return F.softplus(-logits).mean() + (F.softplus(real_negatives).mean() if len(real_negatives) else 0)
 
-    def _either_way(self, links: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return links (n, 2), those of an undirected graph from either end: the other one is drawn anew."""
+    def _flip_at_random(self, links: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return edges (n, 2); undirected edges are flipped at random so that either end gets negatives."""
         if self.split.directed:
             return links
         return np.where(rng.random(len(links))[:, None] < 0.5, links, links[:, ::-1])
 
-    def _others(self, free: NonNeighbors, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return (n, k) nodes that rows (n,) have no training link to, -1 where there is none."""
+    def _negatives(self, free: NonNeighbors, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return (n, k) negative targets of source rows (n,), -1 if there is none."""
         kind = self.link.negatives
         count = self.link.num_negatives * (POOL if kind == "scored" else 1)
         return free.draw(np.repeat(rows, count), rng, kind).reshape(len(rows), count)
@@ -281,46 +276,46 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
     def facts(self) -> TaskFacts:
         return {"class_names": (), "walks": self.walks}
 
-    # ---- judging ---------------------------------------------------------------------------------------
+    # ---- evaluation ---------------------------------------------------------------------------------------
     @property
     def train_share(self) -> float:
-        train, most = (len(self.split.pairs[split]) for split in ("train", "test"))
-        return min(1.0, most / max(1, train))
+        train, test = (len(self.split.pairs[split]) for split in ("train", "test"))
+        return min(1.0, test / max(1, train))
 
-    def question(self, split: str) -> Question:
-        """Return the links of a split and what they are ranked among; of train, as many as test has."""
+    def question(self, split: str) -> LinkQueries:
+        """Return a split's edges and ranking candidates; train is subsampled to the size of test."""
         if split not in SPLITS:
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         pairs = self.split.pairs[split]
         if split == "train" and len(pairs) > len(self.split.pairs["test"]):
-            most = len(self.split.pairs["test"])
-            pairs = pairs[np.linspace(0, len(pairs) - 1, most).astype(np.int64)]
-        return Question(
+            limit = len(self.split.pairs["test"])
+            pairs = pairs[np.linspace(0, len(pairs) - 1, limit).astype(np.int64)]
+        return LinkQueries(
             pairs=pairs, free=self.free, directed=self.split.directed, candidates=self.link.candidates or None,
             seed=self.split_seed * len(SPLITS) + SPLITS.index(split),
         )  # fmt: skip
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split; limits of the test split's.
+        """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split, and confidence limits for test.
 
-        "loss" of validation is `Judged.loss`. Of epochs with equal metrics the one with the smallest is kept.
+        "loss" of validation is `LinkPredictions.loss`. It breaks ties between epochs with equal metrics.
         """
         question = self.question(split)
-        found = judged(question, self.scorer(split))
+        found = predict_links(question, self.scorer(split))
         if split == "val":
-            self._curve = fitted(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
+            self._curve = fit_isotonic(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
         if split == "test":
             raw = 1 / (1 + np.exp(-np.clip(found.scores, -700, 700)))
-            most = int(self.free.count.max(initial=0)) + 1  # with the node itself
-            counts = np.array([min(question.candidates or most, most)])
+            free = int(self.free.count.max(initial=0)) + 1  # with the node itself
+            counts = np.array([min(question.candidates or free, free)])
             ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
-            bins = summaries.of_pairs(found.scores, found.y, "random pairs", self._curve, raw)
+            bins = summaries.pair_reliability(found.scores, found.y, "random pairs", self._curve, raw)
             self.curves = {"ranking": ranking, "reliability": bins}
         metrics = metrics_of(question, found, bootstrap=self.link.bootstrap if split == "test" else 0)
         return metrics | ({"loss": found.loss} if split == "val" else {})
 
     def encoded(self, split: str) -> tuple[Tensor, Graph]:
-        """Return (N, D) vectors of all nodes over the messages of a split, and these."""
+        """Return (N, D) embeddings of all nodes and the message graph of a split."""
         source, messages = self.vectors(split)
         z = source.logits(_encoder(self.model), np.arange(self.messages.num_nodes))
         return z.to(next(self.model.parameters())), messages
@@ -349,7 +344,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         pairs = np.concatenate([self.split.pairs[name] for name in names])
         which = np.repeat(names, [len(self.split.pairs[name]) for name in names])
         with torch.no_grad():
-            # as `evaluate` scores them: validation's links are no messages of their own
+            # as in `evaluate`: validation edges are not messages
             scores = np.concatenate([self.scorer(name)(*self.split.pairs[name].T) for name in names])
         named = pairs if self.node_ids is None else self.node_ids.names(pairs)
         return {"source": named[:, 0], "target": named[:, 1], "split": which, "score": scores}
@@ -362,7 +357,7 @@ def _encoder(model: nn.Module) -> nn.Module:
 
 
 def _inside(pairs: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Return (m, 2) the pairs (n, 2) with both ends among distinct nodes, by their places there."""
+    """Return (m, 2) the pairs (n, 2) with both ends among distinct nodes, as rows of nodes."""
     place = np.full(num_nodes, -1, np.int64)
     place[nodes] = np.arange(len(nodes))
     local = place[pairs]

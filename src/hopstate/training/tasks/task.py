@@ -1,4 +1,4 @@
-"""`Task`, what the training loop runs, and what a model or task can say of its own scores."""
+"""The `Task` interface that the training loop runs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _END = object()
 
 
 class Prefetcher(Generic[T]):
-    """Iterate over items, taken from their source by one background thread, in the source's order.
+    """Iterate over items that one background thread takes from a source, in order.
 
-    Useful where making an item is compiled code that releases the interpreter lock. Leaving the loop early, by
-    break or exception, stops the thread; an error of the source is raised where its item would have been.
+    Prefetching helps if producing an item releases the interpreter lock, as compiled code does. Leaving the loop early
+    stops the thread. An error of the source is raised in place of its item.
 
     Args:
-        source: what to iterate over; it is touched by the background thread alone.
-        ahead: most items held ready, at least 1.
+        source: items to iterate over; only the background thread accesses it.
+        buffer_size: maximum number of items held ready, at least 1.
     """
 
-    def __init__(self, source: Iterable[T], ahead: int = 1) -> None:
-        self.source, self.ahead = source, max(1, ahead)
+    def __init__(self, source: Iterable[T], buffer_size: int = 1) -> None:
+        self.source, self.buffer_size = source, max(1, buffer_size)
 
     def __iter__(self) -> Iterator[T]:
-        ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(self.ahead)
+        ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(self.buffer_size)
         stop = threading.Event()
         worker = threading.Thread(target=self._fill, args=(ready, stop), name="hopstate-prefetch", daemon=True)
         worker.start()
@@ -69,31 +69,31 @@ BatchT = TypeVar("BatchT")  # nested tuples or dicts of tensors
 
 
 class Microbatches(tuple[BatchT, ...]):
-    """A batch that is computed a microbatch at a time, to hold less memory; their losses add up to the batch's loss."""
+    """A batch split into microbatches to save memory; their losses sum to the batch's loss."""
 
 
 class TaskFacts(TypedDict, total=False):
-    """What a task adds to what a run remembers of its data."""
+    """Facts about a task that a run stores so that the model can be applied to other data."""
 
-    class_names: tuple[str, ...]  # of the outputs, where the record's do not say
-    target: Target  # how labels are learned and evaluated
-    walks: Mapping[str, int] | None  # numbers of walks that are drawn
-    clock: Clock | None  # of the gaps in time that the model sees
+    class_names: tuple[str, ...]  # of the outputs, if the data does not name them
+    target: Target  # losses and metrics of the labels
+    walks: Mapping[str, int] | None  # numbers of sampled walks
+    clock: Clock | None  # time normalization of the model's inputs
 
 
 class Task(ABC, Generic[BatchT]):
     """One learning problem bound to one model.
 
-    The loop owns device, optimizer, precision, checkpoints and progress; a task owns data and model. Everything
-    random in a task is drawn from (seed, epoch), never from what happened before, so that a resumed run can
-    reach any position again; what cannot be redrawn goes into `state`.
+    The training loop owns device, optimizer, precision, checkpoints and progress. A task owns data and model. All
+    random choices depend only on (seed, epoch), so that a resumed run can restore any position. State that cannot be
+    recomputed belongs in `state`.
 
-    model: what is trained; the loop replaces it by the model as Fabric wraps it.
-    metric: the validation metric that chooses the epoch, a key of what `evaluate` returns.
-    mode: whether the metric is better if it is larger.
-    single_process: why several processes cannot train it, in words; "" if they can.
-    train_share: share of the training examples that "train" is evaluated on.
-    curves: what a report draws of the last evaluation of test, as `hopstate.evaluation.summaries` makes it.
+    model: the trained model; the loop replaces it with the model wrapped by Fabric.
+    metric: validation metric for model selection, a key of the result of `evaluate`.
+    mode: "max" if a larger metric is better, otherwise "min".
+    single_process: the reason why several processes cannot train this task, "" if they can.
+    train_share: fraction of the training examples that "train" is evaluated on.
+    curves: report curves of the last test evaluation, as built by `hopstate.evaluation.summaries`.
     """
 
     metric: str
@@ -113,49 +113,49 @@ class Task(ABC, Generic[BatchT]):
 
     @abstractmethod
     def num_batches(self, epoch: int) -> int:
-        """Number of training batches of an epoch."""
+        """Return the number of training batches of an epoch."""
 
     @abstractmethod
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[BatchT | Microbatches[BatchT]]:
-        """Yield every step-th batch of an epoch, from number start on; rank r of n takes start=r, step=n."""
+        """Yield every step-th batch of an epoch from batch `start` on; rank r of n uses start=r, step=n."""
 
     @abstractmethod
     def loss(self, batch: BatchT) -> Tensor | None:
-        """Return the scalar training loss of a batch, or of one of its microbatches, already on the model's device.
+        """Return the scalar training loss of a batch or microbatch that is already on the model's device.
 
-        None where there is nothing to learn from: no step is taken then.
+        None means that the batch has no labels, so the loop skips the optimizer step.
         """
 
     @abstractmethod
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled metrics of "train", "val" or "test"; the model is in eval mode, autograd is off."""
+        """Return pooled metrics of "train", "val" or "test"; called in eval mode without gradients."""
 
     @abstractmethod
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return columns (name to array) of a prediction table with the user's own ids."""
+        """Return the columns of a prediction table by name, with the user's node ids."""
 
-    def fit_whole(self) -> tuple[list[dict[str, float]], int] | None:
-        """Make a model that is not trained by steps, such as trees; None for a model that is.
+    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int] | None:
+        """Fit a model that has no gradient steps, such as boosted trees; return None for other models.
 
         Returns:
-            A row of metrics for each stage ("epoch" and those of validation), and the epoch that was chosen.
+            One row of metrics for each stage ("epoch" and validation metrics), and the selected epoch.
         """
         return None
 
     def facts(self) -> TaskFacts:
-        """Return what a run must remember so that the model can be applied to other data."""
+        """Return facts that a run stores so that the model can be applied to other data."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """Return tensors beyond the model's own that a checkpoint must hold (node memory, say)."""
+        """Return tensors for the checkpoint that are not model weights, such as node memory."""
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+        """Restore tensors returned by `state`."""
 
 
 class TaskSource:
-    """Where batches of a task come from, and what training moves beside the weights.
+    """Source of a task's batches, with state that training changes in addition to the weights.
 
     single_process: see `Task`.
     """
@@ -172,7 +172,7 @@ SourceT = TypeVar("SourceT", bound=TaskSource)
 
 
 class SourceTask(Task[BatchT], Generic[BatchT, SourceT]):
-    """A task whose batches another object makes."""
+    """A task that gets its batches from a `TaskSource`."""
 
     def __init__(self, model: nn.Module, source: SourceT) -> None:
         super().__init__(model)
@@ -191,10 +191,10 @@ class SourceTask(Task[BatchT], Generic[BatchT, SourceT]):
 
 @runtime_checkable
 class ExplainsPairs(Protocol):
-    """A scorer of pairs whose logits are sums over features."""
+    """A pair scorer whose logits are sums of feature contributions."""
 
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
-        """Return F features' names, and of pairs src (Q,), dst (Q,) at t (Q,) their values and shares, (Q, F) each."""
+        """Return F names, and the values and contributions (Q, F) for pairs src, dst (Q,) at t (Q,)."""
         ...

@@ -61,7 +61,7 @@ def test_batches_from_files_are_those_of_memory(
     far = made_graph(tmp_path)
     top, model = prepared(far, Scratch(tmp_path), form)
     room = sets * 20 * (top.row_bytes() + 4 * WIDTH)
-    source = NodeSetSource(far, sampler_of(kind), np.arange(N), top, ahead=room)
+    source = NodeSetSource(far, sampler_of(kind), np.arange(N), top, prefetch_bytes=room)
     places = [(e, n) for e in range(2) for n in range(source.num_batches(e))]
     for epoch, number in [*places, (0, 3), (1, 1), (0, 0)]:  # in order, then back
         for one, other in zip(tensors(expected, epoch, number), tensors(source, epoch, number), strict=True):
@@ -70,8 +70,8 @@ def test_batches_from_files_are_those_of_memory(
     with torch.no_grad():
         next(model.parameters()).mul_(-3)
     for made in (expected, source):  # what was read ahead is of weights that are past
-        made.missing.refresh(model, embedder(made.graph, made.missing, 30, Scratch()))  # type: ignore[union-attr]
-    assert not top._near._held[1]
+        made.compensation.refresh(model, embedder(made.graph, made.compensation, 30, Scratch()))  # type: ignore[union-attr]
+    assert not top._near._copies[1]
     assert all(map(torch.equal, tensors(expected, 1, 1), tensors(source, 1, 1)))
     assert not torch.equal(before[2], tensors(source, 1, 1)[2])
 
@@ -86,12 +86,12 @@ def test_features_are_read_once_for_as_many_batches_as_there_is_room(
     graph = made_graph(tmp_path)
     for room, expected in ((0, [20, 20, 20, 20, 10]), (50, [40, 40, 10]), (90, [80, 10]), (10**6, [90])):
         sizes.clear()
-        source = NodeSetSource(graph, sampler_of("random"), np.arange(N), ahead=room * 4 * WIDTH)
+        source = NodeSetSource(graph, sampler_of("random"), np.arange(N), prefetch_bytes=room * 4 * WIDTH)
         for number in range(5):
             source.batch(0, number)
         assert sizes == expected
         sizes.clear()
-        NodeSetSource(made_graph(None), sampler_of("random"), np.arange(N), ahead=10**9).batch(0, 0)
+        NodeSetSource(made_graph(None), sampler_of("random"), np.arange(N), prefetch_bytes=10**9).batch(0, 0)
         assert sizes == [20]  # there is nothing to gain in memory
 
 

@@ -15,8 +15,8 @@ from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.heuristics.method import Recency
-from hopstate.sampling.event_batches import in_batches, judged, judged_batches
-from hopstate.sampling.negatives import USUAL, draw_negatives, load_or_draw, one_against_many
+from hopstate.sampling.event_batches import rows_of_batches, sample_batches, sample_rows
+from hopstate.sampling.negatives import DEFAULT_STRATEGIES, draw_negatives, load_or_draw, one_against_many
 
 
 def events(count: int = 8000) -> EventStream:
@@ -34,38 +34,38 @@ def data() -> tuple[EventStream, EventSplit]:
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (1, 1), (200, 200), (200, None), (401, 401), (10**5, None)])
 def test_few_are_judged_whole(count: int, most: int | None) -> None:
     rows = np.arange(count) * 3
-    np.testing.assert_array_equal(judged(rows, most), rows)
+    np.testing.assert_array_equal(sample_rows(rows, most), rows)
 
 
 @pytest.mark.parametrize(("count", "most"), [(201, 200), (1999, 400), (2000, 1999), (10_001, 3000), (10**6, 10**5)])
 def test_many_are_judged_by_whole_batches_one_of_each_stretch(count: int, most: int) -> None:
-    numbers = judged_batches(count, most)
+    numbers = sample_batches(count, most)
     batches, kept = -(-count // 200), most // 200
     assert len(numbers) == kept
     assert (np.diff(numbers) > 0).all()
     assert 0 <= numbers[0] <= numbers[-1] < batches
     assert (numbers * kept // batches - np.arange(kept)).__abs__().max() <= 1  # no stretch is left out
-    rows = judged(np.arange(count), most)
+    rows = sample_rows(np.arange(count), most)
     assert len(rows) <= most
     np.testing.assert_array_equal(np.unique(rows // 200), numbers)
     assert all(len(rows[rows // 200 == b]) == min(200, count - 200 * b) for b in numbers[-3:])
-    np.testing.assert_array_equal(numbers, judged_batches(count, most))  # drawn from one seed
+    np.testing.assert_array_equal(numbers, sample_batches(count, most))  # drawn from one seed
 
 
 def test_batches_of_rows_are_the_same_told_as_a_stretch_or_one_by_one() -> None:
     rows = np.arange(95) * 2
     for numbers in ([0, 1, 2], [2, 3], [0, 3], [1], [3]):
         expected = np.concatenate([rows[30 * b : 30 * b + 30] for b in numbers])
-        np.testing.assert_array_equal(in_batches(rows, np.array(numbers), 30), expected)
+        np.testing.assert_array_equal(rows_of_batches(rows, np.array(numbers), 30), expected)
 
 
 @pytest.mark.parametrize("split", ["val", "test", "new_test"])
-@pytest.mark.parametrize("strategy", USUAL)
+@pytest.mark.parametrize("strategy", DEFAULT_STRATEGIES)
 def test_pairs_beside_the_judged_are_those_that_they_have_among_all(data, split, strategy) -> None:
     stream, splits = data
     whole = draw_negatives(stream, splits, split, strategy, batch_size=40)
-    some = draw_negatives(stream, splits, split, strategy, batch_size=40, most=200)
-    np.testing.assert_array_equal(some.rows, in_batches(whole.rows, judged_batches(len(whole), 200, 40), 40))
+    some = draw_negatives(stream, splits, split, strategy, batch_size=40, max_events=200)
+    np.testing.assert_array_equal(some.rows, rows_of_batches(whole.rows, sample_batches(len(whole), 200, 40), 40))
     assert 160 < len(some) <= 200 < len(whole)
     expected = whole.take(some.rows)
     np.testing.assert_array_equal(some.src, expected.src)
@@ -74,7 +74,7 @@ def test_pairs_beside_the_judged_are_those_that_they_have_among_all(data, split,
 
 def test_many_destinations_are_those_that_they_have_among_all(data) -> None:
     stream, splits = data
-    some, whole = (one_against_many(stream, splits, "test", num_negatives=7, most=most) for most in (400, None))
+    some, whole = (one_against_many(stream, splits, "test", num_negatives=7, max_events=most) for most in (400, None))
     assert len(some) == 400 < len(whole)
     expected = whole.take(some.rows)
     np.testing.assert_array_equal(some.offsets, expected.offsets)
@@ -101,7 +101,7 @@ class Counter:
 @pytest.mark.parametrize("protocol", ["pooled", "dyglib"])
 def test_scores_of_the_judged_are_those_among_all_and_nothing_else_is_scored(data, protocol) -> None:
     stream, splits = data
-    strategies = (*USUAL, "many")
+    strategies = (*DEFAULT_STRATEGIES, "many")
     found, seen = [], []
     for most in (400, None):
         model = Counter()
@@ -117,7 +117,7 @@ def test_scores_of_the_judged_are_those_among_all_and_nothing_else_is_scored(dat
     some, whole = found
     for key, held in some.scores.items():
         full = whole.scores[key]
-        np.testing.assert_array_equal(held.rows, judged(full.rows, 400))
+        np.testing.assert_array_equal(held.rows, sample_rows(full.rows, 400))
         place = np.searchsorted(full.rows, held.rows)
         np.testing.assert_allclose(held.positive, full.positive[place], rtol=1e-5, atol=1e-6)
         assert some.value("events", key[1], key[0]) == len(held.rows)
@@ -135,7 +135,7 @@ def test_an_estimate_is_near_the_figure_of_all(data) -> None:
     stream, splits = data
     model = Recency(NeighborStore.from_stream(stream))
     some, whole = (evaluate_link(model, stream, splits, max_events=most) for most in (600, None))
-    for strategy in USUAL:
+    for strategy in DEFAULT_STRATEGIES:
         assert some.value("average_precision", strategy) == pytest.approx(
             whole.value("average_precision", strategy), abs=0.06
         )
@@ -145,7 +145,7 @@ def test_negatives_of_all_are_not_taken_for_those_of_some(data, tmp_path: Path) 
     stream, splits = data
     load_or_draw(tmp_path / "a.npz", stream, splits, "test")
     with pytest.raises(DataError):
-        load_or_draw(tmp_path / "a.npz", stream, splits, "test", most=400)
+        load_or_draw(tmp_path / "a.npz", stream, splits, "test", max_events=400)
     drawn = {("test", "random"): draw_negatives(stream, splits, "test")}
     with pytest.raises(DataError):
         evaluate_link(Counter(), stream, splits, strategies=("random",), negatives=drawn, max_events=400)

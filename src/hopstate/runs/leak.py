@@ -1,0 +1,53 @@
+"""Check that the scores of a trained run do not depend on later events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hopstate.errors import ConfigError
+from hopstate.runs.load import load_run
+from hopstate.training.tasks.events import EventTask
+
+if TYPE_CHECKING:
+    from hopstate.evaluation.leak import LeakReport
+
+
+def check_leak(
+    run: str | Path,
+    *,
+    moments: int = 6,
+    queries: int = 64,
+    events: int = 5000,
+    seed: int = 0,
+    device: str | None = None,
+    method: str | None = None,
+) -> LeakReport:
+    """Change, add and remove events after random moments and check that no earlier score changes.
+
+    Args:
+        run: run folder of a method for event streams.
+        moments: number of times to check. Default: 6.
+        queries: pairs scored at and before each time. Default: 64.
+        events: number of latest events to work on. Default: 5000.
+        seed: seed of the moments and alterations. Default: 0.
+        device: where to compute. Default: the run's setting.
+        method: as in `hopstate.evaluate`.
+
+    Returns:
+        The number of moments and of compared scores.
+
+    Raises:
+        LeakError: a score depends on a later event.
+        ConfigError: the run's data have no times.
+    """
+    from hopstate.evaluation import leak
+
+    with load_run(run, device=device, method=method) as (_, task):
+        if not isinstance(task, EventTask):
+            raise ConfigError(f"{run} is not a temporal model: its data have no times that could leak")
+        task.model.eval().double()
+        stream = task.stream.slice(max(0, len(task.stream) - events), len(task.stream))
+        return leak.check_leak(
+            task.scorer_over, stream, score=task.score_events, moments=moments, queries=queries, seed=seed
+        )
