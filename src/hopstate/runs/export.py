@@ -230,7 +230,7 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 
 
 # ---- calibration in link programs ---------------------------------------------------------------------------
-def calibration_of_run(run: Path, run_data: Any, method: str | None) -> Curve | HopstateError:
+def calibration_of_run(run: Path, run_data: Any, method: str | None) -> IsotonicCurve | HopstateError:
     with open_session(run, run_data=run_data, device="cpu", method=method) as opened:
         try:
             return calibration_of(opened)

@@ -349,7 +349,9 @@ def rank(
         with open_session(
             run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
-            table = run_to_completion(rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter))
+            table = run_to_completion(
+                rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter)
+            )
     return _write_table_to(table, out, raw)
 
 

@@ -164,7 +164,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor],
         number, _, key = name.partition(".")
         place = int(number) if number.isdecimal() and len(number) < 10 else len(parameters)
         if place >= len(parameters) or value.shape not in ((), parameters[place].shape):
-            raise CheckpointError(f"{where} is damaged: the optimizer's {shorten(name)} matches no parameter; restart the run")
+            raise CheckpointError(
+                f"{where} is damaged: the optimizer's {shorten(name)} matches no parameter; restart the run"
+            )
         state.setdefault(place, {})[key] = value
     keys = {frozenset(entry) for entry in state.values()}
     if len(keys) > 1:

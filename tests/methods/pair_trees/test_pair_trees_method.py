@@ -154,7 +154,10 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
     with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
         folder = RunFolder.open(trained_on.path)
-        past, later_scaled = state_after_stream(task, preprocess_for_run(folder, own)), preprocess_for_run(folder, later)
+        past, later_scaled = (
+            state_after_stream(task, preprocess_for_run(folder, own)),
+            preprocess_for_run(folder, later),
+        )
         expected = task.scorer_over(preprocess_for_run(folder, whole)).score(later.src, later.dst, later.t)
         for size in (1, 33, 100):
             found, now = [], past

@@ -490,7 +490,9 @@ def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -
 def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
     """Note how many events of each split are evaluated if not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    subsampled = {name: len(sample_rows(np.arange(size), config.evaluation.event_limit)) for name, size in sizes.items()}
+    subsampled = {
+        name: len(sample_rows(np.arange(size), config.evaluation.event_limit)) for name, size in sizes.items()
+    }
     subsampled = {name: count for name, count in subsampled.items() if count < sizes[name]}
     if subsampled:
         context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}

@@ -294,7 +294,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
 
     def follow(self, model: nn.Module, past: StreamState) -> LazyMemoryScorer:
         return self._with_activation(
-            FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._tie_batch)
+            LazyMemoryScorer(self.memory_model, self.inputs.over(past), past, at_once=self._tie_batch)
         )
 
     def _with_activation(self, scorer: MemoryScorerT) -> MemoryScorerT:
