@@ -170,7 +170,12 @@ class Comparison:
             check_same_data(folder, record)
         else:
             floors = split not in self._val_floors  # the same for every run on a split
-            options: dict[str, Any] = {"record": record, "floors": floors, "automatic": automatic, "shown": self._shown}
+            options: dict[str, Any] = {
+                "record": record,
+                "with_baselines": floors,
+                "automatic": automatic,
+                "reported_notes": self._shown,
+            }
             if fit_config(method, config, out=where, resume=True, **options).interrupted:
                 raise KeyboardInterrupt
         if folder.floors():
