@@ -145,7 +145,7 @@ def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
     run, copy = replace(run, record=None), own.with_(name="copy")
     del own
     gc.collect()  # a process finds the record as long as anything holds it, cycles too
-    with pytest.raises(ConfigError, match="own"):
+    with pytest.raises(ConfigError, match="run_data"):
         run.predict(later)
     own = copy
     assert len(run.predict(later, run_data=own)) == 20
