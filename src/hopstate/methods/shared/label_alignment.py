@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.validate import default_names
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.training.tasks.target import Target, trained_target
+from hopstate.training.tasks.target import Target, target_from_record
 
 MAX_NAMES = 10  # names in a message
 
@@ -23,7 +23,7 @@ def align_labels(
     y: np.ndarray | None, names: tuple[str, ...] | None, trained: Mapping[str, Any], metric: str, count: int, what: str
 ) -> tuple[np.ndarray, Target]:
     """Return `align_targets` for the target in a run's data.json, and that target with the unknown classes added."""
-    target = trained_target(trained, metric)
+    target = target_from_record(trained, metric)
     aligned = align_targets(y, names, target, count, what, absent_is_zero=trained.get("label_cells") == "all")
     return aligned, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
 
