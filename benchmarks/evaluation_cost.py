@@ -53,8 +53,8 @@ def measured(name: str, stream: EventStream, steps: int | None, folder: Path) ->
     method = get_method(name)
     given = {"data": "uci", "loop.device": "cpu", "evaluation.choose": "mean"}
     config = config_from(method, given)
-    if method.suit is not None:
-        config = config_from(method, {**method.suit(stream, config, ()), **given})
+    if method.auto_config is not None:
+        config = config_from(method, {**method.auto_config(stream, config, ()), **given})
     task = method.build(stream, config, Context(run=folder, cache=folder))
     begin = time.process_time()
     if task.fit_whole() is not None:

@@ -30,7 +30,7 @@ from gmn_range import alone
 from gmn_scaling import resident
 from hopstate.data.graph import Graph
 from hopstate.layers.message import Adjacency
-from hopstate.methods.gmn.batches import induced, token_inputs
+from hopstate.methods.gmn.batches import induced_subgraph, token_inputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.tokens import WalkSettings, token_order, walk_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
@@ -50,7 +50,7 @@ class Visited:
         assert graph.x is not None
         assert graph.edge_attr is not None
         self.reach, self.ends, self.classes, self.rows = reach, 1, CLASSES, rows
-        self.indptr, self.indices, ids = induced(graph.indptr, graph.indices, nodes)
+        self.indptr, self.indices, ids = induced_subgraph(graph.indptr, graph.indices, nodes)
         self.x, self.marks = torch.from_numpy(graph.x[nodes]), torch.from_numpy(graph.edge_attr[ids])
         self.parts = torch.zeros(len(nodes), dtype=torch.int64)
         self.adjacency = Adjacency.of(self.indptr, self.indices, weight=graph.edge_attr[ids, 0])

@@ -33,7 +33,7 @@ from gmn_scaling import resident
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import long_range
 from hopstate.layers.message import Adjacency
-from hopstate.methods.gmn.batches import induced
+from hopstate.methods.gmn.batches import induced_subgraph
 from range_graphs import far_clues, tree_match
 from range_networks import network, size_of
 
@@ -61,7 +61,7 @@ class Block:
             part: torch.from_numpy(graph.masks[part][..., asked].reshape(-1, TOGETHER)) for part in graph.masks
         }
         self.rows = asked[:TOGETHER]
-        self.indptr, self.indices, _ = induced(graph.indptr, graph.indices, np.arange(TOGETHER * self.size))
+        self.indptr, self.indices, _ = induced_subgraph(graph.indptr, graph.indices, np.arange(TOGETHER * self.size))
         self.classes = int(graph.y.max()) + 1
 
     marks = None  # of edges

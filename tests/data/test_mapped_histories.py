@@ -10,7 +10,7 @@ from hopstate.data.splits import chronological_split
 from hopstate.data.store import load_events, save_events
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import mapped_array, release_pages, scratch_folder_of
-from hopstate.methods.heuristics.edgebank import EdgeBank, Observed
+from hopstate.methods.heuristics.edgebank import EdgeBank, ObservedPrefix
 from hopstate.runs.run import fit
 from hopstate.training.checkpoint import load_checkpoint
 
@@ -123,10 +123,10 @@ def test_a_mapped_stream_trains_to_the_bits_of_one_in_memory(tmp_path, monkeypat
 def test_edgebank_over_a_mapped_stream_is_that_in_memory(mapped):
     split = chronological_split(mapped)
     own, there = EdgeBank(12, stream=mapped), EdgeBank(12)
-    assert isinstance(own.memory.store, Observed)
+    assert isinstance(own.memory.store, ObservedPrefix)
     a, b = (evaluate_link(bank, mapped, split, batch_size=30) for bank in (own, there))
     assert a.rows == b.rows
-    assert isinstance(own.memory.store, Observed)
+    assert isinstance(own.memory.store, ObservedPrefix)
     assert 0 < a.scores["test", "random"].negative.mean() < 1
 
 

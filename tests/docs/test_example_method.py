@@ -16,7 +16,7 @@ from hopstate import methods
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.shared.link import HISTORICAL
+from hopstate.methods.shared.link import HISTORICAL_SHARE
 from hopstate.testing.conformance import F32, F32_SUM, ModelCase, check_model
 from hopstate.training.run_folder import RunFolder
 
@@ -108,7 +108,7 @@ def test_a_package_of_the_library_may_hold_it(tmp_path: Path, monkeypatch: pytes
 def test_a_method_of_event_streams_trains_by_automatic_settings_and_answers_queries() -> None:
     stream = repeating(300)
     run = hopstate.fit("mean_history:METHOD", stream, out="events", dim=8, **LOOP)
-    assert RunFolder(run.path).settings()["negatives"]["mixture"]["historical"] == HISTORICAL
+    assert RunFolder(run.path).settings()["negatives"]["mixture"]["historical"] == HISTORICAL_SHARE
     assert 0 < run.metrics["test"]["average_precision"] <= 1
     pairs = list(zip(stream.src[-5:].tolist(), stream.dst[-5:].tolist(), strict=True))
     scores = run.score(pairs, float(stream.t[-1]) + 1)["score"]

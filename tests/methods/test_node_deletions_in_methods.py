@@ -104,7 +104,7 @@ def test_what_suits_a_stream_follows_from_the_edges_that_it_adds(method: str) ->
     )
     chosen = get_method(method)
     config = config_from(chosen, {"data": "x"})
-    assert chosen.suit is not None
-    one, other = (dict(chosen.suit(data, config, ())) for data in (adds, both))
+    assert chosen.auto_config is not None
+    one, other = (dict(chosen.auto_config(data, config, ())) for data in (adds, both))
     for name in ("loop.epochs", "batch_size"):
         assert one[name] == other[name], name

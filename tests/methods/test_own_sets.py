@@ -114,10 +114,10 @@ def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(
 def test_skewed_classes_choose_their_metric(method: str) -> None:
     known = get_method(method)
     make = GINRun if method == "gin-graphs" else GMNGraphsRun
-    assert known.suit is not None
+    assert known.auto_config is not None
     for share, metric in ((2, None), (10, "roc_auc")):
         graphs = read_tu(write("own", share=share, count=60))
         config = make(data="own.txt")
-        assert known.suit(graphs, config, ()).get("metric") == metric
-        assert "metric" not in known.suit(graphs, config, ("accuracy",))
-        assert "metric" not in known.suit(graphs, make(data="own.txt", metric="accuracy"), ())
+        assert known.auto_config(graphs, config, ()).get("metric") == metric
+        assert "metric" not in known.auto_config(graphs, config, ("accuracy",))
+        assert "metric" not in known.auto_config(graphs, make(data="own.txt", metric="accuracy"), ())

@@ -224,7 +224,7 @@ class Comparison:
 
     def _no_better(self, name: str, metric: str, mode: str, mean: float, splits: list[int]) -> list[str]:
         """Return the baselines that a method's mean does not exceed on validation, in the mean over its splits."""
-        from hopstate.methods.shared.baselines import below
+        from hopstate.methods.shared.baselines import baselines_not_beaten
 
         floors = [self._val_floors.get(split, {}) for split in splits]
         means = {}
@@ -232,7 +232,7 @@ class Comparison:
             values = [found.get(rival, {}).get(metric) for found in floors]
             if rival != name and None not in values:
                 means[rival] = {metric: math.fsum(values) / len(values)}
-        return below({metric: mean}, means, metric, mode)
+        return baselines_not_beaten({metric: mean}, means, metric, mode)
 
 
 def _settings(name: str, words: list[str], methods: list[str]) -> list[str]:
@@ -268,11 +268,11 @@ def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> 
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
         if known and name not in means:
             others[name] = known
-    below = not_above_by_name(others | means, {*others, *FLOORS})
-    found = [row | {"below": below[row["method"]]} for row in rows]
+    baselines_not_beaten = not_above_by_name(others | means, {*others, *FLOORS})
+    found = [row | {"below": baselines_not_beaten[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        found.append({"method": name, "floor": True, "kinds": kinds_of, "below": below[name]})
+        found.append({"method": name, "floor": True, "kinds": kinds_of, "below": baselines_not_beaten[name]})
     return found
 
 

@@ -171,13 +171,13 @@ def print_warning(done: Run, console: Console, advice: str) -> None:
 
 
 def no_better_than(done: Run, split: str = "test") -> list[str]:
-    from hopstate.methods.shared.baselines import below
+    from hopstate.methods.shared.baselines import baselines_not_beaten
 
     if not done.metrics.get(split) or not done.floors:
         return []
     folder = RunFolder(done.path)
     result, floors = folder.result(), done.floors if split == "test" else folder.floors(split)
-    return below(done.metrics[split], floors, result["metric"], result["mode"])
+    return baselines_not_beaten(done.metrics[split], floors, result["metric"], result["mode"])
 
 
 def print_floors(done: Run, console: Console) -> None:

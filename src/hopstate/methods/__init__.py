@@ -1,7 +1,7 @@
-"""One package a method: from data records through tokens and model to a task that the loop can run.
+"""Methods, one package each: configuration, tokens, model and task.
 
-A package here declares METHODS, the names of its methods with the module that defines each as a `method.Method`. Its
-`recipes.yaml` has published rows, if any. It holds all that is the method's own; `shared` has what several share.
+A package declares METHODS, which maps method names to the module that defines each one as a `method.Method`. Published
+settings are in its `recipes.yaml`. Code used by several methods is in `shared`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopstate.methods.method import AnyMethod, Method
 
 
 def _packages() -> list[tuple[str, ModuleType]]:
-    """Return the packages here that declare methods, by name; importing one runs no code but its declarations."""
+    """Return the subpackages that declare methods, by name. Importing one loads no method module."""
     names = sorted(f"{__name__}.{found.name}" for found in iter_modules(__path__) if found.ispkg)
     packages = [(name, import_module(name)) for name in names]
     return [(name, package) for name, package in packages if "METHODS" in vars(package)]
@@ -27,13 +27,13 @@ def _packages() -> list[tuple[str, ModuleType]]:
 
 def modules() -> dict[str, str]:
     """Return the module that defines each method, by the method's name, as its package declares."""
-    found: dict[str, str] = {}
+    module_of: dict[str, str] = {}
     for place, package in _packages():
         for name, module in package.METHODS.items():
-            if name in found:
-                raise ConfigError(f"both {found[name]} and {place}.{module} define the method {name!r}")
-            found[name] = f"{place}.{module}"
-    return found
+            if name in module_of:
+                raise ConfigError(f"both {module_of[name]} and {place}.{module} define the method {name!r}")
+            module_of[name] = f"{place}.{module}"
+    return module_of
 
 
 def recipe_files() -> list[Path]:
@@ -42,9 +42,9 @@ def recipe_files() -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-# by name; a method's own module is imported when first asked for, so that the command line starts quickly
+# module of each method, imported on first use to keep the command line fast
 MODULES = modules()
-# made of finished runs by `hopstate ensemble`, not by `hopstate fit`
+# created from finished runs by `hopstate ensemble`, not by `hopstate fit`
 OF_RUNS = {"ensemble": f"{__name__}.ensemble.events", "link-ensemble": f"{__name__}.ensemble.links"}
 
 ALLOWED = "HOPSTATE_METHODS"  # environment variable: methods module:NAME that run folders may name, with commas
@@ -52,46 +52,46 @@ _named: set[str] = set()  # methods of other modules that the user of this proce
 
 
 def get_method(name: str) -> AnyMethod:
-    """Return a method by name, or one defined elsewhere by "module:NAME", the module importable from here.
+    """Return a method by name. "module:NAME" imports a custom method.
 
-    A method found that way is called so too, and its runs remember it. The name must come from the user: importing
-    a module runs it. For the name in a run folder there is `method_of_run`.
+    Runs record a custom method under that full name. Importing a module runs its code, so the name must come from the
+    user. Use `method_of_run` for a name read from a run folder.
 
     Raises:
-        ConfigError: there is none of that name; the nearest is suggested.
+        ConfigError: the method does not exist. The message suggests the closest name.
     """
     if ":" in name:
-        found = _outside(name)
+        method = _outside(name)
         _named.add(name)
-        return found
-    known = MODULES | OF_RUNS
-    if name not in known:
+        return method
+    module_of = MODULES | OF_RUNS
+    if name not in module_of:
         raise ConfigError(
             f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
-            "or module:NAME for one of your own"
+            "or module:NAME for a custom method"
         )
-    own = vars(import_module(known[name]))
-    found = own.get("METHODS", {}).get(name, own.get("METHOD"))
-    if not isinstance(found, Method):
-        raise ConfigError(f"{known[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
-    return found
+    namespace = vars(import_module(module_of[name]))
+    method = namespace.get("METHODS", {}).get(name, namespace.get("METHOD"))
+    if not isinstance(method, Method):
+        raise ConfigError(f"{module_of[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
+    return method
 
 
 def method_of_run(name: object, where: str, named: str | None = None) -> AnyMethod:
-    """Return the method that a run folder names; no module outside the library is imported on its word.
+    """Return the method named in a run folder. It never imports an untrusted custom module.
 
     Args:
-        name: what stands in the folder.
-        where: the file, for messages.
-        named: the method as the user names it (`--method`); None where they do not.
+        name: the name stored in the folder.
+        where: the file, for error messages.
+        named: the method that the user gave with `--method`, or None.
 
     Raises:
-        ConfigError: the user names another method than the run's.
-        CheckpointError: no method of the library, nor one that the user has named in this process or allowed by the
-            environment variable HOPSTATE_METHODS.
+        ConfigError: the user named a different method than the run's.
+        CheckpointError: the method is unknown, or it is a custom method that the user has neither named in this process
+            nor allowed in the environment variable HOPSTATE_METHODS.
     """
     if not isinstance(name, str):
-        raise CheckpointError(f"{where} names no method; it is of no hopstate run")
+        raise CheckpointError(f"{where} does not name a method, so it is not from a hopstate run")
     if named is not None and named != name:
         raise ConfigError(f"{where} is of the method {printable_name(name)}, not of {named}")
     if ":" not in name and name not in MODULES | OF_RUNS:
@@ -101,8 +101,8 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
     allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
     if ":" in name and named is None and name not in _named and name not in allowed:
         raise CheckpointError(
-            f"{where} is of the method {printable_name(name)}, which is code outside hopstate, and a run folder may come from "
-            f"anywhere; if you trust that module, name it: --method {printable_name(name)} (method= in Python), or set {ALLOWED}"
+            f"{where} is of the custom method {printable_name(name)}, and run folders may be untrusted; if you trust "
+            f"that module, name it: --method {printable_name(name)} (method= in Python), or set {ALLOWED}"
         )
     return get_method(name)
 
@@ -110,15 +110,15 @@ def method_of_run(name: object, where: str, named: str | None = None) -> AnyMeth
 def _outside(name: str) -> AnyMethod:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise ConfigError(f"{printable_name(name)!r} is no module:NAME of a method")
+        raise ConfigError(f"{printable_name(name)!r} is not a method of the form module:NAME")
     try:
-        found = getattr(import_module(module), attribute, None)
+        method = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:  # the module is there and misses another
             raise
         raise ConfigError(
             f"no module {module!r} for method {name!r}; install it, or name its folder in PYTHONPATH"
         ) from None
-    if not isinstance(found, Method):
-        raise ConfigError(f"{name!r} is no hopstate.methods.method.Method but {type(found).__name__}")
-    return replace(found, name=name)
+    if not isinstance(method, Method):
+        raise ConfigError(f"{name!r} is not a hopstate.methods.method.Method: got {type(method).__name__}")
+    return replace(method, name=name)

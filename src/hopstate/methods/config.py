@@ -1,7 +1,7 @@
-"""Configurations from run folders, Python dicts and words of a command line; what files of settings may hold.
+"""Parse configurations from run folders, Python dicts and the command line.
 
-Settings are parsed once. A command or a call then reads the data, lets `Method.suit` choose what was not given, and
-makes the configuration of both.
+Settings are parsed once. The caller then reads the data, lets `Method.auto_config` choose settings that the user did
+not give, and builds the final configuration from both.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _WORDS = {
 _TYPE = r"<class '\w+'>|typing\.Literal\[[^\]]*\]|(?:tuple|list)\[[^\[\]]*\]"
 
 
-def hint(message: str, known: Sequence[str]) -> str:
-    """Return what follows a parser's complaint: the nearest of the known options, or where all are listed.
+def hint(message: str, options: Sequence[str]) -> str:
+    """Return the suggestion that follows a parser error: the closest option, or a pointer to --help.
 
     Args:
-        message: the complaint; nothing follows one that names no unknown option.
-        known: dotted names of options.
+        message: the parser's error. The result is empty if it does not name an unknown option.
+        options: dotted names of all options.
     """
     unknown = re.search(r"nrecognized arguments: --([\w.-]+)", message)
-    inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
-    if not unknown and not inside:
+    in_group = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
+    if not unknown and not in_group:
         return ""
-    name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
-    same = [key for key in known if key.replace("-", "_") == name.replace("-", "_")]
-    found = same[0] if same else closest(name, known)
-    if found is None:  # of another group
-        last = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
-        found = last.get(closest(name.rsplit(".", 1)[-1], last) or "")
-    return f"; did you mean '{'--' if unknown else ''}{found}'?" if found else "; --help lists all options"
+    name = unknown[1] if unknown else f"{in_group[1]}.{in_group[2]}" if in_group else ""
+    matches = [key for key in options if key.replace("-", "_") == name.replace("-", "_")]
+    suggestion = matches[0] if matches else closest(name, options)
+    if suggestion is None:  # of another group
+        by_last_name = {key.rsplit(".", 1)[-1]: key for key in reversed(options)}
+        suggestion = by_last_name.get(closest(name.rsplit(".", 1)[-1], by_last_name) or "")
+    return f"; did you mean '{'--' if unknown else ''}{suggestion}'?" if suggestion else "; --help lists all options"
 
 
 def in_words(message: str) -> str:
-    """Return a parser's complaint about a value in words; any other as it stands.
+    """Return a parser's type error in plain words. Other messages are unchanged.
 
     >>> in_words("loop.epochs: Expected a <class 'int'>. Got value: many")
     "loop.epochs must be a whole number; got 'many'"
@@ -69,24 +69,24 @@ def in_words(message: str) -> str:
     required = re.fullmatch(r"the following arguments are required: (.*)", message)
     if required:
         return f"{', '.join(f'--{name}' for name in required[1].split(', '))} must be given"
-    one = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value:(?P<value>.*)", message)
+    single = re.fullmatch(rf"(?P<name>[\w.]+): Expected a (?P<types>{_TYPE})\. Got value:(?P<value>.*)", message)
     several = re.fullmatch(
         rf"(?P<name>[\w.]+): Does not validate against any of the Union subtypes Subtypes: "
         rf"\[(?P<types>(?:(?:{_TYPE})(?:, )?)+)\] Errors: .* Given value:(?P<value>.*)",
         message,
     )
-    found = one or several
-    if not found:
+    match = single or several
+    if not match:
         return message
-    words = []
-    for type_ in re.findall(_TYPE, found["types"]):
+    expected = []
+    for type_ in re.findall(_TYPE, match["types"]):
         if type_.startswith("typing"):
-            words += type_.partition("[")[2].removesuffix("]").split(", ")
+            expected += type_.partition("[")[2].removesuffix("]").split(", ")
         else:
             word = re.sub(r"<class '|'>|\[.*", "", type_)
-            words.append(_WORDS.get(word, word))
-    listed = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    return f"{found['name']} must be {listed}; got {printable_name(found['value'].strip())!r}"
+            expected.append(_WORDS.get(word, word))
+    listed = " or ".join(filter(None, (", ".join(expected[:-1]), expected[-1])))
+    return f"{match['name']} must be {listed}; got {printable_name(match['value'].strip())!r}"
 
 
 SETTINGS_BYTES, DEEPEST = 1 << 20, 50  # of a file of settings: bytes, and lists and mappings in each other
@@ -95,26 +95,29 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_yaml(text: str) -> Any:
-    """Return what YAML holds, JSON included; numbers as jsonargparse reads them.
+    """Parse YAML or JSON. Numbers are parsed as jsonargparse does.
 
     Raises:
-        yaml.YAMLError: no YAML, too large, nested too deep, with an alias, with a key twice, or with a class to import
-            (no option takes one).
+        yaml.YAMLError: the text is not valid YAML, is too large or too deeply nested, has an alias or a duplicate key,
+        or names a class to import.
     """
     if len(text) > SETTINGS_BYTES:
         raise yaml.YAMLError(f"{len(text):,} characters are more than settings take")
     try:
         _check_yaml(text)
-        found = get_loader("yaml")(text)
+        tree = get_loader("yaml")(text)
     except (ValueError, OverflowError, TypeError) as error:  # dates and numbers that cannot be, keys that are lists
         raise yaml.YAMLError(str(error)) from None
-    if isinstance(found, dict) and _names_class(found):
+    if isinstance(tree, dict) and _names_class(tree):
         raise yaml.YAMLError("class_path names code to import, which no setting takes")
-    return found
+    return tree
 
 
 def _check_yaml(text: str) -> None:
-    """Raise YAMLError for aliases, nesting at which libyaml's recursion ends the process, and what reads as another."""
+    """Raise YAMLError for aliases, deep nesting, and octal or base-60 numbers.
+
+    Deep nesting would overflow libyaml's recursion and crash the process.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
@@ -157,13 +160,13 @@ def _settings_files(args: Sequence[str]) -> list[str]:
 
 
 def _check_group(parser: Parser, name: str, value: object, *, word: bool = False) -> None:
-    """Raise ConfigError for a group of settings that is given something else: jsonargparse would import it as a class.
+    """Raise ConfigError if a group of settings gets a single value, which jsonargparse would import as a class.
 
     Args:
-        parser: of the group.
-        name: of any setting.
-        value: as a file has it, or a word of the command line.
-        word: it is one, which may be settings such as {x: 1}, or the kind alone of a group that has one.
+        parser: parser of the group.
+        name: dotted name of a setting.
+        value: its value from a file or the command line.
+        word: the value comes from the command line. It may then be a mapping such as {x: 1}, or only the group's kind.
     """
     keys = parser.keys()
     if not any(key.startswith(f"{name}.") for key in keys) or value == {}:
@@ -187,25 +190,25 @@ def _check_group(parser: Parser, name: str, value: object, *, word: bool = False
 
 
 def _checked_settings(parser: Parser, path: str) -> str:
-    """Return the path of a file of settings.
+    """Return the path of a settings file.
 
     Raises:
-        ConfigError: it is no file, no text, no YAML, or holds something else than settings.
+        ConfigError: the path is not a readable YAML file of settings.
     """
     with reading(path, "settings", ConfigError):
         try:
-            found = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
+            tree = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
         except (FormatError, OSError) as error:
             raise ConfigError(f"{error}") from None
-        if not isinstance(found, dict):
-            raise ConfigError(f"{path} holds {type(found).__name__}, not settings such as 'model: {{dim: 64}}'")
-        for name, value in flatten(found).items():
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{path} holds {type(tree).__name__}, not settings such as 'model: {{dim: 64}}'")
+        for name, value in flatten(tree).items():
             if isinstance(name, str):
                 _check_group(parser, name, value)
     return path
 
 
-# what people type → the settings, the first one that a method has
+# short option → settings; the first one that the method has is used
 SHORT_OPTIONS = {
     "--epochs": ("--loop.epochs",),
     "--lr": ("--loop.optim.lr",),
@@ -218,7 +221,7 @@ SHORT_OPTIONS = {
 
 
 class Parser(ArgumentParser):
-    """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
+    """A jsonargparse parser that raises ConfigError and suggests the closest option."""
 
     _settings: Sequence[str] = ()  # files of settings that were given
 
@@ -227,7 +230,7 @@ class Parser(ArgumentParser):
         raise ConfigError(f"{self._plain(message)}{hint(message, self.keys())}{self.given_in()}") from ex
 
     def given_in(self) -> str:
-        """Return " (with the settings of FILE)" where a file of settings was given, else nothing."""
+        """Return " (with the settings of FILE)" if a settings file was given, otherwise ""."""
         files = ", ".join(self._settings)
         return f" (with the settings of {files})" if files else ""
 
@@ -235,7 +238,7 @@ class Parser(ArgumentParser):
         return in_words(re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip())
 
     def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
-        """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
+        """Parse arguments. A group with a kind accepts the kind alone: --batching top, --split=random."""
         if args is not None:
             self._check_short_options(args)
             self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
@@ -250,7 +253,7 @@ class Parser(ArgumentParser):
         return super().parse_args(args, *more, **settings)
 
     def add_short_options(self) -> None:
-        """Let settings that people set often be given by `SHORT_OPTIONS` too."""
+        """Add the `SHORT_OPTIONS` of frequently used settings."""
         known = self._option_string_actions
         for short, names in SHORT_OPTIONS.items():
             for name in names:
@@ -306,7 +309,7 @@ _parsers: dict[tuple[str, type], Parser] = {}  # building one takes longer than 
 
 
 def shared_parser(method: AnyMethod) -> Parser:
-    """Return what `parser_of` returns, built once per process; nobody may add to it or change its defaults."""
+    """Return the cached parser of a method. Callers must not modify it."""
     key = method.name, method.config
     if key not in _parsers:
         _parsers[key] = parser_of(method)
@@ -314,7 +317,7 @@ def shared_parser(method: AnyMethod) -> Parser:
 
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as words of a command line."""
+    """Return settings as command-line arguments."""
     flat = flatten(settings)
     return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat.items()]
 
@@ -339,7 +342,7 @@ def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: Argumen
 
 
 def _check_sizes(tree: Mapping[str, Any]) -> None:
-    """Raise ConfigError for sizes that cannot be meant, before a model of them is begun."""
+    """Raise ConfigError for implausible sizes before a model is built."""
     for key, value in flatten(tree).items():
         if type(value) is not int:
             continue
@@ -354,7 +357,7 @@ def _check_sizes(tree: Mapping[str, Any]) -> None:
 
 
 def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> RunT:
-    """Return the method's configuration from nested or dotted settings, the rest at its defaults.
+    """Return the method's configuration from nested or dotted settings. Other settings keep their defaults.
 
     Raises:
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
@@ -363,32 +366,32 @@ def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> 
 
 
 def parse_given(method: Method[Any, RunT, Any], given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RunT]:
-    """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
+    """Return a function from default settings to the configuration. The given settings override the defaults."""
     parser = shared_parser(method)
     parsed = _parsed(parser, given)
     return lambda defaults: _config(method, parser, defaults, parsed)
 
 
 def parse_words(
-    method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], own: Sequence[str] = ()
+    method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], command_options: Sequence[str] = ()
 ) -> tuple[Namespace, Callable[[Mapping[str, Any]], RunT]]:
-    """Return a command's own options, and defaults by dotted name → configuration with the words given over them.
+    """Return a command's own options, and a function from default settings to the configuration.
 
     Args:
         method: the method.
-        parser: what `parser_of` made, and options of a command's own.
-        words: of the command line.
-        own: names of the command's own options.
+        parser: parser from `parser_of` with the command's own options added.
+        words: command-line arguments.
+        command_options: names of the command's own options.
     """
     if any(word.startswith("--print_config") for word in words):
         parser.parse_args(words)  # prints every setting, defaults included, and ends the command
     given = parser.parse_args(words, defaults=False)
-    options = Namespace({name: given.pop(name, parser.get_default(name)) for name in own})
+    options = Namespace({name: given.pop(name, parser.get_default(name)) for name in command_options})
     return options, lambda defaults: _config(method, parser, defaults, given)
 
 
 def _parsed(parser: Parser, settings: Mapping[str, Any]) -> Namespace:
-    """Return settings by nested or dotted name as the parser has them; nothing for those that are not given."""
+    """Parse settings given by nested or dotted name. Settings that are not given stay unset."""
     plain = {key: plain_setting(value) for key, value in flatten(settings).items()}
     _check_plain(parser, plain)
     return parser.parse_args(arguments_of(plain), defaults=False)
@@ -403,7 +406,7 @@ def _config(method: Method[Any, RunT, Any], parser: Parser, defaults: Mapping[st
 
 
 def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that are no option with a plain value."""
+    """Raise ConfigError for unknown options and for values that are not plain."""
     known = parser.keys()
     for key, value in settings.items():
         if not isinstance(key, str) or key not in known:

@@ -1,4 +1,4 @@
-"""What a method is: a configuration and a function that turns data and configuration into a task."""
+"""The interface of a method: a configuration class and a function that builds a training task from data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopstate.errors import ConfigError
 from hopstate.training.config import LoopConfig
 from hopstate.training.run_folder import RunFolder, plain_setting
 
-if TYPE_CHECKING:  # torch takes a second, and help names methods without it
+if TYPE_CHECKING:  # importing torch takes a second, and --help does not need it
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.methods.shared.programs import ExportSpec
     from hopstate.training.tasks.task import Task
 
-    Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on
+    Record = Graph | GraphSet | EventStream | PathSequences  # data objects that methods take
 
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -31,14 +31,14 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, whole ones where both ends are written without a point.
+    """A numeric search range. Both ends written as integers give integer values.
 
     Args:
-        low, high: the ends, both included.
-        log: draw the logarithm evenly.
+        low, high: ends of the range, both included.
+        log: sample uniformly on a logarithmic scale.
 
     Raises:
-        ConfigError: high under low, or log with an end that is not above 0.
+        ConfigError: high is below low, or log is set and low is not positive.
     """
 
     low: float
@@ -53,12 +53,12 @@ class Range:
         return f"{self.low}:{self.high}{':log' if self.log else ''}"
 
 
-# settings by dotted name; a key may name several joined by commas, and its choices then hold as many values so joined
+# values by dotted setting name; "a,b" varies two settings together, with values such as "1,2"
 Space = dict[str, Range | list[Any]]
 
 
 def parse_values(key: str, value: Any) -> Range | list[Any]:
-    """Return the values of one key, from text or from what YAML holds.
+    """Parse the values of one key, from text or a YAML value.
 
     >>> parse_values("loop.optim.lr", "1e-4:1e-2:log")
     Range(low=0.0001, high=0.01, log=True)
@@ -78,7 +78,7 @@ def parse_values(key: str, value: Any) -> Range | list[Any]:
 
 
 def printable(space: Space) -> dict[str, Any]:
-    """Return a space as plain values that YAML and JSON hold, and that `parse_values` takes back."""
+    """Return a space as plain YAML or JSON values, which `parse_values` can parse."""
     return {key: str(values) if isinstance(values, Range) else values for key, values in space.items()}
 
 
@@ -87,50 +87,51 @@ def _number(text: str) -> float:
 
 
 def scalar(text: str) -> Any:
-    """Return a number, a boolean or None where a text writes one, else the text."""
-    if re.fullmatch(NUMBER, text):  # YAML takes 1e-4 for a text
+    """Parse a number, a boolean or None. Other texts are returned as they are."""
+    if re.fullmatch(NUMBER, text):  # YAML parses 1e-4 as text
         return _number(text)
     return {"true": True, "false": False, "null": None}.get(text, text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How a user's files are read.
+    """How graph files are read.
 
     Args:
-        format: "auto" goes by content and extension; else one of the formats that `hopstate datasets` names.
-        features: table of node features keyed by node id, for edge lists.
-        labels: table of node labels keyed by node id, optionally with a "split" column (train, val, test).
-        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features of nodes and
-            edges, fitted to the training nodes and the edges at them; "auto" takes none for published data sets,
-            standard for all else.
-        missing: numbers missing in a table of features: "error" names them; "mean" or "median" of the training nodes,
-            or of the edges at them, or "zero", with a further column that marks them. "auto" takes the mean for empty
-            cells of tables of nodes, and names those of edges, and infinities.
-        nan: "error" names the rows that hold NaN or infinities; "zero" replaces them by 0.
+        format: "auto" detects it from content and extension; otherwise one of the formats in `hopstate datasets`.
+        features: table of node features with a node id column, for edge lists.
+        labels: table of node labels with a node id column and an optional "split" column (train, val, test).
+        scale: scaling of node and edge features, fitted to training nodes and their edges: "standard" (mean and
+            standard deviation), "robust" (median and quartiles) or "none". "auto": none for published datasets,
+            otherwise standard.
+        missing: missing feature values: "error"; or impute the "mean" or "median" of the training nodes or their edges,
+            or "zero", and add an indicator column. "auto": mean for empty cells of node tables; error for edge tables
+            and infinities.
+        nan: NaN or infinite values: "error" lists the rows; "zero" replaces them by 0.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
-        header: whether the first line of a text of edges holds names of columns; null goes by what stands in it.
-        separator: of the cells of a text of edges: a sign such as ";", or tab, or space; null finds it.
-        source_column, target_column: columns of a table of edges; null takes the usual names.
-        edge_columns: columns of edge features; null takes all further numeric ones.
-        columns: what columns of features hold, where it is not as it looks: '[venue=category, when=date, note=drop]';
-            number, category, date (ISO, or date:FORMAT as strptime has it) or drop.
-        id_column, label_column, split_column: columns of the tables of nodes; null takes the usual names.
-            A label_column "spam,bot" names several columns of numbers, each a target of its own.
-        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
-        task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
-        label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", the "whole" as a class, or
-            "all": a 0/1 label each.
-        positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
-            or yes, otherwise the rarer class of the training rows.
-        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
-        bipartite: edges join two sets of nodes, as users and items; "auto" takes two where no node is in both columns,
-            or where they are called user and item: numbers in both are then u7 and i7.
-        text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
-        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
-            hundred times their size, at least 256 MiB.
+        header: whether the first line of an edge file has column names; null detects it.
+        separator: cell separator of an edge text file, such as ";", tab or space; null detects it.
+        source_column, target_column: columns of an edge table; null uses the usual names.
+        edge_columns: columns of edge features; null uses all other numeric columns.
+        columns: types of feature columns, if detection is wrong: '[venue=category, when=date, note=drop]'. Types:
+            number, category, date (ISO, or date:FORMAT as in strptime), drop.
+        id_column, label_column, split_column: columns of node tables; null uses the usual names. A label_column
+            "spam,bot" defines several numeric targets.
+        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+            ambiguous.
+        task: meaning of numeric labels: "classification" or "regression". "auto": error if ambiguous.
+        label_cells: cells with several labels ("a;b"): "ask" raises an error; "first" label only; the "whole" cell as a
+            class; "all" as multi-label.
+        positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
+            otherwise the rarer class in training.
+        num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
+        bipartite: sources and targets are two sets of nodes, as users and items. "auto": if no node is in both columns,
+            or if they are named user and item. Numeric ids in both columns become u7 and i7.
+        text_ids: keep ids as text, so that 5746.10 differs from 5746.1 and 7 from 7.0.
+        max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
+            least 256 MiB.
     """
 
     format: str = "auto"
@@ -163,15 +164,15 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitConfig:
-    """Which nodes are for training, validation and test.
+    """Split of the nodes into training, validation and test.
 
     Args:
-        kind: "stored" masks of the data, "random" fractions, or "auto": stored where there are any.
-        number: which of several stored splits, from 0; a random split is drawn from (seed, number).
-        fractions: shares of train, val and test of a random split; they sum to at most 1.
-        seed: fixes a random split, apart from the seed of training.
-        stratified: keep class shares equal in the three splits drawn at random.
-        per_class: nodes of each class for train and val in place of fractions, the rest for test.
+        kind: "stored" masks of the dataset, "random" fractions, or "auto": stored if available.
+        number: index of a stored split. A random split depends on (seed, number).
+        fractions: shares of train, val and test in a random split, with a sum of at most 1.
+        seed: seed of a random split, independent of the training seed.
+        stratified: keep class shares equal in a random split.
+        per_class: numbers of train and val nodes of each class instead of fractions. All others are test nodes.
     """
 
     kind: Literal["auto", "stored", "random"] = "auto"
@@ -194,15 +195,15 @@ class SplitConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What surrounds a build.
+    """Folders and facts that a method gets when it builds its task.
 
     Args:
-        run: folder of this run (a scratch folder when a trained model is applied to other data).
-        cache: folder shared between runs, for what is expensive to compute and named by content.
-        metrics: the data set's own metrics; the first chooses the model.
-        trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
-            are then optional.
-        noted: what a build chose for itself and a run keeps to; data.json holds it, and `trained` has it later.
+        run: folder of this run, or a scratch folder if a trained model is applied to other data.
+        cache: folder shared between runs for expensive results. Their file names contain a content hash.
+        metrics: the dataset's own metrics. The first one selects the model.
+        trained: facts about the training data ("num_features", "class_names", ...) if a trained model is applied, else
+            None. Labels are optional then.
+        noted: choices made while building. They are saved in data.json and returned in `trained` later.
     """
 
     run: Path
@@ -212,7 +213,7 @@ class Context:
     noted: dict[str, Any] = field(default_factory=dict)
 
     def begun(self) -> Mapping[str, Any] | None:
-        """Return what a run that is applied or resumed noted when it began; None of one that begins."""
+        """Return what an applied or resumed run noted at its start, or None for a new run."""
         folder = RunFolder(self.run)
         if self.trained is not None or not (folder.path / "data.json").is_file():
             return self.trained
@@ -221,12 +222,12 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What the configurations of all methods have, each a subclass with fields of its own.
+    """Base class of the configurations of all methods.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        data: a file, a folder, or the name of a dataset (see `hopstate datasets`).
         read: how files are read.
-        loop: training.
+        loop: training loop settings.
     """
 
     data: str
@@ -236,40 +237,40 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SetRun(RunConfig, ABC):
-    """What the configurations of methods for sets of graphs have besides."""
+    """Base class of the configurations of methods for sets of graphs."""
 
     @abstractmethod
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
-        """Return the numbers of the training graphs; none where the build will say what is amiss."""
+        """Return the indices of the training graphs, or an empty array if the split is invalid."""
 
 
-Floors = dict[str, dict[str, float]]  # name → test metrics
+Baselines = dict[str, dict[str, float]]  # name → test metrics
 RecordT = TypeVar("RecordT", bound="Record")
 RunT = TypeVar("RunT", bound=RunConfig)
-TaskT = TypeVar("TaskT", bound="Task[Any]")  # its batches are known to the task alone
+TaskT = TypeVar("TaskT", bound="Task[Any]")  # its batch type is private to the task
 
 
 @dataclass(frozen=True)
 class Method(Generic[RecordT, RunT, TaskT]):
-    """A named method.
+    """A method that `hopstate fit` can train.
 
     Args:
-        name: what the command line calls it.
-        config: its run configuration, a dataclass with the fields data, read, loop and the method's own.
-        build: (data record, configuration, context) → task.
-        data: the kind of record it works on.
+        name: name on the command line.
+        config: the run configuration, a dataclass with the fields data, read, loop and the method's own fields.
+        build: (data object, configuration, context) → task.
+        data: kind of data object that the method takes.
         summary: one line for help texts.
         source: the paper.
-        suit: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
-            stand in for the configuration's own defaults, and what a user gives stands over them.
-        automatic: settings that `suit` may choose, by dotted name; `--help` marks them.
-        floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
-        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled; None:
-            it never does.
-        space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
-        transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
-            nodes that come later change the answers for all others; "" where neighbourhoods alone count.
-        export: task → its program for `hopstate export`, or why there is none.
+        auto_config: (data object, configuration, dataset metrics) → settings derived from the data, by dotted name.
+            They override the configuration's defaults. Settings that the user gives override them.
+        automatic: settings that `auto_config` may choose, by dotted name. `--help` marks them.
+        baselines: (data object, configuration, context, task) → test metrics of each baseline, by name.
+        reads_edges: configuration → whether the model learns from edge features, which are then scaled and imputed.
+            None: never.
+        space: default search space of `hopstate tune`, by dotted name. Empty: there is none.
+        transductive: configuration → description of the inputs that depend on all nodes, so that new nodes change the
+            predictions for all others. "" if inputs depend only on neighborhoods.
+        export: task → its exported program, or a text that says why it cannot be exported.
     """
 
     name: str
@@ -279,12 +280,12 @@ class Method(Generic[RecordT, RunT, TaskT]):
     summary: str
     source: str
     reads_edges: Callable[[RunT], bool] | None = None
-    suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
+    auto_config: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
     automatic: tuple[str, ...] = ()
-    floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
+    baselines: Callable[[RecordT, RunT, Context, TaskT], Baselines] | None = None
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     export: Callable[[TaskT], ExportSpec] | str = ""
 
 
-AnyMethod = Method[Any, Any, Any]  # one of all: which record, configuration and task go together is its own affair
+AnyMethod = Method[Any, Any, Any]

@@ -461,11 +461,11 @@ def resolve_config(
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
         return parse({k: v for k, v in stored.items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
-    if method.suit is None or not (suit or begun):
+    if method.auto_config is None or not (suit or begun):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
     first = not suited
-    chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))
+    chosen = suited or dict(method.auto_config(record, config, data_metrics(config.data)))
     if suited is not None:
         suited |= chosen
     settled = parse(chosen)

@@ -24,7 +24,7 @@ from hopstate.io.files import NAME as LOCK
 from hopstate.io.files import locked, replace_files
 from hopstate.io.opening import exists, printable_name
 from hopstate.methods import method_of_run
-from hopstate.methods.shared.baselines import below
+from hopstate.methods.shared.baselines import baselines_not_beaten
 from hopstate.runs.card import target_lines
 from hopstate.runs.data import known_data
 from hopstate.runs.load import IDS_FILE, SPLIT_FILE
@@ -271,7 +271,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         result=result,
         figures=_figures(result, floors, kept_curves(saved).get("intervals", {})),
         floors=[floor for floor, values in floors.items() if values.get(result["metric"]) is not None],
-        not_above=below(test, floors, result["metric"], result.get("mode", "max")),
+        not_above=baselines_not_beaten(test, floors, result["metric"], result.get("mode", "max")),
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
         source=settings.get("data"),
     )  # fmt: skip

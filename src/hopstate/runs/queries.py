@@ -19,7 +19,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, HopstateWarning, StorageError
 from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
 from hopstate.io.output import write_table
-from hopstate.methods.shared.static_link import rows_of
+from hopstate.methods.shared.static_link import node_rows
 from hopstate.random import named_rng
 from hopstate.runs.data import dates_of, known_data, settings_of_run
 from hopstate.runs.load import as_trained, known_state, load_run, new_events, temporal_task, warn_new_ids
@@ -533,8 +533,8 @@ class GraphSession:
     def scored(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
         given = read_pairs(pairs, columns, self.columns, self.graph.node_ids)
-        u = rows_of(self.graph, np.asarray(given.source), "pairs", "u")
-        v = rows_of(self.graph, np.asarray(given.target), "pairs", "i")
+        u = node_rows(self.graph, np.asarray(given.source), "pairs", "u")
+        v = node_rows(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
 
     def ranking(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
@@ -542,11 +542,11 @@ class GraphSession:
         import pandas as pd
 
         ids, types = self.graph.node_ids, self.graph.node_type
-        given = rows_of(self.graph, read_ids(sources, "sources", ids), "sources", "u")
+        given = node_rows(self.graph, read_ids(sources, "sources", ids), "sources", "u")
         pool = np.arange(self.graph.num_nodes)
         if candidates is not None:
             candidates = read_ids(Path(candidates) if isinstance(candidates, str) else candidates, "candidates", ids)
-            pool = np.array(list(dict.fromkeys(rows_of(self.graph, candidates, "candidates", "i").tolist())))
+            pool = np.array(list(dict.fromkeys(node_rows(self.graph, candidates, "candidates", "i").tolist())))
             types = None  # whoever names candidates means them
         tables = []
         for u in given.tolist():

@@ -298,10 +298,10 @@ def _floors(
     method: Method, ready: Record, config: RunConfig, context: Context, task: Task
 ) -> dict[str, dict[str, float]]:
     """Return the test metrics of what a method must stand above, which also go into floors.json."""
-    if method.floors is None:
+    if method.baselines is None:
         return {}
     try:
-        found = method.floors(ready, config, context, task)
+        found = method.baselines(ready, config, context, task)
     except HopstateError as error:  # the run itself is done
         note(config.loop, f"note: no baselines: {error}")
         return {}

@@ -60,7 +60,7 @@ def test_training_and_evaluation_move_the_memory_by_one_batch_size() -> None:
     assert sizes() == (128, 128)
     assert sizes(batch_size=32) == (32, 32)
     assert sizes(**{"batch_size": 32, "evaluation.batch_size": 50}) == (32, 50)  # if you say so
-    chosen = get_method("ctdg-ssm").suit(
+    chosen = get_method("ctdg-ssm").auto_config(
         EventStream(src=np.arange(20), dst=np.arange(1, 21), t=np.arange(20)),
         config_from(get_method("ctdg-ssm"), {"data": "x"}),
         (),

@@ -15,7 +15,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods import get_method
-from hopstate.methods.gmn.batches import induced, plan_batches, plan_graph_batches, step_bytes
+from hopstate.methods.gmn.batches import induced_subgraph, plan_batches, plan_graph_batches, step_bytes
 from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun, build_gin, names_in_set, prepared_set
 from hopstate.methods.gmn.graph_method import build as build_graphs
 from hopstate.methods.gmn.model import GMN
@@ -117,7 +117,7 @@ def test_walks_follow_a_column_of_the_edge_features(tmp_path):
 def test_a_batch_reads_the_induced_subgraph(tmp_path):
     g = graph()
     near = np.array([2, 3, 11, 12, 40])
-    indptr, indices, ids = induced(g.indptr, g.indices, near)
+    indptr, indices, ids = induced_subgraph(g.indptr, g.indices, near)
     want = g.to_scipy().toarray()[near][:, near]
     got = np.zeros((5, 5))
     got[np.repeat(np.arange(5), np.diff(indptr)), indices] = 1
@@ -182,7 +182,7 @@ def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
 def test_settings_that_suit_the_data_leave_variants_what_they_are():
     for method, data in (("gmn", graph()), ("gmn-graphs", graph_set())):
         minus, gps, plain = (
-            get_method(method).suit(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
+            get_method(method).auto_config(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
             for variant in ("gmn-", "gps-mamba", "gmn")
         )
         assert "model.local" not in minus

@@ -13,7 +13,7 @@ from hopstate.errors import ConfigError, StorageError
 from hopstate.io.scratch import Scratch
 from hopstate.layers.ssm import SelectiveSSM
 from hopstate.methods.gmn import layerwise as gmn_inference
-from hopstate.methods.gmn.batches import WholeSequence
+from hopstate.methods.gmn.batches import FullGraphBatches
 from hopstate.methods.gmn.layerwise import Cut, NodeOutputs, cut_of
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
@@ -61,7 +61,7 @@ def after(task, epochs: int = 3):
 
 def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
     task = after(made(tmp_path))
-    sequence = WholeSequence(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)
+    sequence = FullGraphBatches(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)
     whole = NodeTask(task.model, sequence)
     with torch.no_grad():
         want = whole.logits(np.arange(120))
@@ -75,7 +75,9 @@ def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
 
 def exact(task) -> torch.Tensor:
     """Return the forward pass over the whole graph at once, in the model's own precision."""
-    whole = WholeSequence(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)._inputs(0, None)
+    whole = FullGraphBatches(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)._inputs(
+        0, None
+    )
     kind = next(task.model.parameters()).dtype
     edge_attr = None if whole.edge_attr is None else whole.edge_attr.to(kind)
     return task.model(replace(whole, x=whole.x.to(kind), edge_attr=edge_attr))
@@ -226,7 +228,7 @@ def test_several_draws_of_walks_are_averaged(tmp_path, batch_size):
         return made(tmp_path, batch_size=batch_size, walks=replace(FEW, draws=draws))
 
     rows, three = np.arange(120), after(task_of(3))
-    sequence = WholeSequence(SMALL, three.source.prepared, three.labels, seed=1)
+    sequence = FullGraphBatches(SMALL, three.source.prepared, three.labels, seed=1)
     with torch.no_grad():
         alone = [three.model(sequence._inputs(-number, None)) for number in range(3)]
         assert (alone[0] - alone[1]).abs().max() > F32_SUM

@@ -13,7 +13,7 @@ from hopstate.methods.gmn.orders import OrderConfig, node_keys, node_order, orde
 from hopstate.methods.gmn.tokens import (
     Resampler,
     WalkSettings,
-    anonymised,
+    anonymize_walks,
     anonymous_walk_encoding,
     nondiagonal_encoding,
     random_walk_encoding,
@@ -205,7 +205,7 @@ def test_nondiagonal_sums_and_relative_differences(record):
 
 def test_anonymous_walks():
     rows = np.array([[5, 7, 5, 9, 7], [1, 1, 2, 1, 3]])
-    assert anonymised(rows).tolist() == [[0, 1, 0, 2, 1], [0, 0, 1, 0, 2]]
+    assert anonymize_walks(rows).tolist() == [[0, 1, 0, 2, 1], [0, 0, 1, 0, 2]]
     triangle = Graph.from_edges(np.array([[0, 1], [1, 2], [0, 2]]))
     got = anonymous_walk_encoding(triangle, 2, walks=4000)
     np.testing.assert_allclose(got, np.tile([0, 1, 0.5, 0, 0.5], (3, 1)), atol=0.05)

@@ -11,9 +11,9 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.methods.gmn.batches import PreparedGraph, WholeSequence
+from hopstate.methods.gmn.batches import FullGraphBatches, PreparedGraph
 from hopstate.methods.gmn.tokens import WalkSettings
-from hopstate.methods.shared.node import turned
+from hopstate.methods.shared.node import flow_reversed
 
 WALKS = {"max_length": 2, "repeats": 2, "walks": 3}
 
@@ -32,13 +32,13 @@ def model(config, tokens=1):
 
 def test_outputs_are_those_of_a_run():
     data, config = graph(undirected=False), hopstate.GMN.Config(dim=8, mpnn_layers=1)
-    over = turned(data)
+    over = flow_reversed(data)
     ready = PreparedGraph(
         indptr=over.indptr, indices=over.indices, x=np.array(data.x), edge_attr=None,
         key=np.arange(10, 0, -1).astype(float), settings=WalkSettings(max_length=0, repeats=1, walks=1),
     )  # fmt: skip
     net = model(config)
-    source = WholeSequence(net.config, ready, MagicMock(), seed=0)
+    source = FullGraphBatches(net.config, ready, MagicMock(), seed=0)
     mine = hopstate.gmn_inputs(data)
     with torch.no_grad():
         expected = net(source._inputs(0, None))

@@ -39,7 +39,7 @@ def _grown(trees: int, **settings: Any) -> tuple[PairTrees, Any, np.ndarray]:
     model = HistGradientBoostingClassifier(max_iter=trees, random_state=0, early_stopping=False, **settings)
     model.fit(x, y, weight)
     mine = PairTrees(PairTrees.Config(num_trees=trees + 3), 6, NONE)
-    mine.put(model, np.arange(6))
+    mine.load_estimator(model, np.arange(6))
     return mine, model, x
 
 

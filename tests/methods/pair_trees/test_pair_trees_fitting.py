@@ -51,7 +51,7 @@ def fitted(x: np.ndarray, y: np.ndarray, **how: Any) -> PairTrees:
 def test_the_table_has_the_latest_events_and_negatives_of_both_kinds() -> None:
     stream = events()
     split = chronological_split(stream)
-    x, y = training_table(stream, split, Ends(), seed=0, most=100, random=2, historical=1)
+    x, y = training_table(stream, split, Ends(), seed=0, max_events=100, random=2, historical=1)
     assert (len(x), y.sum()) == (400, 100)
     rows = split.train[-100:]
     np.testing.assert_array_equal(x[:100], np.stack([stream.src[rows], stream.dst[rows], stream.t[rows]], 1))
@@ -69,18 +69,18 @@ def test_pairs_are_drawn_before_any_is_looked_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(method, "draw_negatives", lambda *a, **k: (calls.append("draw"), draw(*a, **k))[1])
     monkeypatch.setattr(Ends, "pairs", lambda *a: (calls.append("read"), read(*a))[1])
     stream = events()
-    training_table(stream, chronological_split(stream), Ends(), seed=0, most=50, random=2, historical=2)
+    training_table(stream, chronological_split(stream), Ends(), seed=0, max_events=50, random=2, historical=2)
     assert calls == ["draw"] * 4 + ["read"] * 5
 
 
 def test_without_pairs_that_met_the_other_negatives_are_left() -> None:
     stream = EventStream(src=np.zeros(60, np.int64), dst=np.ones(60, np.int64), t=np.arange(60), num_nodes=3)
     split = chronological_split(stream)
-    x, y = training_table(stream, split, Ends(), seed=0, most=100, random=2, historical=1)
+    x, y = training_table(stream, split, Ends(), seed=0, max_events=100, random=2, historical=1)
     assert len(x) == 3 * y.sum()
     empty = replace(split, train=np.empty(0, np.int64))
     with pytest.raises(ConfigError, match="training split"):
-        training_table(stream, empty, Ends(), seed=0, most=100, random=1, historical=0)
+        training_table(stream, empty, Ends(), seed=0, max_events=100, random=1, historical=0)
 
 
 def test_scores_are_log_odds_against_one_negative() -> None:
@@ -93,7 +93,7 @@ def test_scores_are_log_odds_against_one_negative() -> None:
 def test_no_tree_uses_a_column_that_is_left_out_or_never_known() -> None:
     x, y = table()
     x[:, 3] = np.nan
-    share = fitted(x, y, without=(0,)).importances()
+    share = fitted(x, y, excluded=(0,)).importances()
     assert share[[0, 3]].tolist() == [0, 0]
     assert share.sum() == pytest.approx(1)
     lost = np.full((60, 2), np.nan, np.float32)

@@ -25,7 +25,7 @@ from hopstate.evaluation.metrics import roc_auc
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import PairTreesTask, link_floors, training_table
+from hopstate.methods.pair_trees.method import PairTreesTask, link_baselines, training_table
 from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
 from hopstate.runs.load import as_trained, load_run
@@ -181,9 +181,9 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
     with load_run(run.path, events()) as (_, a), load_run(changed.path, other.with_(src=src, dst=dst)) as (_, b):
         assert torch.equal(a.model.threshold, b.model.threshold)
         assert torch.equal(a.model.value, b.model.value)
-        split, known = a.split, a.features.over(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
-        whole = a.features.over(NeighborStore.from_stream(a.stream), a.stream)
-        few = {"seed": 0, "most": 10**6, "random": 1, "historical": 1}
+        split, known = a.split, a.features.features_over(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
+        whole = a.features.features_over(NeighborStore.from_stream(a.stream), a.stream)
+        few = {"seed": 0, "max_events": 10**6, "random": 1, "historical": 1}
         found, _ = training_table(a.stream, split, known, **few)
         expected, _ = training_table(a.stream, split, whole, **few)
         assert np.array_equal(found, expected, equal_nan=True)  # training ends first: the whole tells no more
@@ -270,13 +270,13 @@ def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
     own, settings = events(1600), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
     run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.logger": "none"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
-    found = link_floors(own, config, Context(run=tmp_path, cache=tmp_path), None)
+    found = link_baselines(own, config, Context(run=tmp_path, cache=tmp_path), None)
     assert set(found) == {"recency", "edgebank", "chance", "pair-trees"}
     on_validation = found["pair-trees"].pop("val_average_precision")
     assert on_validation == pytest.approx(run.metrics["val"]["average_precision"], abs=F64)
     assert found["pair-trees"] == pytest.approx(run.metrics["test"], abs=F64)
     assert not (tmp_path / "importances.csv").exists()
-    few = link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
+    few = link_baselines(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
     assert set(few) == {"recency", "edgebank", "chance"}
 
 

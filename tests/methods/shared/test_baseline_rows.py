@@ -9,7 +9,7 @@ import pytest
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.methods.shared import baselines
-from hopstate.methods.shared.baselines import describe, graph_set_baselines
+from hopstate.methods.shared.baselines import graph_set_baselines, summary_features
 from hopstate.runs.run import fit
 from hopstate.testing.conformance import F64
 from hopstate.training.tasks.graph import GraphTask
@@ -95,8 +95,8 @@ def test_a_description_is_a_graphs_own(level: str) -> None:
         ),
         offsets=graphs.offsets[:2],
     )  # fmt: skip
-    own = describe(alone, level)
-    np.testing.assert_allclose(describe(graphs, level)[: len(own)], own, rtol=F64)
+    own = summary_features(alone, level)
+    np.testing.assert_allclose(summary_features(graphs, level)[: len(own)], own, rtol=F64)
 
 
 def test_one_class_and_unknown_targets_are_no_error() -> None:

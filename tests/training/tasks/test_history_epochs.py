@@ -16,7 +16,7 @@ from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.shared.link import suit_history
+from hopstate.methods.shared.link import auto_config_history
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches
 from hopstate.testing.conformance import F32
@@ -106,7 +106,7 @@ def test_batches_of_an_epoch_are_those_that_stand_in_one_of_all(method: str, tmp
 def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) -> None:
     usual, config = task_of(method, tmp_path / "usual")
     count = len(usual.split.train)
-    assert config.most == 10**6
+    assert config.event_limit == 10**6
     for most in (count, "all"):
         other, _ = task_of(method, tmp_path / f"{most}", max_events=most)
         assert usual.num_batches(1) == other.num_batches(1) == -(-count // 20)
@@ -167,7 +167,7 @@ def test_epochs_that_suit_a_stream_are_those_of_what_they_take() -> None:
     found = {}
     for most in (50, 350, "all"):
         config = config_from(method, {"data": "x", "max_events": most})
-        found[most] = suit_history(events(), config, (), budget=4000)["loop.epochs"]
+        found[most] = auto_config_history(events(), config, (), budget=4000)["loop.epochs"]
     assert found == {50: 40, 350: 11, "all": 11}
 
 

@@ -18,7 +18,7 @@ from hopstate.layers.attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.decoders import LinkHead, PairHistory
 from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.programs import ExportSpec, history_spec
 from hopstate.ops.rows import segment_sum
@@ -57,7 +57,7 @@ class DyGFormer(HistoryModel):
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
             padding: "attended" as published, or "masked".
-            pair_history: the head also reads what the pair's own history tells.
+            pair_history: the head also reads features of the pair's history.
         """
 
         max_length: int = 32
@@ -159,9 +159,9 @@ class DyGFormer(HistoryModel):
             rows = offsets[tokens.rows()] * size + tokens.positions()
         assert tokens.counts is not None
         table = self.count.table(longest)
-        both = F.embedding(_spread(tokens.counts, rows, num_patches * size), table).sum(1)
+        both = F.embedding(_scatter_rows(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
-        spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}
+        spread = {k: None if v is None else _scatter_rows(v, rows, num_patches * size) for k, v in encodings.items()}
         spread["count"] = both
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
         return self.project(spread, num_patches), self.project(empty, 1)
@@ -191,8 +191,8 @@ class DyGFormer(HistoryModel):
         check_widths(self.feature_dims, tokens.x, tokens.edge_attr)
 
 
-def _spread(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
-    """Return values spread over `size` rows, zero where no token stands; values themselves where rows is None."""
+def _scatter_rows(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
+    """Scatter values to `size` zero rows. Return values unchanged if rows is None."""
     if rows is None:
         return values
     return values.new_zeros(size, values.shape[1]).index_copy(0, rows, values)
@@ -217,12 +217,12 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
         config,
         context,
         model=DyGFormer(config.model, **widths),
-        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
+        tokenizer=lambda store, events, *args: HistoryTokenizer(store, events, history, *args),
     )
 
 
 def export_spec(task: LinkTask) -> ExportSpec:
-    """Return what is exported of a trained task: tokens of past events in, logits of pairs out."""
+    """Return the export of a trained task: tokens of past events → logits of pairs."""
     about = (
         "the node itself and its last events strictly before the query, oldest first, up to model.max_length tokens; "
         "`hopstate.tokens.history` has the definition"
@@ -238,7 +238,7 @@ METHODS = {
         build,
         summary="a Transformer over two nodes' past events, with co-occurrence counts",
         source="arXiv:2303.13047",
-        floors=link_floors,
+        baselines=link_baselines,
         space={
             "model.max_length,model.patch_size": ["32,1", "64,2", "128,4", "256,8", "512,16", "1024,32"],
             "model.dropout": DYGLIB_DROPOUT,

@@ -22,10 +22,10 @@ from hopstate.layers.decoders import LinkHead, PairHistory
 from hopstate.layers.encodings import TimeEncoding, check_widths
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.link import (
-    AroundTokenizer,
     HistoryLinkRun,
+    TokenizerWrapper,
     feature_dims,
     history_features,
     history_method,
@@ -78,12 +78,12 @@ def _perceptron(dim: int, hidden: int, dropout: float) -> nn.Sequential:
 
 
 class RecentLinks(NamedTuple):
-    """S distinct ends and the P pairs made of them.
+    """Distinct endpoints (S) and the pairs (P) made of them.
 
     Args:
-        tokens: the ends' most recent links, one sequence each.
-        ends: (2, P) int64 which sequences are the pairs' sources and destinations.
-        x: (S, F) float32 features of each end plus the mean over its neighbours', or None where all are zero.
+        tokens: each endpoint's most recent links as a sequence.
+        ends: (2, P) int64 sequences of the pairs' sources and destinations.
+        x: (S, F) float32 features of each endpoint plus the mean over its neighbors, or None if all are zero.
         pair: see `HistoryTokens`.
     """
 
@@ -93,20 +93,19 @@ class RecentLinks(NamedTuple):
     pair: Tensor | None = None
 
 
-class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
-    """Queries to their ends' most recent links.
+class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
+    """Tokenize pairs as the most recent links of both endpoints.
 
     Args:
-        store: histories to look up.
-        stream: where features come from.
-        num_links: links of a sequence.
-        num_neighbors: most recent neighbours whose features are averaged.
-        window: only neighbours met at most this long before the query are averaged; None for no limit.
-        clock, deletions, dtype: what a gap of 1 is, what becomes of deletions, the type of gaps; see
-            `HistoryTokenizer`.
+        store: histories.
+        stream: source of features.
+        num_links: links per sequence.
+        num_neighbors: most recent neighbors, whose features are averaged.
+        window: maximum age of these neighbors' events, None for no limit.
+        clock, deletions, dtype: see `HistoryTokenizer`.
 
     Raises:
-        ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
+        ConfigError: num_links or num_neighbors is below 1, or the window is not positive.
     """
 
     def __init__(
@@ -129,41 +128,41 @@ class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
         self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
         self._neighbors = self._averaged if stream.has_node_features else None
 
-    def moved(self, store: Histories) -> None:
-        """Find the neighbours there, too."""
+    def on_store_change(self, store: Histories) -> None:
+        """Average neighbor features over the new store, too."""
         if self._neighbors is not None:
             self._neighbors.store = store
 
     def over(self, past: StreamState) -> RecentLinkTokenizer:
-        """Return the same over all events of a past; its features stand for the stream's."""
-        made = copy(self)
-        made.inner, made._averaged = self.inner.over(past), self._averaged.over(past)
-        made.inner.x = None
-        made._neighbors = made._averaged if past.x is not None else None
-        return made
+        """Return a tokenizer over all events of a stream state, with its features."""
+        tokenizer = copy(self)
+        tokenizer.inner, tokenizer._averaged = self.inner.over(past), self._averaged.over(past)
+        tokenizer.inner.x = None
+        tokenizer._neighbors = tokenizer._averaged if past.x is not None else None
+        return tokenizer
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
-        """Return what is needed to score pairs u (P,), v (P,) at t (P,)."""
+        """Return the model input for pairs u (P,), v (P,) at times t (P,)."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
         nodes, times = np.concatenate([u, v]), np.concatenate([t, t])
         order = np.lexsort((nodes, times))
         new = np.ones(len(order), bool)
         new[1:] = (np.diff(nodes[order]) != 0) | (np.diff(times[order]) != 0)
-        which = np.empty(len(order), np.int64)
-        which[order] = np.cumsum(new) - 1
-        ends, when = nodes[order[new]], times[order[new]]
-        tokens = self.inner.nodes(ends, when)
-        return RecentLinks(tokens, torch.from_numpy(which.reshape(2, -1)), self._features(ends, when))
+        sequence_of = np.empty(len(order), np.int64)
+        sequence_of[order] = np.cumsum(new) - 1
+        ends, end_times = nodes[order[new]], times[order[new]]
+        tokens = self.inner.nodes(ends, end_times)
+        return RecentLinks(tokens, torch.from_numpy(sequence_of.reshape(2, -1)), self._features(ends, end_times))
 
-    def _features(self, ends: np.ndarray, when: np.ndarray) -> Tensor | None:
+    def _features(self, nodes: np.ndarray, times: np.ndarray) -> Tensor | None:
         if self._neighbors is None:
             return None
-        near = self._neighbors.nodes(ends, when)
+        neighbors = self._neighbors.nodes(nodes, times)
         assert self._neighbors.x is not None
-        assert near.x is not None
-        mean = segment_sum(near.x, near.offsets)
-        return torch.from_numpy(self._neighbors.x[ends]) + mean / near.lengths.clamp_min(1).unsqueeze(-1)
+        assert neighbors.x is not None
+        mean = segment_sum(neighbors.x, neighbors.offsets)
+        return torch.from_numpy(self._neighbors.x[nodes]) + mean / neighbors.lengths.clamp_min(1).unsqueeze(-1)
 
 
 class GraphMixer(HistoryModel):
@@ -180,14 +179,14 @@ class GraphMixer(HistoryModel):
         """Settings of GraphMixer; DyGLib's.
 
         Args:
-            num_links: most recent links of an end; with fewer, the first tokens are padding.
-            dim: channels of a token; DyGLib pads the features of an event to 172 and takes as many.
+            num_links: most recent links per endpoint, padded at the start.
+            dim: channels of a token. DyGLib pads event features to 172 and uses the same width.
             time_dim: frequencies of the fixed time encoding.
             out_dim: width of an embedding.
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
-            pair_history: the head also reads what the pair's own history tells.
+            pair_history: the head also reads features of the pair's history.
         """
 
         num_links: int = 20
@@ -275,8 +274,8 @@ class GraphMixerRun(HistoryLinkRun):
 
     Args:
         model: the MLP-Mixer over recent links; its num_links is also how many are looked up.
-        num_neighbors: most recent neighbours whose features are averaged.
-        window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
+        num_neighbors: most recent neighbors, whose features are averaged.
+        window: maximum age of these neighbors' events, in the stream's time unit; null for no limit.
     """
 
     model: GraphMixer.Config = field(default_factory=GraphMixer.Config)
@@ -333,7 +332,7 @@ METHODS = {
         build,
         summary="an MLP-Mixer over each node's most recent links",
         source="arXiv:2302.11636",
-        floors=link_floors,
+        baselines=link_baselines,
         space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
         budget=600_000,
         export=export_spec,

@@ -22,19 +22,19 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method, Space
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.event_nodes import (
-    event_floors,
+    event_baselines,
     event_targets,
     init_context,
-    suit_init,
-    take_backbone,
+    load_backbone,
+    settings_from_init,
 )
 from hopstate.methods.shared.link import (
-    PAIRS,
-    SCHEDULE,
-    suit_epochs,
-    suit_pairs,
+    PAIR_SETTINGS,
+    SCHEDULE_SETTINGS,
+    auto_epochs,
+    auto_negatives,
     used_features,
 )
 from hopstate.methods.shared.memory import MemoryInputs, MemoryLinkRun, MemoryNodeRun, memory_task
@@ -46,9 +46,9 @@ from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.memory import ClassQuestions
 
-BUDGET = 1_040_000  # training events of links, times epochs, that one core does in some minutes: 30 of UCI, 14 of Enron
-NODES = 500_000  # of nodes
-LOOKED_AT = 100_000  # latest training events whose gaps are looked at
+BUDGET = 1_040_000  # training events times epochs for links: some minutes on one core; 30 epochs of UCI, 14 of Enron
+NODES = 500_000  # the same for nodes
+LOOKED_AT = 100_000  # latest training events that set the frequencies
 MEMORY = (
     "batch_size",
     "model.dim",
@@ -58,16 +58,16 @@ MEMORY = (
     "model.filter_start",
     "model.slowest",
     "model.fastest",
-    *SCHEDULE,
+    *SCHEDULE_SETTINGS,
 )
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
-NO_NEIGHBOR = "model.order=0 looks at no neighbour"
+NO_NEIGHBOR = "model.order=0 does not use neighbors"
 
 
-def suit_memory(
+def auto_config_memory(
     stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, metrics: tuple[str, ...]
 ) -> Mapping[str, Any]:
-    """Return settings of CTDG-SSM that suit a stream.
+    """Return automatic settings of CTDG-SSM for a stream.
 
     The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound. Static
     vectors are random, one of the paper's four kinds. The norm before the decoder is left open by the paper.
@@ -81,12 +81,12 @@ def suit_memory(
         "model.static": "random",
         "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
         "loop.optim.lr": 2e-3,
-        **suit_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
+        **auto_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
     }
     if config.model.order:
         chosen["model.filter_start"] = 1.0
     if isinstance(config, CTDGSSMRun):
-        chosen |= suit_pairs(stream, config, metrics)
+        chosen |= auto_negatives(stream, config, metrics)
     if config.model.time_dim:
         slowest, fastest = frequencies(stream, train, config)
         chosen |= {"model.slowest": slowest, "model.fastest": fastest}
@@ -94,10 +94,15 @@ def suit_memory(
 
 
 def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTDGSSMNodeRun) -> tuple[float, float]:
-    """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
+    """Return the lowest and highest frequency of time encodings that resolve a stream's time differences.
 
-    Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the
-    gaps between two meetings of a pair. train (P,) are positions of the training events.
+    The lowest covers all values of ln(1 + time difference), `never` included, with half a period. The highest covers
+    the middle 80% of the differences between repeat events of a pair with two periods.
+
+    Args:
+        stream: the events.
+        train: (P,) positions of the training events.
+        config: the run configuration.
     """
     clock = Clock.fit(stream.t[train], stream.time_unit, config.gap_unit)
     recent = stream.additions(train)[-LOOKED_AT:]
@@ -128,7 +133,7 @@ class CTDGSSMRun(MemoryLinkRun):
     """Configuration of a CTDG-SSM run.
 
     Args:
-        model: the memory model; its order is also how many hops active nodes reach.
+        model: the memory model. Active nodes are neighborhoods of model.order hops.
     """
 
     model: CTDGSSMConfig = field(default_factory=_model)
@@ -144,7 +149,7 @@ class CTDGSSMNodeRun(MemoryNodeRun):
     """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
 
     Args:
-        model: the memory model; its order is also how many hops active nodes reach.
+        model: the memory model. Active nodes are neighborhoods of model.order hops.
     """
 
     model: CTDGSSMConfig = field(default_factory=_model)
@@ -160,19 +165,19 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
-    """Return the task of classifying sources of stream's events."""
-    split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
+    """Return the node-classification task."""
+    split, init = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     targets = event_targets(stream, split, config, context)
-    model = _network(stream, config, built, decoder="node", num_outputs=targets.width)
-    made = MemoryInputs.of(stream, config, built, model)
-    frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
-    questions = ClassQuestions(stream, made.split, made.train_inputs, y=targets.y, target=targets.target)
+    model = _network(stream, config, init, decoder="node", num_outputs=targets.width)
+    memory = MemoryInputs.of(stream, config, init, model)
+    frozen = load_backbone(model, config, context, links="ctdg-ssm", head=("readout",))
+    questions = ClassQuestions(stream, memory.split, memory.train_inputs, y=targets.y, target=targets.target)
     return EventNodeTask(
-        made.windows(questions, config.batch_size),
+        memory.windows(questions, config.batch_size),
         targets=targets,
         eval_batch_size=config.batch_size,
         bootstrap=config.bootstrap,
-        clock=made.clock,
+        clock=memory.clock,
         frozen=frozen,
     )
 
@@ -190,38 +195,38 @@ def _network(
     return CTDGSSM(config.model, **widths, **sizes, decoder=decoder, seed=config.loop.seed)
 
 
-def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    own = {} if config.init is not None else suit_memory(stream, config, metrics)
-    return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
+def _auto_config_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    memory_settings = {} if config.init is not None else auto_config_memory(stream, config, metrics)
+    return {**memory_settings, **settings_from_init(stream, config, metrics, links="ctdg-ssm")}
 
 
 def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
-    """Return what is exported of a trained task: outputs of the memory in a given state in, logits out."""
+    """Return the export of a trained task: memory outputs → logits."""
     model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
     ends, axis, what = (2, "pair", "the sources, then of the targets") if links else (1, "node", "the nodes")
-    since = "the pair last met), then since the source's and the target's last event"
+    since = "the pair's last event), then since the source's and the target's last event"
     since = since if links else "the node's last event)"
-    gap = f"ln(1 + time since {since}, in the run's own unit; the model's own number of one not met"
+    gap = f"ln(1 + time since {since}, in the run's own unit; model.never if there is none"
     history, like = model.readout.pair_history, next(model.parameters())
     features = 0 if history is None else history.num_features
-    known = {
-        "memory": (f"output of the memory's last layer of {what}; zeros of one not met", (ends, 3, model.config.dim)),
-        "static": (f"the static vectors of {what}", (ends, 3, model.static.dim)),
+    inputs_by_name = {
+        "memory": (f"output of the memory's last layer of {what}; zeros for unseen nodes", (ends, 3, model.config.dim)),
+        "static": (f"static embeddings of {what}", (ends, 3, model.static.dim)),
         "gap": (gap, (3, model.gaps)),
-        "pair": (f"what the pair's own history tells; columns: {', '.join(NAMES)}", (3, features)),
+        "pair": (f"features of the pair's history; columns: {', '.join(NAMES)}", (3, features)),
     }
     ports = [
         Port(name=name, meaning=meaning, axes=("", axis, "")[-len(shape) :], example=torch.rand(shape).to(like))
-        for name, (meaning, shape) in known.items()
+        for name, (meaning, shape) in inputs_by_name.items()
         if shape[-1]
     ]
 
-    def call(readout: Readout, given: Tensors) -> Tensor:
-        memory = given["memory"]
+    def call(readout: Readout, tensors: Tensors) -> Tensor:
+        memory = tensors["memory"]
         none = memory.new_zeros(*memory.shape[:2], 0)
-        read = torch.cat([given.get("gap", none[0]), given.get("pair", none[0])], 1)
-        ends = torch.cat([readout.norm(memory), given.get("static", none)], -1).unbind(0)
+        read = torch.cat([tensors.get("gap", none[0]), tensors.get("pair", none[0])], 1)
+        ends = torch.cat([readout.norm(memory), tensors.get("static", none)], -1).unbind(0)
         logits = readout(ends, read)
         return logits[:, 0] if links else logits
 
@@ -240,8 +245,8 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         inputs=tuple(ports),
         outputs=(logit_port() if links else rows_port(axis),),
         preprocessing="the state of the memory before the query, as `hopstate stream` leaves it",
-        left_out="how a batch of events moves the memory of ctdg-ssm: it solves linear systems of the batch's own "
-        "size, which ONNX has no operation for; `hopstate stream` and `hopstate serve` move it",
+        left_out="the memory update of ctdg-ssm: it solves linear systems of the batch's "
+        "size, for which ONNX has no operation; `hopstate stream` and `hopstate serve` update it",
         fill=fill,
     )
 
@@ -257,9 +262,9 @@ METHODS = {
         "events",
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
-        floors=link_floors,
-        suit=suit_memory,
-        automatic=(*MEMORY, *PAIRS),
+        baselines=link_baselines,
+        auto_config=auto_config_memory,
+        automatic=(*MEMORY, *PAIR_SETTINGS),
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_spec,
     ),
@@ -270,9 +275,9 @@ METHODS = {
         "events",
         "classes or amounts of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
-        suit=_suit_nodes,
+        auto_config=_auto_config_nodes,
         automatic=MEMORY,
-        floors=event_floors,
+        baselines=event_baselines,
         space=SPACE,
         export=export_spec,
     ),

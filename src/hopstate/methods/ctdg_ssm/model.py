@@ -1,15 +1,16 @@
-"""CTDG-SSM: a memory per node and layer that every batch of events moves, by its inputs and by the graph's change.
+"""CTDG-SSM: a node memory per layer, updated by each batch of events from its inputs and the change of the graph.
 
-A batch: encode the events' features, mean over a node's events, then layer by layer X <- X + GELU(H) with H the
-layer's memory after the batch (`hippo`); P and G are built once for all layers. Nodes that are not active keep what
-they have. Scoring reads a state, `update` returns the next: score a batch before updating with it.
+A batch is processed in three steps: encode the event features, average over a node's events, then apply the layers X <-
+X + GELU(H), with H the layer's memory after the batch (`hippo`). The matrices P and G are built once for all layers.
+Inactive nodes keep their memory. Scoring reads a state, and `update` returns the next one: score a batch before you
+update with it.
 
 Axes: n active node, N node, B event, K layer, d channel.
 Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 5, algorithms 1-3.
-Deviations: repeated nodes are averaged at the encoder's output, before the layers, so that one row stands for a node
-in every matrix; the row of an event's own end comes first in the input of both ends, as algorithm 3 has it for the
-static embeddings; filters start at their critical coefficients (`hippo`). Nothing is taken from the released code,
- which departs from the paper in its Laplacians, inverse and exponential.
+Deviations: repeated nodes are averaged at the encoder's output, so that each node has one row in every matrix. The
+endpoint's own row comes first in the input of both endpoints, as algorithm 3 does for static embeddings. Filters start
+at their critical coefficients (`hippo`). The released code differs from the paper in its Laplacians, inverse and
+exponential, and was not used.
 """
 
 from __future__ import annotations
@@ -43,37 +44,39 @@ ONEHOT_LIMIT = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class CTDGSSMConfig:
-    """What CTDG-SSM is made of.
+    """Settings of CTDG-SSM.
 
     Args:
-        dim: d, channels of memory and representation.
-        num_layers: memories on top of each other.
-        order: highest power of the Laplacian in the filter; 0 sees no graph. Give it order-hop active nodes.
-        filter_start: "critical", one number, or one per power.
-        learn_filter: train the coefficients; otherwise they stay as started.
-        filter_shape: "rising" keeps trained coefficients above 0; "any" keeps p alone above 0 on [0, 2], so that
-            filters may fall too and let high frequencies pass.
-        laplacian_noise: epsilon; the Laplacian after a batch gets a random symmetric matrix of spectral norm epsilon,
-            drawn from the batch's own content (the paper's E.3). On dense matrices, whatever dense_limit is.
-        update_all: every node that has been met moves with every batch, those without an event by an input of
-            zeros (E.4), so that no memory is carried forward; a batch costs what all nodes cost.
+        dim: d, channels of memory and embedding.
+        num_layers: number of stacked memory layers.
+        order: highest power of the Laplacian in the graph filter. 0 ignores the graph. Active nodes are order-hop
+            neighborhoods.
+        filter_start: initial filter coefficients: "critical", one number, or one per power.
+        learn_filter: train the filter coefficients.
+        filter_shape: "rising" keeps trained coefficients positive. "any" only keeps p positive on [0, 2], so filters
+            can also be low-pass.
+        laplacian_noise: spectral norm epsilon of random symmetric noise on the Laplacian after a batch (E.3). It
+            depends on the batch only. It makes all matrices dense.
+        update_all: update all nodes seen so far in every batch, with zero inputs for nodes without events (E.4). The
+            cost of a batch grows with the number of nodes.
         norm: scale a layer's input to unit root mean square (E.6).
-        residual: a layer adds to its input; otherwise its output alone goes on (E.6).
-        time_dim: columns of the encodings of gaps in time, 0 for none.
-        fastest, slowest: frequencies of those encodings, of ln(1 + gap), even in their logarithm in between.
+        residual: add a layer's input to its output (E.6).
+        time_dim: columns of the time encoding, 0 for none.
+        fastest, slowest: highest and lowest frequency of the time encoding of ln(1 + time difference). The others are
+            log-spaced between them.
         static: static node embedding: none, onehot, random, learnable.
-        static_dim: its columns, where the kind leaves a choice.
-        read_norm: the decoder sees a node's output scaled to unit root mean square.
-        node_gaps: the link decoder also sees how long each end has been without an event.
-        pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also sees, 0 for none.
-        pair_history: the link decoder also sees what the pair's own history tells.
-        step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
-        quadrature_nodes: Gauss-Legendre nodes of the input's integral.
-        max_norm: bound on the norm of a node's memory, null for none.
-        dense_limit: most active nodes (of a block) for which matrices are dense.
+        static_dim: columns of a random or learnable static embedding.
+        read_norm: scale embeddings to unit root mean square before the decoder.
+        node_gaps: the link decoder also reads the time since the last event of each endpoint.
+        pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also reads, 0 for none.
+        pair_history: the link decoder also reads features of the pair's history.
+        step_bias: initial step size softplus(step_bias). Lower values remember longer.
+        quadrature_nodes: Gauss-Legendre nodes for the integral of the input.
+        max_norm: maximum norm of a node's memory, null for none.
+        dense_limit: maximum number of active nodes (in a block) for dense matrices.
         hidden: hidden units of the decoder, 0 for the paper's linear one.
-        never: what stands for ln(1 + gap) of a pair, or of a node, that has not met yet; above every gap that can
-            occur: 45 is above 2^64 units, and gaps are held below it.
+        never: value of ln(1 + time difference) for a pair or node without an earlier event. Real values are clipped
+            below it. The default 45 exceeds 2^64 time units.
     """
 
     dim: int = 32
@@ -358,7 +361,7 @@ class CTDGSSM(MemoryModel):
 
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
+        """Return (n, w) decoder inputs of nodes (n,) in a state. Unseen nodes have zeros and their static embedding."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
         return torch.cat([self.readout.norm(state.output[state.place(nodes)]), self.static(nodes)], 1)

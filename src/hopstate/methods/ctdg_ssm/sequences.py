@@ -1,4 +1,4 @@
-"""CTDG-SSM on event sequences with one class each: the class is read from a node's memory at the end.
+"""CTDG-SSM for sequence classification: the class is predicted from a node's memory after the last event.
 
 Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 7.4; data of Gravina et al. 2024, arXiv:2406.02740.
 """
@@ -18,13 +18,13 @@ from hopstate.training.tasks.sequence import SequenceTask
 
 @dataclass(frozen=True, kw_only=True)
 class PathOptions:
-    """Which temporal paths are made; see `hopstate.datasets.temporal_generators.path_sequences`.
+    """Settings of generated temporal paths; see `hopstate.datasets.temporal_generators.path_sequences`.
 
     Args:
-        length: nodes of a path: the class stands at the first and is read at the last.
+        length: nodes of a path. The first node's features encode the class, which is predicted at the last node.
         count: number of sequences.
         variant: "ctan" (2 features, times 0, 1, ...) or "ctdg-ssm" (1 feature, random times, classes and split).
-        seed: of the generator; 9 gives the published files of "ctan".
+        seed: seed of the generator. 9 gives the published files of "ctan".
     """
 
     length: int = 9
@@ -39,16 +39,16 @@ class CTDGSSMSequenceRun(RunConfig):
 
     Args:
         data: path-sequences.
-        read: which sequences are made.
-        model: the memory model; its order is also how many hops active nodes reach. The longer the path, the lower
-            its step_bias must be (the memory decays with every event): -4 for 50 nodes, -5 for 100.
-        num_neighbors: most recent neighbours followed per node.
-        gap_unit: what a gap in time of 1 is, where model.time_dim lets the model see gaps: the "median" gap between
-            events of the training sequences, "seconds", or "raw", the numbers as they stand.
-        batch_size: sequences a step.
-        tbptt_window: events that gradients flow back through; null for all.
+        read: settings of the sequences.
+        model: the memory model. Active nodes are neighborhoods of model.order hops. Longer paths need a lower
+            step_bias, because the memory decays with every event: -4 for 50 nodes, -5 for 100.
+        num_neighbors: most recent neighbors followed per node.
+        gap_unit: unit of time differences, if model.time_dim is above 0: the "median" gap between events of the
+            training sequences, "seconds", or "raw".
+        batch_size: sequences per step.
+        tbptt_window: events of truncated backpropagation through time, null for all.
         read_node: the node whose memory is classified; -1 for the last event's target.
-        loop: training.
+        loop: training loop settings.
     """
 
     read: PathOptions = field(default_factory=PathOptions)
@@ -66,8 +66,8 @@ class CTDGSSMSequenceRun(RunConfig):
 
 
 def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> SequenceTask:
-    kept = (context.trained or {}).get("clock")
-    clock = Clock(**kept) if kept else _clock(data, config.gap_unit)
+    saved = (context.trained or {}).get("clock")
+    clock = Clock(**saved) if saved else _clock(data, config.gap_unit)
     widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}
     return SequenceTask(
         CTDGSSM(
@@ -105,6 +105,6 @@ METHODS = {
         "a class per event sequence, read from a state-space memory",
         "arXiv:2606.04672",
         space={"model.order": [1, 2, 3], "loop.optim.lr": Range(1e-4, 1e-2, log=True)},
-        export="how its memory moves with the graph's change has no program yet",
+        export="its memory update cannot be exported yet",
     )
 }

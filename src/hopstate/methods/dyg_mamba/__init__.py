@@ -1,4 +1,4 @@
-"""DyG-Mamba (arXiv:2408.06966): a node's past events under state spaces whose step is the time between them.
+"""DyG-Mamba (arXiv:2408.06966): a state-space model of a node's past events, with step sizes from time differences.
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|

@@ -1,4 +1,4 @@
-"""DyG-Mamba on a user's event stream: which links come next, and what state a node is in.
+"""DyG-Mamba on an event stream: link prediction and node classification.
 
 Source: DyG-Mamba, arXiv:2408.06966; settings of its tables 9 and 10, in `DyGMamba.Config` and `HistoryConfig`.
 """
@@ -14,14 +14,14 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes, frozen_bounds
 from hopstate.methods.method import Context, Method, Space
-from hopstate.methods.pair_trees.method import link_floors
+from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.event_nodes import (
     EventNodeRun,
-    event_floors,
+    event_baselines,
     event_targets,
     init_context,
-    suit_init,
-    take_backbone,
+    load_backbone,
+    settings_from_init,
 )
 from hopstate.methods.shared.link import (
     HistoryLinkRun,
@@ -41,11 +41,11 @@ from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.events import EventTask, HistoryNodes
 from hopstate.training.tasks.link import LinkTask
 
-# Computed together, unless microbatch_size says otherwise. More tokens than this by 400 inner channels are more than
-# 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.
+# Tokens per microbatch by default. With more tokens and 400 inner channels, arrays exceed 32 MiB, which glibc returns
+# to the system after every use. The page faults slow a CPU step by half.
 MAX_TOKENS = 20_480
-LOOKED_UP = 65_536  # tokens looked up together, before the count tells how to cut; of scoring, computed together
-LONG = 4096  # taken for the length of a history without a cap
+LOOKED_UP = 65_536  # maximum tokens per query, and per forward pass in scoring
+LONG = 4096  # assumed length of unlimited histories
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ class DyGMambaRun(HistoryLinkRun):
 
     Args:
         model: encodings, state-space blocks, head.
-        history: how much of the past a sequence holds, and where the node itself stands in it.
-        microbatch_size: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
-            is the whole batch's all the same. null: so many that a microbatch has about 20,000 tokens.
+        history: length of sequences, and position of the node itself in them.
+        microbatch_size: pairs computed together in a training step, to limit memory (about 57 KB per token). The
+            gradient is still that of the full batch. null: about 20,000 tokens per microbatch.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
@@ -65,15 +65,15 @@ class DyGMambaRun(HistoryLinkRun):
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
-    at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
+    default_pairs = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
     widths = history_features(used_features(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
         config,
         context,
         model=DyGMamba(config.model, **widths),
-        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
-        microbatch_size=at_once if config.microbatch_size is None else config.microbatch_size,
+        tokenizer=lambda store, events, *args: HistoryTokenizer(store, events, config.history, *args),
+        microbatch_size=default_pairs if config.microbatch_size is None else config.microbatch_size,
         microbatch_tokens=MAX_TOKENS if config.microbatch_size is None else None,
     )
 
@@ -83,12 +83,12 @@ class DyGMambaNodesRun(EventNodeRun):
     """Configuration of a DyG-Mamba run that classifies an event's source at the event's time.
 
     Args:
-        model: encodings, state-space blocks, head; without co-occurrence, independent encoders and cross-attention,
-            which take a pair.
-        history: how much of the past a sequence holds, and where the node itself stands in it.
-        batch_size: events a step.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
+        model: encodings, state-space blocks and head. Settings for pairs (co-occurrence, independent encoders,
+            cross-attention) do not apply.
+        history: length of sequences, and position of the node itself in them.
+        batch_size: events per step.
+        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
+            "unmarked" as ordinary tokens.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
@@ -106,17 +106,17 @@ class DyGMambaNodesRun(EventNodeRun):
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> EventNodeTask:
     split = config.split.of(stream)
     targets = event_targets(stream, split, config, context)
-    built = init_context(config, context, links="dyg-mamba")
-    clock, kept = clock_of(stream, split, config.gap_unit, built), deletions_of(stream, config.deletions, built)
-    keeps_deletions = kept != "left-out"
+    init = init_context(config, context, links="dyg-mamba")
+    clock, deletions = clock_of(stream, split, config.gap_unit, init), deletions_of(stream, config.deletions, init)
+    keeps_deletions = deletions != "left-out"
 
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
-        return HistoryTokenizer(store, events, config.history, clock, kept, config.loop.float_type)
+        return HistoryTokenizer(store, events, config.history, clock, deletions, config.loop.float_type)
 
     model = DyGMambaNodes(
-        config.model, targets.width, **history_features(used_features(stream, built), stream, config.deletions, built)
+        config.model, targets.width, **history_features(used_features(stream, init), stream, config.deletions, init)
     )
-    frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
+    frozen = load_backbone(model, config, context, links="dyg-mamba", head=("head",))
     source = HistoryNodes(
         model,
         stream,
@@ -131,11 +131,11 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
 
 
 def export_spec(task: EventTask[Any]) -> ExportSpec:
-    """Return what is exported of a trained task: tokens of past events in, logits of pairs or rows of nodes out."""
+    """Return the export of a trained task: tokens of past events → logits of pairs or outputs of nodes."""
     model = bare(task.model)
     assert isinstance(model, (DyGMamba, DyGMambaNodes))
     if model.config.cross_attention:
-        raise ConfigError("attention between the two ends (model.cross_attention) has no program")
+        raise ConfigError("cross-attention (model.cross_attention) cannot be exported")
     nodes = isinstance(model, DyGMambaNodes)
     counts = () if nodes or not model.config.cooccurrence else ("counts",)
     about = (
@@ -154,10 +154,10 @@ METHODS = {
         DyGMambaNodesRun,
         build_nodes,
         "events",
-        "the state of an event's source, from state spaces over its past events",
+        "node classification with state-space models over past events",
         "arXiv:2408.06966",
-        suit=partial(suit_init, links="dyg-mamba"),
-        floors=event_floors,
+        auto_config=partial(settings_from_init, links="dyg-mamba"),
+        baselines=event_baselines,
         space=SPACE,
         export=export_spec,
     ),
@@ -165,9 +165,9 @@ METHODS = {
         "dyg-mamba",
         DyGMambaRun,
         build,
-        summary="state spaces over two nodes' past events, stepped by the time between them",
+        summary="state-space models over past events, with time differences as step sizes",
         source="arXiv:2408.06966",
-        floors=link_floors,
+        baselines=link_baselines,
         space=SPACE,
         budget=200_000,
         export=export_spec,

@@ -1,19 +1,18 @@
-"""DyG-Mamba: state spaces over a node's past events, with the time between events as the step.
+"""DyG-Mamba: state-space models over a node's past events, with the time between events as step size.
 
-Source: DyG-Mamba, arXiv:2408.06966, equations 5-16, algorithms 1-3 (one input, gate and output map for both
-directions, each with its own convolution, A, B, C and step); tables 5, 6, 9 and 13 (ablations).
+Source: DyG-Mamba, arXiv:2408.06966, equations 5-16, algorithms 1-3 (both directions share the input, gate and output
+maps, and have their own convolution, A, B, C and step size); tables 5, 6, 9 and 13 (ablations).
 Axes: token, channel (the block's width), inner, state.
-Deviation:
-- A sequence holds the node itself as a token ("target first" unless the tokenizer says otherwise): the equations
-  leave it out, and then "v stands in u's history" cannot be seen in v's own sequence. Standing
-  first, its span is the whole tau - t_1, the largest step of all.
-- encoders="shared" is the default; the text has one encoder for each end ("independent").
-- Features that are zero throughout are not projected.
-- The spectral bound of equation 13 holds at every step, W / max(1, ||W||_2), not at the start alone. It bounds how far
-  B and C move with their input; biases, and inputs longer than 1, may take B and C themselves beyond the norm of 1 that
-  the proof of theorem 4.3 supposes.
-- Cross-attention, which the paper's table lists and its equations do not have, is symmetric: both ends attend to the
-  other as it was. Returns logits.
+Deviations:
+- A sequence includes the node itself as a token, first by default. The equations omit it, but then v's own sequence
+cannot show that v is in u's history. As first token, its span is tau - t_1, the largest step.
+- encoders="shared" is the default. The text has one encoder for each endpoint ("independent").
+- Features that are always zero are not projected.
+- The spectral bound of equation 13 holds in every step, W / max(1, ||W||_2), not only initially. It limits how much B
+and C change with their input. Biases and inputs of norm above 1 can still give B and C a norm above 1, unlike in
+theorem 4.3.
+- Cross-attention is in the paper's table but not in its equations. Here it is symmetric: both endpoints attend to the
+other's input. Outputs are logits.
 """
 
 from __future__ import annotations
@@ -50,25 +49,25 @@ SPEED_RANGE = (0.1, 10.0)  # w2 at the start, log-uniform over the channels
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSpanConfig:
-    """Settings of a `TimeSpanBlock`; the published ones.
+    """Settings of a `TimeSpanBlock`. The defaults are the published ones.
 
     Args:
         expand: inner width, in multiples of the width.
-        state_dim: S, numbers of state a channel.
-        conv_width: taps of the causal convolution; 0 leaves it out.
-        step: Delta from the "span" of time (equation 11), from the "data" (softplus of a linear map, as in Mamba),
-            from "both" (their sum), or "fixed" (one parameter a channel).
-        step_function: Delta of a span: "forgetting" is equation 11; "linear", "log", "sigmoid" and "exponential" are
-            table 6's; "unnormalized" is equation 11 of the span in the stream's unit, not divided by tau - t_1.
-        maps: B and C from the "data" (equation 13), from the "span" alone, or "fixed" parameters.
-        spectral_bound: hold ||W_B||_2 and ||W_C||_2 to at most 1, where maps come from the data.
-        gate: multiply by SiLU of the gate map (equation 10's skip connection).
+        state_dim: S, state size per channel.
+        conv_width: kernel size of the causal convolution, 0 for none.
+        step: source of the step size: the time "span" (equation 11), the "data" (softplus of a linear map, as in
+            Mamba), "both" (their sum), or "fixed" (one parameter per channel).
+        step_function: step size as a function of the span: "forgetting" is equation 11. "linear", "log", "sigmoid" and
+            "exponential" are from table 6. "unnormalized" is equation 11 without division by tau - t_1.
+        maps: source of B and C: the "data" (equation 13), the "span", or "fixed" parameters.
+        spectral_bound: bound ||W_B||_2 and ||W_C||_2 by 1, if maps come from the data.
+        gate: multiply by SiLU of the gate map (skip connection of equation 10).
         residual: add the block's input to its output.
-        bidirectional: False leaves the backward direction out.
-        dropout: probability that an element of what is added to the input is dropped in training.
+        bidirectional: use both directions.
+        dropout: dropout of the block's output before the residual sum.
 
     Raises:
-        ConfigError: a value outside its range, an unknown name, or a setting that the others leave without effect.
+        ConfigError: a value is out of range or unknown, or has no effect with the other settings.
     """
 
     expand: float = 2.0
@@ -170,11 +169,11 @@ class BoundedLinear(nn.Linear):
 
 def frozen_bounds(model: nn.Module) -> nn.Module:
     """Return a copy of a model whose bounded maps are plain ones; see `BoundedLinear.frozen`."""
-    made = deepcopy(model)
-    for module in made.modules():
+    copy = deepcopy(model)
+    for module in copy.modules():
         if isinstance(module, _Direction) and isinstance(module.to_maps, BoundedLinear):
             module.to_maps = module.to_maps.frozen()
-    return made
+    return copy
 
 
 class _Direction(StateSpace):
@@ -290,11 +289,11 @@ class DyGMambaConfig:
         time_dim: frequencies of the time encoding.
         out_dim: width of an embedding.
         num_layers: blocks.
-        block: the blocks' settings, the ablations of the state space among them.
-        encoders: "shared" by both ends of a pair, or "independent".
-        time_encoding, cooccurrence: leave out an encoding with false.
-        cross_attention: heads of one attention layer between the two ends, after the blocks; 0 for none.
-        pair_history: the head also reads what the pair's own history tells.
+        block: settings of the blocks.
+        encoders: "shared" by both endpoints, or "independent".
+        time_encoding, cooccurrence: use this encoding.
+        cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
+        pair_history: the head also reads features of the pair's history.
     """
 
     channel_dim: int = 50

@@ -1,4 +1,4 @@
-"""An ensemble of runs on the links of an event stream."""
+"""Ensembles of runs on the links of an event stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scipy.special import expit
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
-from hopstate.methods.ensemble.members import Member, Stack, members_of
-from hopstate.methods.heuristics.method import heuristic_floors
-from hopstate.methods.method import Context, Floors, Method
+from hopstate.methods.ensemble.members import Member, StackedModel, members_of
+from hopstate.methods.heuristics.method import heuristic_baselines
+from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import LazyMemoryScorer, MemoryScorer
@@ -28,11 +28,11 @@ from hopstate.training.tasks.link import LinkTask
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleRun(LinkRun):
-    """Configuration of an ensemble of runs on links in time.
+    """Configuration of an ensemble of temporal link predictors.
 
     Args:
         runs: folders of the finished runs.
-        loop: of it only the seed, the device and the progress matter.
+        loop: only its seed, device and progress are used.
     """
 
     runs: tuple[str, ...] = ()
@@ -40,23 +40,23 @@ class EnsembleRun(LinkRun):
 
 
 class EnsembleScorer:
-    """Scores pairs by the weighted log-odds of members' scorers over the same events (`StreamingModel`)."""
+    """Score pairs by the weighted log-odds of the members (`StreamingModel`)."""
 
-    def __init__(self, stack: Stack, names: list[str], scorers: list[Any]) -> None:
+    def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any]) -> None:
         self.stack, self.names, self.scorers = stack, names, scorers
         self.observes = any(getattr(scorer, "observes", True) for scorer in scorers)
-        self.by_time = any(one.by_time for one in scorers)
+        self.by_time = any(member.by_time for member in scorers)
         for scorer in scorers:
             if isinstance(scorer, (HistoryScorer, MemoryScorer)):
                 scorer.activation = to_values
 
     def reset(self) -> None:
-        """Forget every event observed."""
+        """Forget all observed events."""
         for scorer in self.scorers:
             scorer.reset()
 
     def observe(self, batch: EventBatch) -> None:
-        """Let every member take in a batch."""
+        """Let every member observe a batch."""
         for scorer in self.scorers:
             scorer.observe(batch)
 
@@ -64,14 +64,14 @@ class EnsembleScorer:
         return [scorer.state() for scorer in self.scorers]
 
     def restore(self, state: list[Any]) -> None:
-        """Go on from what `state` returned."""
-        for scorer, own in zip(self.scorers, state, strict=True):
-            scorer.restore(own)
+        """Restore the state that `state` returned."""
+        for scorer, scorer_state in zip(self.scorers, state, strict=True):
+            scorer.restore(scorer_state)
 
     def members(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, M) log-odds of pairs by each member; its scores if these are no probabilities."""
-        found = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
-        return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in found], 1)
+        """Return (Q, M) log-odds of pairs by each member, or its scores if they are not probabilities."""
+        scores = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
+        return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in scores], 1)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -80,13 +80,13 @@ class EnsembleScorer:
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """Return the members, their log-odds and what these add; see `ExplainsPairs`."""
+        """Return the members' names, log-odds and contributions; see `ExplainsPairs`."""
         x = self.members(src, dst, t)
-        return self.names, x, self.stack.shares(x)
+        return self.names, x, self.stack.contributions(x)
 
 
 class MemberScorer(EnsembleScorer):
-    """Scores pairs by the log-odds of a single member."""
+    """Score pairs by the log-odds of a single member."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) log-odds of pairs."""
@@ -94,58 +94,63 @@ class MemberScorer(EnsembleScorer):
 
 
 class MovingEnsemble(EnsembleScorer):
-    """An ensemble with node memories over a past (`HasMemory`).
+    """An ensemble with node memories over a stream state (`HasMemory`).
 
-    Memories are kept side by side in one, each with its output as a further row, padded to one width.
-    Output is zero.
+    The memories of all members are concatenated, each with its output as an additional row, and padded to one width.
+    The output of the ensemble is zero.
     """
 
-    def __init__(self, stack: Stack, names: list[str], scorers: list[Any], past: StreamState) -> None:
+    def __init__(self, stack: StackedModel, names: list[str], scorers: list[Any], past: StreamState) -> None:
         super().__init__(stack, names, scorers)
         self.past, self.moving = past, [scorer for scorer in scorers if isinstance(scorer, LazyMemoryScorer)]
         last = 0
-        for one in self.moving:
-            (K, _, d), first = one.memory.memory.shape, last
+        for member in self.moving:
+            (K, _, d), first = member.memory.memory.shape, last
             last = first + K + 1
             memories = lambda nodes, rows=slice(first, last), d=d: self._memories(nodes, rows, d)  # noqa: E731
-            one.past = SimpleNamespace(num_nodes=past.num_nodes, clock=past.clock, memories=memories)  # type: ignore[assignment]
+            member.past = SimpleNamespace(num_nodes=past.num_nodes, clock=past.clock, memories=memories)  # type: ignore[assignment]
 
     @property
     def memory(self) -> NodeState:
-        """Memory of the first of them; all have one clock. Without a tag, others need the features of all events."""
+        """Memory of the first member, without a tag if other members need the features of all events."""
         state = self.moving[0].memory
         return state if len(self.moving) == len(self.scorers) else replace(state, tag="")
 
     def observing(self, batch: EventBatch) -> Steps[None]:
-        """Do what `observe` does, in slices."""
-        for one in self.moving:
-            yield from one.observing(batch)
+        """Run `observe` in slices."""
+        for member in self.moving:
+            yield from member.observing(batch)
 
     def _memories(self, nodes: np.ndarray, rows: slice, d: int) -> Memories | None:
-        found = self.past.memories(nodes)
-        if found is None:
+        memories = self.past.memories(nodes)
+        if memories is None:
             return None
-        own = found.memory[:, rows, :d]
-        return replace(found, memory=own[:, :-1], output=own[:, -1])
+        memory = memories.memory[:, rows, :d]
+        return replace(memories, memory=memory[:, :-1], output=memory[:, -1])
 
     def moved(self) -> Memories | None:
-        """Return what is remembered now of the nodes of which any memory moved; None where none did."""
-        nodes = np.unique(np.concatenate([one.moved_nodes() for one in self.moving]))
+        """Return the memories of all updated nodes, or None if there are none."""
+        nodes = np.unique(np.concatenate([member.moved_nodes() for member in self.moving]))
         if not len(nodes):
             return None
-        found = [one.remembered(nodes) for one in self.moving]
-        width, last_time = max(own.output.shape[1] for own in found), np.max([own.last_time for own in found], 0)
-        rows = [np.concatenate([own.memory, own.output[:, None]], 1) for own in found]
-        memory = np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in rows], 1)
+        memories = [member.remembered(nodes) for member in self.moving]
+        width, last_time = (
+            max(member_memory.output.shape[1] for member_memory in memories),
+            np.max([member_memory.last_time for member_memory in memories], 0),
+        )
+        rows = [np.concatenate([member_memory.memory, member_memory.output[:, None]], 1) for member_memory in memories]
+        memory = np.concatenate(
+            [np.pad(member_memory, ((0, 0), (0, 0), (0, width - member_memory.shape[2]))) for member_memory in rows], 1
+        )
         output = np.zeros((len(nodes), width), memory.dtype)
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
 
 
 class EnsembleSource(EventSource[EnsembleScorer]):
-    """The members as scorers; nothing is learned from batches."""
+    """The members as scorers. There is nothing to train in batches."""
 
     def __init__(self, members: list[Member]) -> None:
-        first, self.tasks, self.stack = members[0].task, [member.task for member in members], Stack(members)
+        first, self.tasks, self.stack = members[0].task, [member.task for member in members], StackedModel(members)
         node, edge = zip(*(task.feature_dims for task in self.tasks))
         super().__init__(self.stack, first.stream, first.split, feature_dims=(max(node), max(edge)))
         self.names = [member.name for member in members]
@@ -164,7 +169,7 @@ class EnsembleSource(EventSource[EnsembleScorer]):
 
 
 class EnsembleTask(LinkTask):
-    """Links in time from the scores of several runs."""
+    """Temporal link prediction by an ensemble of runs."""
 
     source: EnsembleSource
 
@@ -174,40 +179,44 @@ class EnsembleTask(LinkTask):
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Fit the weights on validation; return its metrics as a first epoch."""
-        drawn = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
-        if not drawn:
-            raise ConfigError("split: validation has no events, on which the weights of an ensemble are fitted")
-        found = [
-            [own.without_collisions().pooled() for own in self._scored(scorer, "val", drawn, "pooled").values()]
+        negatives = {key: own for key, own in self._drawn("val", self.evaluation.choosing).items() if key[0] == "val"}
+        if not negatives:
+            raise ConfigError("split: the weights of an ensemble need validation events, but there are none")
+        scores = [
+            [own.without_collisions().pooled() for own in self._scored(scorer, "val", negatives, "pooled").values()]
             for scorer in self._each()
         ]
-        x = np.stack([np.concatenate([values for _, values in own]) for own in found], 1)
-        self.source.stack.fit(x, np.concatenate([labels for labels, _ in found[0]]))
+        x = np.stack([np.concatenate([values for _, values in own]) for own in scores], 1)
+        self.source.stack.fit(x, np.concatenate([labels for labels, _ in scores[0]]))
         return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
 
 
 def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:
     source, size = EnsembleSource(members := members_of(stream, config, context)), config.evaluation.batch_size
     for member, scorer in zip(members, [task.scorer("val") for task in source.tasks]):
-        own = member.config.evaluation.batch_size
-        if isinstance(scorer, MemoryScorer) and own != size:
-            raise ConfigError(f"evaluation.batch_size={size}, but the memory of {member.name} moves by {own} events")
+        member_size = member.config.evaluation.batch_size
+        if isinstance(scorer, MemoryScorer) and member_size != size:
+            raise ConfigError(
+                f"evaluation.batch_size={size}, but {member.name} updates its memory every {member_size} events"
+            )
     negatives = evaluation_negatives(stream, source.split, config, context)
     return EnsembleTask(source, evaluation=config.evaluation, negatives=negatives)
 
 
-def member_floors(stream: EventStream, config: EnsembleRun, context: Context, task: EnsembleTask) -> Floors:
+def member_baselines(stream: EventStream, config: EnsembleRun, context: Context, task: EnsembleTask) -> Baselines:
     """Return test metrics of each member, recency and EdgeBank, and the validation metric of each."""
-    found: Floors = {}
-    for name, own in zip(task.source.names, task.source.tasks):
-        judge = LinkTask(own.source, evaluation=config.evaluation, negatives=task.negatives)
-        found[name] = judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}
-    return found | heuristic_floors(stream, config, context, task)
+    metrics: Baselines = {}
+    for name, member_task in zip(task.source.names, task.source.tasks):
+        evaluator = LinkTask(member_task.source, evaluation=config.evaluation, negatives=task.negatives)
+        metrics[name] = evaluator.evaluate("test") | {
+            f"val_{evaluator.metric}": evaluator.evaluate("val")[evaluator.metric]
+        }
+    return metrics | heuristic_baselines(stream, config, context, task)
 
 
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        floors=member_floors, export="export its members",
+        baselines=member_baselines, export="export its members",
     ),
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Batches for Graph Mamba Networks on one graph: all nodes in one step, or some with the nodes their walks visited.
+"""Batches for Graph Mamba Networks on one graph: full-graph steps, or node batches with the nodes on their walks.
 
-`plan_batches` chooses between the two by an estimate of the memory that a training step takes.
+`plan_batches` chooses between them by the estimated memory of a training step.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from hopstate.methods.gmn.tokens import (
     token_order,
     walk_tokens,
 )
-from hopstate.methods.shared.node import turned
+from hopstate.methods.shared.node import flow_reversed
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
 from hopstate.training.tasks.task import Prefetcher
 
-CONTEXT = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
+CONTEXT_WALKS = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
 GRAPHS_PER_BATCH = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedGraph:
-    """A graph made ready for a GMN.
+    """A preprocessed graph for a GMN.
 
     Args:
-        indptr, indices: its adjacency.
-        x: (N, F) features and encodings; the last `signs` columns have no sign of their own.
+        indptr, indices: CSR adjacency.
+        x: (N, F) features and encodings. The last `signs` columns are eigenvectors.
         edge_attr: (E, D), or None.
         key: (N,) sort key of the node sequence.
-        settings: walks.
-        signs: number of trailing eigenvector columns, flipped at random in training.
-        weights: (E,) weights of the walks' steps; None walks uniformly.
+        settings: walk settings.
+        signs: number of trailing eigenvector columns, whose signs are flipped at random in training.
+        weights: (E,) transition weights of the walks, None for uniform walks.
     """
 
     indptr: np.ndarray
@@ -78,9 +78,9 @@ class PreparedGraph:
     def features(
         self, rng: np.random.Generator | None, rows: np.ndarray | None = None, bounds: np.ndarray | None = None
     ) -> Tensor:
-        """Return x of all rows or of some; with rng, eigenvectors have random signs.
+        """Return x of all rows or of some. With rng, eigenvectors get random signs.
 
-        bounds (G+1,) are those of the graphs among the rows: each has signs of its own.
+        bounds (G+1,) delimit the graphs among the rows. Each graph gets its own signs.
         """
         x = self.x if rows is None else self.x[rows]
         if rng is not None and self.signs:
@@ -97,31 +97,33 @@ class PreparedGraph:
 
 
 def token_inputs(tokens: Tokens) -> dict[str, Any]:
-    """Return the fields of `GMNInputs` that packed tokens fill."""
-    made: dict[str, Any] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
+    """Return the token fields of `GMNInputs`."""
+    fields: dict[str, Any] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
     if "indptr" in tokens:
-        made["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
+        fields["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
     else:
-        made |= {"bits": tokens["bits"], "walks": tokens["walks"]}
+        fields |= {"bits": tokens["bits"], "walks": tokens["walks"]}
     if "edges" in tokens:
-        made["token_edges"] = tokens["edges"]
-    return made
+        fields["token_edges"] = tokens["edges"]
+    return fields
 
 
-def relocated(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
-    """Return tokens whose nodes are at rows nodes of a batch, and whose edges are positions in edges (ascending)."""
+def to_batch_rows(tokens: Tokens, nodes: np.ndarray, edges: np.ndarray) -> Tokens:
+    """Return tokens with nodes replaced by batch rows, and edges by their positions in edges (ascending)."""
     moved = {**tokens, "nodes": torch.from_numpy(nodes)}
     if "edges" in tokens:
-        taken = tokens["edges"].numpy()
-        moved["edges"] = torch.from_numpy(np.where(taken >= 0, np.searchsorted(edges, taken), -1))
+        edge_ids = tokens["edges"].numpy()
+        moved["edges"] = torch.from_numpy(np.where(edge_ids >= 0, np.searchsorted(edges, edge_ids), -1))
     return moved
 
 
-def whole_inputs(prepared: PreparedGraph, tokens: dict[str, Any], rng: np.random.Generator | None) -> GMNInputs:
-    """Return all nodes of a graph as one sequence.
+def full_graph_inputs(prepared: PreparedGraph, tokens: dict[str, Any], rng: np.random.Generator | None) -> GMNInputs:
+    """Return the inputs of a full graph as one sequence.
 
-    tokens are the `token_inputs` of all nodes, empty if each node is its only token. rng draws ties of the order, the
-    order of tokens of one length, and signs of eigenvectors; None keeps all.
+    Args:
+        prepared: the graph.
+        tokens: `token_inputs` of all nodes, empty without walk tokens.
+        rng: samples the order of ties and tokens, and the signs of eigenvectors. None keeps all.
     """
     m = prepared
     extra = tokens | {"token_order": token_order(len(m.x), m.settings, rng)} if tokens else {}
@@ -145,31 +147,31 @@ def gmn_inputs(
     order: OrderKind = "degree",
     seed: int = 0,
 ) -> GMNInputs:
-    """Return all nodes of a graph as a GMN reads them; nodes receive from the sources of their edges.
+    """Return the GMN inputs of a full graph. Nodes receive messages from the sources of their edges.
 
-    Walks, ties of the order and shuffled tokens follow from the seed: another one for each epoch draws them anew.
+    The seed fixes walks, ties of the order and the order of tokens. Use a different one for each epoch.
 
     Args:
-        graph: with features x (N, F).
-        config: of the model, whose `tokens` must be repeats * max_length + 1; it says what tokens hold.
-        max_length: m, longest walk; 0 makes each node its only token.
+        graph: graph with features x (N, F).
+        config: model settings. `tokens` of the model must be repeats * max_length + 1.
+        max_length: m, longest walk. 0: each node is its only token.
         repeats: s, tokens of each length.
-        walks: M, walks of a token.
-        order: of the sequence of nodes.
-        seed: fixes everything drawn.
+        walks: M, walks per token.
+        order: order of the node sequence.
+        seed: random seed.
 
     Raises:
         DataError: the graph has no features.
-        ConfigError: numbers of walks that cannot be.
+        ConfigError: invalid numbers of walks.
     """
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
-    over = turned(graph)
+    message_graph = flow_reversed(graph)
     prepared = PreparedGraph(
-        indptr=over.indptr,
-        indices=over.indices,
+        indptr=message_graph.indptr,
+        indices=message_graph.indices,
         x=np.array(graph.x),
-        edge_attr=None if over.edge_attr is None else np.array(over.edge_attr),
+        edge_attr=None if message_graph.edge_attr is None else np.array(message_graph.edge_attr),
         key=order_key(graph.indptr, graph.indices, order),
         settings=WalkSettings(max_length=max_length, repeats=repeats, walks=walks),
     )
@@ -177,26 +179,26 @@ def gmn_inputs(
     if prepared.settings.max_length:
         kind = (config or GMN.Config()).token_kind
         tokens = token_inputs(prepared.tokens(np.arange(graph.num_nodes), kind, seed))
-    return whole_inputs(prepared, tokens, named_rng(seed))
+    return full_graph_inputs(prepared, tokens, named_rng(seed))
 
 
-def _round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
+def _draw_round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
     return prepared.tokens(np.arange(len(prepared.x)), kind, drawing_seed(seed, number))
 
 
-class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
-    """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
+class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
+    """Full-graph training steps. Orders and signs are sampled every epoch, walks every `resample_every` epochs.
 
     Args:
-        config: of the network.
+        config: network settings.
         prepared: the graph.
         labels: labels, splits and names.
-        seed: fixes everything drawn.
+        seed: random seed.
         resample_every: epochs that share their walks, 0 for never.
-        draws: of walks in evaluation, whose outputs are averaged.
+        draws: samples of walks in evaluation, over which outputs are averaged.
     """
 
-    single_process = "a step is the whole graph at once; cut it into batches"
+    single_process = "each step uses the full graph; train in batches instead"
 
     def __init__(
         self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0,
@@ -205,9 +207,9 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         super().__init__(labels)
         self.config, self.prepared, self.seed, self.draws = config, prepared, seed, draws
         self.kind, self.resample_every = config.token_kind, resample_every
-        self._draw = partial(_round, prepared, self.kind, seed)  # a method of its own would be a reference cycle
+        self._draw = partial(_draw_round, prepared, self.kind, seed)  # a bound method would be a reference cycle
         self._walks = Resampler(self._draw, resample_every) if prepared.settings.tokens > 1 else None
-        self._held: tuple[Tokens | None, dict[str, Any]] = (None, {})
+        self._cached_round: tuple[Tokens | None, dict[str, Any]] = (None, {})
         self._eval: GMNInputs | None = None
 
     def num_batches(self, epoch: int) -> int:
@@ -229,8 +231,8 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     def around(
         self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
     ) -> tuple[tuple[GMNInputs, Tensor, Tensor], np.ndarray]:
-        asked = torch.from_numpy(rows)
-        return (self._inputs(epoch, named_rng(self.seed, "gmn", epoch, number)), asked, asked), rows
+        queried = torch.from_numpy(rows)
+        return (self._inputs(epoch, named_rng(self.seed, "gmn", epoch, number)), queried, queried), rows
 
     def encode(self, model: nn.Module, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
         return model(batch[0])[batch[1]]
@@ -238,15 +240,17 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         device = device_of(model)
         if self._eval is None or self._eval.x.device != device:
-            self._eval = self._evaluated(0, model)
-        asked = (self._eval if number == 0 else self._evaluated(-number, model) for number in range(self.draws))
-        return averaged(model(inputs).float().cpu() for inputs in asked)[torch.from_numpy(rows)]
+            self._eval = self._evaluation_round(0, model)
+        queried = (
+            self._eval if number == 0 else self._evaluation_round(-number, model) for number in range(self.draws)
+        )
+        return averaged(model(inputs).float().cpu() for inputs in queried)[torch.from_numpy(rows)]
 
-    def evaluated(self) -> GMNInputs:
-        """Return what the first round of evaluation reads."""
+    def evaluation_inputs(self) -> GMNInputs:
+        """Return the inputs of the first evaluation sample."""
         return self._inputs(0, None)
 
-    def _evaluated(self, number: int, model: nn.Module) -> GMNInputs:
+    def _evaluation_round(self, number: int, model: nn.Module) -> GMNInputs:
         inputs = self._inputs(number, None).to(device_of(model))
         if next(model.parameters()).dtype != torch.float64:
             return inputs
@@ -256,23 +260,23 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         if self._walks is None:
-            return whole_inputs(self.prepared, {}, rng)
-        if rng is None and (self.resample_every or epoch):  # the running rounds stay as they are
-            return whole_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
+            return full_graph_inputs(self.prepared, {}, rng)
+        if rng is None and (self.resample_every or epoch):  # does not disturb the resampler of training
+            return full_graph_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
         tokens = self._walks.at(epoch)
-        if self._held[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
-            self._held = tokens, token_inputs(tokens)
-        return whole_inputs(self.prepared, self._held[1], rng)
+        if self._cached_round[0] is not tokens:  # reused in a round to keep cached normalized adjacencies
+            self._cached_round = tokens, token_inputs(tokens)
+        return full_graph_inputs(self.prepared, self._cached_round[1], rng)
 
 
-class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
-    """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
+class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
+    """Node batches with the nodes on their walks. Message passing in training is restricted to these nodes.
 
     Args:
-        config, prepared, labels, seed, resample_every: see `WholeSequence`.
-        batch_size: nodes a step.
-        predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
-        everywhere: messages pass over the whole graph in every step, not among the nodes visited alone.
+        config, prepared, labels, seed, resample_every: see `FullGraphBatches`.
+        batch_size: nodes per step.
+        predict_all: model → (N, C) logits of all nodes on the CPU, for evaluation and prediction.
+        messages_everywhere: pass messages over the full graph in every step.
     """
 
     def __init__(
@@ -285,14 +289,14 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         batch_size: int,
         predict_all: Callable[[nn.Module], Tensor],
         resample_every: int = 0,
-        everywhere: bool = False,
+        messages_everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
         check_range(least=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
-        self.everywhere = everywhere and config.uses_mpnn
+        self.messages_everywhere = messages_everywhere and config.uses_mpnn
         self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
@@ -301,7 +305,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def batches(
         self, model: nn.Module, epoch: int, start: int = 0, step: int = 1
     ) -> Iterator[tuple[GMNInputs, Tensor]]:
-        """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
+        """Yield (inputs, labels) in random order. The next batch is prepared in the background."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
 
         def make() -> Iterator[tuple[GMNInputs, Tensor]]:
@@ -327,17 +331,17 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         return self.predict_all(model)[torch.from_numpy(rows)].float()
 
-    def left_out(self) -> str:
-        """Return a sentence on what the first training batch does not see, and evaluation does."""
+    def describe_truncation(self) -> str:
+        """Describe how much of the graph the first training batch contains."""
         m, order = self.prepared, named_rng(self.seed, "batches", 0).permutation(self.labels.split["train"])
         rows = order[: self.batch_size]
         inputs = self._inputs(rows, 0, named_rng(self.seed, "gmn", 0, 0))
         assert inputs.targets is not None
         text = f"training batches: the node sequence holds {len(inputs.order):,} of {len(m.x):,} nodes"
         if self.passes_messages:
-            own, every = inputs.graph.indptr.diff()[inputs.targets].sum(), np.diff(m.indptr)[rows].sum()
-            text += f", message passing {100 * int(own) / max(1, int(every)):.0f}% of the edges at a batch's nodes"
-        return f"{text}; evaluation and prediction take all nodes and edges"
+            used, total = inputs.graph.indptr.diff()[inputs.targets].sum(), np.diff(m.indptr)[rows].sum()
+            text += f", message passing {100 * int(used) / max(1, int(total)):.0f}% of the edges at a batch's nodes"
+        return f"{text}; evaluation and prediction use all nodes and edges"
 
     def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         m = self.prepared
@@ -345,49 +349,55 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         if m.settings.tokens > 1:
             number = epoch // self.resample_every if self.resample_every else 0
             tokens = m.tokens(rows, self.kind, drawing_seed(self.seed, number))
-        visited = self._near(rows, epoch) if tokens is None else tokens["nodes"].numpy()
-        if self.everywhere:
-            near, place, edges = np.arange(len(m.x)), np.concatenate([rows, visited]), np.arange(len(m.indices))
+        visited = self._context_nodes(rows, epoch) if tokens is None else tokens["nodes"].numpy()
+        if self.messages_everywhere:
+            nodes_used, batch_rows, edges = (
+                np.arange(len(m.x)),
+                np.concatenate([rows, visited]),
+                np.arange(len(m.indices)),
+            )
             graph = m.adjacency
         else:
-            near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
-            indptr, indices, edges = induced(m.indptr, m.indices, near)
+            nodes_used, batch_rows = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+            indptr, indices, edges = induced_subgraph(m.indptr, m.indices, nodes_used)
             graph = Adjacency.of(indptr, indices)
         extra: dict[str, Any] = {}
         if tokens is not None:
-            extra = token_inputs(relocated(tokens, place[len(rows) :], edges))
+            extra = token_inputs(to_batch_rows(tokens, batch_rows[len(rows) :], edges))
             extra["token_order"] = token_order(len(rows), m.settings, rng)
-        order = node_order(m.key[near if self.gps else rows], rng)
+        order = node_order(m.key[nodes_used if self.gps else rows], rng)
         return GMNInputs(
-            x=m.features(rng, near), graph=graph,
+            x=m.features(rng, nodes_used), graph=graph,
             edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
-            targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(order),
+            targets=torch.from_numpy(batch_rows[: len(rows)]), order=torch.from_numpy(order),
             sequences=torch.tensor([0, len(order)]), **extra,
         )  # fmt: skip
 
-    def _near(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Return nodes near rows without tokens, from which they receive messages; drawn anew every epoch."""
-        if not self.passes_messages or self.everywhere:
+    def _context_nodes(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Sample neighbors that send messages to rows, for models without walk tokens."""
+        if not self.passes_messages or self.messages_everywhere:
             return rows[:0]
-        steps, walks = CONTEXT
+        steps, walks = CONTEXT_WALKS
         seed = drawing_seed(self.seed, epoch)
         return random_walks(self.prepared.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
 
 
-def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the CSR adjacency of the subgraph on nodes (ascending), and the rows of its edges in indices."""
+def induced_subgraph(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the CSR adjacency of the subgraph on nodes (ascending), and the positions of its edges in indices."""
     starts, counts = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
     ids = ranges(starts, counts)
     at = np.searchsorted(nodes, indices[ids])
     inside = nodes[np.minimum(at, len(nodes) - 1)] == indices[ids]
     rows = np.repeat(np.arange(len(nodes)), counts)[inside]
-    own = bounds_of(np.bincount(rows, minlength=len(nodes)))
-    return own, at[inside].astype(np.int64), ids[inside]
+    bounds = bounds_of(np.bincount(rows, minlength=len(nodes)))
+    return bounds, at[inside].astype(np.int64), ids[inside]
 
 
 @dataclass(frozen=True)
 class WalkPlan:
-    """Walk settings, nodes or graphs a step (None: all at once), and the bytes a step is expected to take."""
+    """Walk settings, nodes or graphs per step (None: all), and the estimated bytes of a step."""
 
     walks: WalkSettings
     batch_size: int | None
@@ -398,7 +408,7 @@ class WalkPlan:
         w = self.walks
         batch = "the whole graph" if self.batch_size is None else f"{self.batch_size:,} {self.unit}"
         return (
-            f"m={w.max_length}, s={w.repeats}, M={w.walks}: {w.tokens} tokens a node, {batch} a step, "
+            f"m={w.max_length}, s={w.repeats}, M={w.walks}: {w.tokens} tokens per node, {batch} per step, "
             f"about {self.bytes / 2**20:,.0f} MiB"
         )
 
@@ -413,20 +423,20 @@ def plan_batches(
     *,
     batch_size: int | None = None,
     edge_dim: int = 0,
-    everywhere: bool = False,
+    messages_everywhere: bool = False,
 ) -> WalkPlan:
-    """Return the whole graph as a batch if a step fits the budget, otherwise the largest batch of nodes that does.
+    """Return a full-graph plan if a step fits the budget, otherwise the largest fitting node batch.
 
-    A given batch_size stays; it is a ConfigError if it, or one node, does not fit. See `step_bytes` for the others.
+    A given batch_size is kept; ConfigError if it, or a single node, does not fit. See `step_bytes` for the others.
     """
     visited = walks.repeats * walks.walks * sum(walks.ladder)
     if walks.tokens == 1 and (model.uses_mpnn or model.variant == "gps-mamba"):
-        visited = CONTEXT[0] * CONTEXT[1]
+        visited = CONTEXT_WALKS[0] * CONTEXT_WALKS[1]
 
     def needed(size: int | None) -> int:
         if size is None or size >= nodes:
             return step_bytes(nodes, edges, walks, model, features, edge_dim=edge_dim)
-        seen = nodes if everywhere and model.uses_mpnn else min(nodes, size * (1 + visited))
+        seen = nodes if messages_everywhere and model.uses_mpnn else min(nodes, size * (1 + visited))
         return step_bytes(size, edges * seen // nodes, walks, model, features, context=seen - size, edge_dim=edge_dim)
 
     size = batch_size
@@ -448,9 +458,9 @@ def plan_graph_batches(
     batch_size: int | None = None,
     edge_dim: int = 0,
 ) -> WalkPlan:
-    """Return `GRAPHS_PER_BATCH` graphs a step, or fewer if those with most nodes do not fit the budget.
+    """Return a plan of `GRAPHS_PER_BATCH` graphs per step, or fewer if the largest graphs do not fit the budget.
 
-    nodes and edges are (G,) sizes of the graphs. A given batch_size stays; it is a ConfigError if it does not fit.
+    nodes and edges are (G,) sizes of the graphs. A given batch_size is kept; ConfigError if it does not fit.
     """
     nodes, edges = np.cumsum(np.sort(nodes)[::-1]), np.cumsum(np.sort(edges)[::-1])
     size = GRAPHS_PER_BATCH if batch_size is None else batch_size
@@ -476,14 +486,16 @@ def step_bytes(
     nodes: int, edges: int, walks: WalkSettings, model: GMN.Config, features: int, *, context: int = 0,
     edge_dim: int = 0,
 ) -> int:  # fmt: skip
-    """Return about how many bytes a training step keeps for its backward pass, if every walk visits new nodes.
+    """Estimate the bytes that a training step stores for the backward pass, if walks never visit a node twice.
 
     Args:
-        nodes, edges: whose outputs are computed; that messages pass over.
-        context: further nodes whose features are needed.
-        features, edge_dim: columns of x and of the edge features (counted for "gps-mamba" and PNA alone).
+        nodes: nodes with outputs.
+        edges: edges for message passing.
+        walks, model: settings.
+        context: additional nodes with features.
+        features, edge_dim: columns of x and of the edge features (edge features count for "gps-mamba" and PNA only).
     """
-    d, block, message = model.dim, block_floats(model), 16 * model.dim  # floats a row and layer
+    d, block, message = model.dim, block_floats(model), 16 * model.dim  # floats per row and layer
     if model.input_dropout:  # each embedding keeps its input and its mask
         features = int(features * (1 + 1.25 * (1 + model.uses_mpnn)))
     rows = nodes + context
@@ -497,25 +509,25 @@ def step_bytes(
         visited = 1 + walks.repeats * sum(h * walks.walks + 1 for h in walks.ladder)
         row = message * model.local_layers + 2 * d + 12
     tokens = walks.tokens * (block * model.token_layers + 2 * d)
-    own = tokens + visited * row + block * model.node_layers + 4 * d
-    whole = rows * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
+    per_node = tokens + visited * row + block * model.node_layers + 4 * d
+    shared = rows * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
     if model.uses_mpnn and model.mpnn == "pna":
-        whole += model.mpnn_layers * edges * edge_floats(model, edge_dim)
-    return int(4 * (nodes * own + whole))
+        shared += model.mpnn_layers * edges * edge_floats(model, edge_dim)
+    return int(4 * (nodes * per_node + shared))
 
 
 def block_floats(model: GMN.Config) -> float:
-    """Return the floats that a block keeps for a row."""
+    """Return the floats that a block stores per row."""
     inner = model.expand * model.dim
     branches = 2 if model.bidirectional else 1
     return branches * (9 * inner + 3 * model.state_dim + inner * model.state_dim / 16) + 4 * model.dim
 
 
 def edge_floats(model: GMN.Config, edge_dim: int) -> int:
-    """Return the floats that a layer of message passing keeps for an edge."""
+    """Return the floats that a message-passing layer stores per edge."""
     if model.mpnn == "pna":
         return 5 * model.dim
     return {"gatedgcn": 7, "gine": 2}.get(model.mpnn, 0) * model.dim if edge_dim else 0
 
 
-__all__ = ["PreparedGraph", "VisitedNodes", "WalkPlan", "WholeSequence", "gmn_inputs", "plan_batches"]
+__all__ = ["FullGraphBatches", "PreparedGraph", "WalkPlan", "WalkedNodeBatches", "gmn_inputs", "plan_batches"]

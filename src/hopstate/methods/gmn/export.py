@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.message import EdgeList
-from hopstate.methods.gmn.batches import VisitedNodes, WholeSequence
+from hopstate.methods.gmn.batches import FullGraphBatches, WalkedNodeBatches
 from hopstate.methods.gmn.layerwise import NodeOutputs
 from hopstate.methods.gmn.model import GMN, GMNInputs, WalkFeatureEncoder
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
@@ -27,27 +27,27 @@ SENDERS = "int64 rows of x, those that send above those that receive"
 SIZES = "int64 nodes of each graph, in the order of x"
 
 
-def call(model: nn.Module, given: Tensors) -> Tensor:
+def call(model: nn.Module, tensors: Tensors) -> Tensor:
     """Return what a network over `GMNInputs` says of them, made of tensors by the names of `ports_of`."""
-    x, nodes, none = given["x"], given.get("token_nodes"), torch.zeros(2, 0, dtype=torch.int64)
-    order = given.get("order", torch.arange(x.shape[0]))
-    sizes = {"sizes": order.new_full((1,), order.shape[0])} | given
+    x, nodes, none = tensors["x"], tensors.get("token_nodes"), torch.zeros(2, 0, dtype=torch.int64)
+    order = tensors.get("order", torch.arange(x.shape[0]))
+    sizes = {"sizes": order.new_full((1,), order.shape[0])} | tensors
     bounds = {k: F.pad(v.flatten().cumsum(0), (1, 0)) for k, v in sizes.items() if k.endswith("sizes")}
-    own: dict[str, Any] = {k: given.get(k) for k in ("edge_attr", "token_nodes", "token_edges", "bits", "pairs")}
+    optional: dict[str, Any] = {k: tensors.get(k) for k in ("edge_attr", "token_nodes", "token_edges", "bits", "pairs")}
     if nodes is not None:
-        own["token_graph"] = EdgeList(given.get("token_edge_index", none), nodes.shape[0])
+        optional["token_graph"] = EdgeList(tensors.get("token_edge_index", none), nodes.shape[0])
     return model(
         GMNInputs(
-            x=x, graph=EdgeList(given.get("edge_index", none), x.shape[0]), order=order, sequences=bounds["sizes"],
-            token_offsets=bounds.get("token_sizes"), walks=bounds.get("walk_sizes"), **own,
+            x=x, graph=EdgeList(tensors.get("edge_index", none), x.shape[0]), order=order, sequences=bounds["sizes"],
+            token_offsets=bounds.get("token_sizes"), walks=bounds.get("walk_sizes"), **optional,
         )
     )  # fmt: skip
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
     """Return what is exported of a trained task of a Graph Mamba Network."""
-    network = partial(gmn_spec, draws=_draws(task.source))
-    return graph_spec(task, network, lambda source: tensors_of(_whole(source)), _answers)
+    network = partial(gmn_spec, draws=_num_draws(task.source))
+    return graph_spec(task, network, lambda source: tensors_of(_full_inputs(source)), _answers)
 
 
 def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportSpec:
@@ -124,7 +124,7 @@ def tensors_of(i: GMNInputs) -> dict[str, Tensor | None]:
 
 
 def _answers(model: nn.Module, source: NodeBatches[Any]) -> Tensor:
-    return model(in_precision(model, _whole(source)))
+    return model(in_precision(model, _full_inputs(source)))
 
 
 def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
@@ -134,14 +134,14 @@ def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 
 
-def _draws(source: NodeBatches[Any]) -> int:
-    asked = source.predict_all if isinstance(source, VisitedNodes) else source
-    return asked.draws if isinstance(asked, (NodeOutputs, WholeSequence)) else 1
+def _num_draws(source: NodeBatches[Any]) -> int:
+    sampler = source.predict_all if isinstance(source, WalkedNodeBatches) else source
+    return sampler.draws if isinstance(sampler, (NodeOutputs, FullGraphBatches)) else 1
 
 
-def _whole(source: NodeBatches[Any]) -> GMNInputs:
-    assert isinstance(source, (WholeSequence, VisitedNodes))
-    return WholeSequence(source.config, source.prepared, source.labels, seed=source.seed).evaluated()
+def _full_inputs(source: NodeBatches[Any]) -> GMNInputs:
+    assert isinstance(source, (FullGraphBatches, WalkedNodeBatches))
+    return FullGraphBatches(source.config, source.prepared, source.labels, seed=source.seed).evaluation_inputs()
 
 
 __all__ = ["export_spec", "gmn_spec"]

@@ -1,6 +1,6 @@
-"""Graph Mamba Networks over a set of graphs: batches of whole graphs, packed; GIN in the same loop to compare with.
+"""Graph Mamba Networks and GIN on sets of graphs, with packed batches of graphs.
 
-Encodings and orders are those of each graph alone, whatever else is in the set.
+Encodings and orders of a graph do not depend on the other graphs in the set.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678; Xu et al. 2019, arXiv:1810.00826 (GIN).
 """
@@ -38,17 +38,17 @@ from hopstate.methods.gmn.orders import node_order
 from hopstate.methods.gmn.tokens import drawing_seed, token_order
 from hopstate.methods.method import Context, Method, Range, ReadOptions, SetRun, Space, SplitConfig
 from hopstate.methods.shared.baselines import graph_set_baselines
+from hopstate.methods.shared.label_alignment import align_labels
 from hopstate.methods.shared.node import (
     Use,
-    check_filled,
+    check_no_empty_split,
     check_same_edges,
+    flow_reversed,
+    imbalance_metric,
     learned_features,
-    metric_of,
     save_npz,
-    turned,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, rows_port
-from hopstate.methods.shared.targets_as_trained import labels_as_trained
 from hopstate.ops.cpu.random_kernels import mix
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.training.checkpoint import replace_file
@@ -67,7 +67,7 @@ __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_
 
 
 class GIN(nn.Module):
-    """GIN layers with batch normalisation; graph output is the sum over layers of a linear map of the pooled nodes.
+    """GIN layers with batch normalization; graph output is the sum over layers of a linear map of the pooled nodes.
 
     Args:
         config: what a user chooses.
@@ -174,7 +174,7 @@ class Collator:
         graphs: the set.
         prepared: its union, made ready.
         model: says what tokens are needed.
-        seed, resample_every: as in `hopstate.methods.gmn.batches.WholeSequence`.
+        seed, resample_every: as in `hopstate.methods.gmn.batches.FullGraphBatches`.
         level: "edge" adds the pairs.
     """
 
@@ -238,19 +238,20 @@ class Collator:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSetRun(SetRun):
-    """What the configurations of methods for sets of graphs share.
+    """Base configuration of methods for sets of graphs.
 
     Args:
-        data: a TU text file or folder, or the name of a data set of graphs.
-        read: how a file is read.
-        fold: which of the stored splits, from 0.
-        split: if no splits are stored: which graphs are for training, validation and test.
-        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
-            u from v.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
-            "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP), or by hand: '[0=1, 1=5]'.
-        loop: training.
+        data: a TU text file or folder, or the name of a dataset of graphs.
+        read: how files are read.
+        fold: index of the stored split.
+        split: random split, if no split is stored.
+        flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
+            torch-geometric, and "target_to_source" from v to u.
+        metric: metric for model selection: "auto" (the dataset's own, otherwise accuracy, average_precision or mae), or
+            a metric's name.
+        class_weights: class weights in the cross-entropy: "none", "balanced" (inverse class frequency), "complement" (1
+            - class frequency, as published for PATTERN, PascalVOC-SP and COCO-SP), or a list such as '[0=1, 1=5]'.
+        loop: training loop settings.
     """
 
     read: ReadOptions = field(default_factory=ReadOptions)
@@ -265,11 +266,11 @@ class GraphSetRun(SetRun):
 
     @property
     def labelled(self) -> Level:
-        """What is labelled."""
+        """Whether graphs, nodes or edges have labels."""
         return "graph"
 
     def training_graphs(self, graphs: GraphSet) -> np.ndarray:
-        """Return the numbers of the training graphs; none if the build will raise an error; see `SetRun`."""
+        """Return the indices of the training graphs, or an empty array if the split is invalid."""
         y = _labels(graphs, self.labelled)
         try:
             return np.zeros(0, np.int64) if y is None else graph_split(graphs, y, self)["train"]
@@ -282,7 +283,7 @@ class GMNGraphsRun(GraphSetRun):
     """Configuration of a Graph Mamba Network over a set of graphs.
 
     Args:
-        level: what is labelled: "graph", "node" or "edge".
+        level: what is labeled: "graph", "node" or "edge".
         walks, encoding, order, model: see `hopstate.methods.gmn.node_method.GMNRun`.
         edges: "auto" takes edge features, and edge weights as one more, if Psi or tokens read them, and reports if
             they are left out; "features" takes the features alone, and "drop" nothing.
@@ -299,7 +300,7 @@ class GMNGraphsRun(GraphSetRun):
 
     @property
     def labelled(self) -> Level:
-        """What is labelled."""
+        """What is labeled."""
         return self.level
 
 
@@ -334,8 +335,8 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
 
 def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
     targets = _targets(graphs, config, context)
-    over = graphs.union if config.flow == "target_to_source" else turned(graphs.union)
-    over = learned_features(over, "auto", False, config.loop, otherwise=None)
+    over = graphs.union if config.flow == "target_to_source" else flow_reversed(graphs.union)
+    over = learned_features(over, "auto", False, config.loop, advice=None)
 
     def collate(ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         part = pack(graphs, over.indptr, over.indices, ids)
@@ -352,7 +353,7 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
 
 
 def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
-    """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
+    """Return the preprocessed union of all graphs, with encodings and orders per graph, and its settings."""
     nodes, edges = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
 
     names = names_in_set(graphs) if config.encoding.kind == "anonymous" else None
@@ -361,15 +362,15 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
 
 
 def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[str, Any]:
-    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn."""
+    """Return y, target and split for `GraphTask`. A new run saves a random split."""
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if context.trained is not None:
-        return _targets_as_trained(graphs, config, context.trained)
+        return _aligned_targets(graphs, config, context.trained)
     level = config.labelled
     y = level_targets(graphs, level)
     split = graph_split(graphs, y, config)
-    check_filled(split, graphs.name, "graphs")
+    check_no_empty_split(split, graphs.name, "graphs")
     rows = _rows(graphs, level, split["train"])
     y, names = positive_last(y, rows, graphs.class_names, config.read.positive_class)
     target = target_of(y, rows, names, config.metric, context.metrics, weights=config.class_weights)
@@ -382,23 +383,23 @@ def _targets(graphs: GraphSet, config: GraphSetRun, context: Context) -> dict[st
     return {"y": y, "target": target, "split": split}
 
 
-def _targets_as_trained(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str, Any]) -> dict[str, Any]:
+def _aligned_targets(graphs: GraphSet, config: GraphSetRun, trained: Mapping[str, Any]) -> dict[str, Any]:
     level = config.labelled
     if graphs.num_features != trained["num_features"]:
         raise DataError(
             f"{graphs.name} has {graphs.num_features} features a node, the model was trained with "
             f"{trained['num_features']}"
         )
-    own = _labels(graphs, level)
+    labels = _labels(graphs, level)
     count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
-    y, target = labels_as_trained(own, graphs.class_names, trained, config.metric, count, graphs.name)
-    known = bool(target.known(y).any())
-    split = graph_split(graphs, y, config) if graphs.num_splits or known else {}
+    y, target = align_labels(labels, graphs.class_names, trained, config.metric, count, graphs.name)
+    has_labels = bool(target.known(y).any())
+    split = graph_split(graphs, y, config) if graphs.num_splits or has_labels else {}
     return {"y": y, "target": target, "split": split}
 
 
 def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[str, np.ndarray]:
-    """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labelled graphs."""
+    """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labeled graphs."""
     s, level = config.split, config.labelled
     if s.per_class is not None:
         raise ConfigError("split.per_class counts nodes of one graph; graphs of a set are split by split.fractions")
@@ -409,17 +410,17 @@ def graph_split(graphs: GraphSet, y: np.ndarray, config: GraphSetRun) -> dict[st
     return random_split(labels, s.fractions, seed=s.seed + 1000 * (s.number or config.fold), stratified=stratified)
 
 
-def _suit(
-    graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, own: Mapping[str, Any]
+def _auto_config(
+    graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...], *, method_settings: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
+    """Return automatic settings for a set of graphs. They were chosen on validation of MUTAG and PROTEINS."""
     steps = max(1, -(-graphs.num_graphs // 32))
     epochs = int(np.clip(2000 / steps, 30, 100))
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
     bare = isinstance(config, GMNGraphsRun) and config.model.variant == "gmn-"
-    if bare:  # it passes no message, in tokens neither
-        own = {name: value for name, value in own.items() if name != "model.local"}
-    return {**shared, **own, **_metric(graphs, config, metrics)}
+    if bare:  # no message passing, not even in tokens
+        method_settings = {name: value for name, value in method_settings.items() if name != "model.local"}
+    return {**shared, **method_settings, **_metric(graphs, config, metrics)}
 
 
 def _metric(graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...]) -> Mapping[str, str]:
@@ -428,10 +429,10 @@ def _metric(graphs: GraphSet, config: GraphSetRun, metrics: tuple[str, ...]) -> 
     train = config.training_graphs(graphs)
     if metrics or config.metric != "auto" or y is None or y.ndim != 1 or goal_of(y) != "classes" or not len(train):
         return {}
-    own = y[_rows(graphs, level, train)]
-    counts = np.bincount(own[own >= 0], minlength=1)
-    found = metric_of(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
-    return {} if found is None else {"metric": found}
+    train_labels = y[_rows(graphs, level, train)]
+    counts = np.bincount(train_labels[train_labels >= 0], minlength=1)
+    metric = imbalance_metric(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
+    return {} if metric is None else {"metric": metric}
 
 
 def _labels(graphs: GraphSet, level: Level) -> np.ndarray | None:
@@ -501,12 +502,12 @@ _DEEPER: Space = {  # 4 and 5: of LRGB
 METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
-        suit=partial(_suit, own=_GMN), automatic=(*_SETS, *_GMN),
-        floors=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
+        auto_config=partial(_auto_config, method_settings=_GMN), automatic=(*_SETS, *_GMN),
+        baselines=graph_set_baselines, reads_edges=reads_edges, space=SPACE | _DEEPER, export=export_spec,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        suit=partial(_suit, own={}), automatic=_SETS, floors=graph_set_baselines,
+        auto_config=partial(_auto_config, method_settings={}), automatic=_SETS, baselines=graph_set_baselines,
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_spec,
     ),
 }  # fmt: skip

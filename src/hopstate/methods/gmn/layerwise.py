@@ -1,8 +1,8 @@
-"""A Graph Mamba Network's outputs for all nodes of one graph, layer by layer, a part of the graph in memory at a time.
+"""Layer-wise inference of a Graph Mamba Network on one graph, with only a part of the graph in memory.
 
-Tokens are encoded by blocks of nodes; each block over the nodes then reads all of them as one sequence, in parts that
-hand their state on; message passing goes by blocks of receivers with all their edges. The result is the forward pass
-over the whole graph, to rounding, whatever the cut.
+Tokens are encoded in blocks of nodes. Each block over nodes then scans all nodes as one sequence, in parts that pass on
+their state. Message passing runs over blocks of receivers with all their edges. The result equals the full forward pass
+up to rounding, whatever the block sizes.
 
 Source: as `hopstate.methods.gmn.model`.
 """
@@ -28,8 +28,8 @@ from hopstate.methods.gmn.batches import (
     PreparedGraph,
     block_floats,
     edge_floats,
-    relocated,
     step_bytes,
+    to_batch_rows,
     token_inputs,
 )
 from hopstate.methods.gmn.model import GMN, GMNInputs, GPSLayer
@@ -45,12 +45,12 @@ SMALLEST_PART = 64  # nodes
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How much of a graph is worked on at once.
+    """Block sizes of layer-wise inference.
 
     Args:
         tokens: nodes whose tokens are encoded together.
-        nodes: nodes of a part of the sequence, and receivers of a block of message passing.
-        edges: edges of a block of message passing; a receiver of more is a block by itself.
+        nodes: nodes per part of the sequence, and receivers per message-passing block.
+        edges: edges per message-passing block. A receiver with more edges is a block by itself.
     """
 
     tokens: int
@@ -61,7 +61,7 @@ class Cut:
 def cut_of(
     nodes: int, edges: int, walks: WalkSettings, model: GMN.Config, features: int, edge_dim: int, budget: int
 ) -> tuple[Cut, bool]:
-    """Return how a pass over all nodes is cut to stay within a budget, and whether its arrays belong on disk."""
+    """Return block sizes that fit a memory budget, and whether the arrays must be stored on disk."""
     d = model.dim
     states = d if edge_dim and model.mpnn in READS_EDGES else 0
     arrays = 4 * (nodes * d * (4 if model.variant == "gps-mamba" else 3) + edges * states)
@@ -79,17 +79,17 @@ def cut_of(
 
 
 class NodeOutputs:
-    """model → (N, C) logits of all nodes on the CPU, with the first round's walks and ties broken by node id.
+    """A function model → (N, C) logits of all nodes on the CPU. Ties of the order are broken by node id.
 
-    They are kept until the weights change, so that several splits are read from one pass.
+    Logits are cached until the weights change, so that several splits share one pass.
 
     Args:
         prepared: the graph.
-        kind: what the model's local encoder reads.
-        seed: of the run; fixes the walks.
-        cut: how much is worked on at once.
-        folder: of arrays with a row a node; None keeps them in memory.
-        draws: of walks, whose outputs are averaged.
+        kind: input of the model's token encoder.
+        seed: seed of the walks.
+        cut: block sizes.
+        folder: folder of arrays with one row per node, None for memory.
+        draws: samples of walks, over which outputs are averaged.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class NodeOutputs:
                 "x": m.features(None, near), "targets": torch.from_numpy(place[: len(rows)]),
                 "edge_attr": None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
                 "token_order": token_order(len(rows), m.settings, None),
-                **token_inputs(relocated(tokens, place[len(rows) :], edges)),
+                **token_inputs(to_batch_rows(tokens, place[len(rows) :], edges)),
             }  # fmt: skip
         graph = Adjacency.of(np.zeros(1, np.int64), none)
         order, sequences = torch.from_numpy(none), torch.zeros(1, dtype=torch.int64)

@@ -42,30 +42,29 @@ class GMNConfig:
     """Settings of a Graph Mamba Network.
 
     Args:
-        variant: "gmn" in full; "gmn-" without encodings and without message passing, in tokens too (local "auto" is
-            "rwf" there); "gps-mamba": layers of a message-passing block beside blocks over the nodes (no walks).
+        variant: "gmn": the full model. "gmn-": without encodings and message passing, also in tokens (local "auto" is
+            then "rwf"). "gps-mamba": message passing in parallel with blocks over nodes, without walks.
         dim: width.
-        local: encoder of a token: message passing on the induced subgraph, or "rwf", random-walk features; "auto"
-            is "gatedgcn".
-        local_layers: message-passing blocks of the local encoder.
-        walk_norm: normalise random-walk features over all steps.
-        mark: add a learned vector to a token's own node, so that its encoder tells it from the others.
-        pooling: over the rows of a token, and of graphs in graph tasks.
-        graph_pooling: over the rows of graphs; "all" reads mean, sum and maximum side by side; null takes pooling.
-        features_out: add a linear map of a graph's pooled features and encodings to its output, as GIN's readout does.
-        own_token: end each node's tokens with the node by itself (section 4.1); False keeps those of walks alone
-            (Equation 7).
-        readout: what stands for a node after the blocks over its tokens: the "last" of them, or their "mean".
+        local: token encoder: message passing on the induced subgraph, or "rwf" for random-walk features. "auto":
+            "gatedgcn".
+        local_layers: message-passing layers of the token encoder.
+        walk_norm: normalize random-walk features over all steps.
+        mark: add a learned vector to the center node of a token, so that the encoder can distinguish it.
+        pooling: pooling of token rows, and of nodes in graph tasks.
+        graph_pooling: pooling of a graph's nodes. "all" concatenates mean, sum and maximum. null: same as pooling.
+        features_out: add a linear map of a graph's pooled features and encodings to its output, as in GIN's readout.
+        own_token: append the node itself to its tokens (section 4.1). False: only walk tokens (Equation 7).
+        readout: output of the token blocks: the "last" token or the "mean" of all.
         token_layers: blocks over each node's tokens.
-        node_layers: blocks over the nodes; in "gps-mamba", of each layer.
+        node_layers: blocks over the nodes, per layer in "gps-mamba".
         mpnn: message passing whose output is added, or "none".
-        mpnn_layers: its blocks; layers of "gps-mamba".
-        bidirectional: False scans in one direction only.
+        mpnn_layers: its layers, or the layers of "gps-mamba".
+        bidirectional: scan in both directions.
         expand: inner width of a branch, in multiples of dim.
-        state_dim: numbers of state a channel.
-        conv_width: taps of the short convolution.
-        dropout: in all blocks.
-        input_dropout: of the features, before both embeddings.
+        state_dim: state size per channel.
+        conv_width: kernel size of the short convolution.
+        dropout: dropout in all blocks.
+        input_dropout: dropout of the features before both embeddings.
     """
 
     variant: Variant = "gmn"
@@ -123,7 +122,7 @@ class GMNConfig:
         return self.graph_pooling or self.pooling
 
     def reads_edges(self, *, walks: bool = True) -> bool:
-        """Return whether something in the network has a place for edge features; walks: nodes have tokens."""
+        """Return whether the network reads edge features; walks: nodes have walk tokens."""
         local = self.encoder == "rwf" or (self.local_layers > 0 and self.encoder in READS_EDGES)
         psi = (self.uses_mpnn or self.variant == "gps-mamba") and self.mpnn in READS_EDGES
         return psi or (walks and self.variant != "gps-mamba" and local)
@@ -143,23 +142,23 @@ class GMNConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GMNInputs:
-    """What a forward pass reads: N node rows, n of which are asked for, in G sequences (graphs).
+    """Inputs of a forward pass: N node rows in G graphs, with outputs for n of them.
 
     Args:
         x: (N, F) features and encodings.
         graph: adjacency over the N rows.
         edge_attr: (E, D) in the order of graph.indices, or None.
-        targets: (n,) int64 rows asked for; None asks for all.
-        order: (n,) int64 positions in targets ("gps-mamba": rows of x, all of them), graph after graph, in the order of
-            the node sequence.
+        targets: (n,) int64 rows with outputs, None for all.
+        order: (n,) int64 positions in targets in sequence order, graph by graph. In "gps-mamba": all rows of x.
         sequences: (G + 1,) int64 bounds of the graphs in order.
-        token_offsets: (n*K + 1,) int64 bounds of the tokens in token_nodes; None where K = 1.
-        token_order: (n*K,) int64, the tokens in the order of their nodes' sequences; None: the order that they are in.
-        token_nodes: rows of x, of every token node or every walk step.
-        token_graph: the tokens' induced edges (subgraph tokens).
-        token_edges: rows of edge_attr of the tokens' edges, or of the steps' edges (-1 for none).
-        bits: (step, 2 * window) uint8 and walks: (W + 1,) int64 bounds of walks (walk tokens).
-        pairs: (B, 2) int64 positions in targets, for tasks on edges.
+        token_offsets: (n*K + 1,) int64 bounds of the tokens in token_nodes, None if K = 1.
+        token_order: (n*K,) int64 order of the tokens in their nodes' sequences, None to keep it.
+        token_nodes: rows of x for every token node or walk step.
+        token_graph: induced edges of the tokens (subgraph tokens).
+        token_edges: rows of edge_attr for the tokens' edges, or for the steps' edges (-1 for none).
+        bits: (step, 2 * window) uint8 walk features (walk tokens).
+        walks: (W + 1,) int64 bounds of walks (walk tokens).
+        pairs: (B, 2) int64 positions in targets, for edge tasks.
     """
 
     x: Tensor
@@ -183,7 +182,7 @@ class GMNInputs:
 
 
 def token_owners(inputs: GMNInputs, tokens: int) -> Tensor:
-    """Return (n*K,) rows of x of the nodes whose tokens they are."""
+    """Return (n*K,) the row of x that each token belongs to."""
     assert inputs.token_offsets is not None
     node = torch.arange(inputs.token_offsets.shape[0] - 1, device=inputs.token_offsets.device) // tokens
     return node if inputs.targets is None else inputs.targets[node]
@@ -227,10 +226,10 @@ class WalkFeatureEncoder(nn.Module):
         return self.encoder(rows, inputs.bits, inputs.walks, inputs.token_offsets, e)
 
 
-class OwnMark(nn.Module):
-    """Adds a learned vector to the rows of a token that stand for the node whose token it is.
+class CenterMark(nn.Module):
+    """Add a learned vector to the center node in each of its tokens.
 
-    The paper does not name it. Without it a pooled token does not say whose it is.
+    The paper does not mention it. Without it, a pooled token does not identify its node.
     """
 
     def __init__(self, dim: int, tokens: int) -> None:
@@ -238,13 +237,15 @@ class OwnMark(nn.Module):
         self.tokens, self.vector = tokens, nn.Parameter(torch.randn(dim) / 2)
 
     def forward(self, h: Tensor, inputs: GMNInputs) -> tuple[Tensor, GMNInputs]:
-        """Return (2N, dim), marked rows below the plain ones, and inputs whose token_nodes take those."""
+        """Return (2N, dim) plain and marked rows, and inputs whose token_nodes point to the marked rows."""
         assert inputs.token_offsets is not None
         assert inputs.token_nodes is not None
-        rows = inputs.token_nodes
+        token_rows = inputs.token_nodes
         owner = token_owners(inputs, self.tokens)
-        own = rows == torch.repeat_interleave(owner, inputs.token_offsets.diff(), output_size=rows.shape[0])
-        marked = torch.where(own, rows + h.shape[0], rows)
+        is_center = token_rows == torch.repeat_interleave(
+            owner, inputs.token_offsets.diff(), output_size=token_rows.shape[0]
+        )
+        marked = torch.where(is_center, token_rows + h.shape[0], token_rows)
         return torch.cat([h, h + self.vector]), replace(inputs, token_nodes=marked)
 
 
@@ -328,7 +329,7 @@ class GMN(nn.Module):
             self.local = WalkFeatureEncoder(c, window=window, edges=edge_dim > 0)
         elif walks:
             self.local = SubgraphEncoder(c, edges=edge_dim > 0)
-        self.mark = OwnMark(c.dim, tokens) if walks and c.mark else None
+        self.mark = CenterMark(c.dim, tokens) if walks and c.mark else None
         tokens_read = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
         needs_edges = edge_dim > 0 and (tokens_read or (gps and c.mpnn in READS_EDGES))
         self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None

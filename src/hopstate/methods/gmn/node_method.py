@@ -1,4 +1,4 @@
-"""Graph Mamba Networks on a user's graph: encodings, walks and order to suit it, then whole-graph or batch training.
+"""Graph Mamba Networks on one graph: encodings, walk settings, node order, and full-graph or batch training.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of its Table 6.
 """
@@ -16,7 +16,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.opening import parse_bytes
-from hopstate.methods.gmn.batches import PreparedGraph, VisitedNodes, WalkPlan, WholeSequence, plan_batches
+from hopstate.methods.gmn.batches import FullGraphBatches, PreparedGraph, WalkedNodeBatches, WalkPlan, plan_batches
 from hopstate.methods.gmn.export import export_spec
 from hopstate.methods.gmn.layerwise import NodeOutputs, cut_of
 from hopstate.methods.gmn.model import GMN
@@ -32,19 +32,19 @@ from hopstate.methods.gmn.tokens import (
 from hopstate.methods.method import Context, Method, Space
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import (
-    LINKS,
-    MANY,
+    LINK_SETTINGS,
+    MANY_FEATURES,
     NodeNetwork,
     NodeRun,
     Use,
+    auto_config_links,
+    auto_metric,
     check_same_edges,
-    facts,
+    flow_reversed,
+    graph_stats,
     graph_task,
     learned_features,
     raw_column,
-    suit_links,
-    suit_metric,
-    turned,
 )
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
@@ -70,59 +70,64 @@ AUTOMATIC = (
     "loop.optim.schedule",
     "loop.optim.warmup",
     "metric",
-    *LINKS,
+    *LINK_SETTINGS,
 )
 
 
-def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
-    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
+def auto_config_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
+    """Return automatic settings for a graph. Walks and batches are later adapted to the memory budget."""
     if config.task == "link":
         small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
         layers = {} if gps else {"model.mpnn_layers": 2}
-        return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
-    f = facts(graph, config.split)
+        return (
+            auto_config_links(graph, config)
+            | small
+            | layers
+            | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
+        )
+    stats = graph_stats(graph, config.split)
     chosen: dict[str, Any] = {
         "walks.max_length": 1,
         "walks.repeats": 1,
         "walks.walks": 4,
         "encoding.kind": "rwse",
-        "model.dim": 64 if f.alike else 40,
-        "model.mpnn_layers": 2 if f.alike else 14,
+        "model.dim": 64 if stats.is_homophilous else 40,
+        "model.mpnn_layers": 2 if stats.is_homophilous else 14,
         "model.expand": 1.0,
         "model.state_dim": 8,
-        "model.dropout": 0.5 if f.wide else 0.3,
-        "model.input_dropout": 0.5 if f.wide and f.features >= MANY else 0.0,
+        "model.dropout": 0.5 if stats.is_high_dimensional else 0.3,
+        "model.input_dropout": 0.5 if stats.is_high_dimensional and stats.features >= MANY_FEATURES else 0.0,
         "loop.epochs": 80,
         "loop.patience": None,
         "loop.eval_every": 2,
-        "loop.optim.lr": 0.003 if f.wide else 0.01,
+        "loop.optim.lr": 0.003 if stats.is_high_dimensional else 0.01,
         "loop.optim.schedule": "cosine",
         "loop.optim.warmup": 0.05,
     }
     if gps:
         del chosen["model.mpnn_layers"]
-    return {**chosen, **suit_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(stats, config, metrics)}
 
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
-_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
+_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop ignores them"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WalksConfig:
-    """Random-walk tokens; what is null is chosen to suit the graph and the memory budget.
+    """Settings of random-walk tokens. Values of null are chosen from the graph and the memory budget.
 
     Args:
-        max_length: m; 0 makes each node its only token.
-        repeats: s, tokens of each length; 0 does the same.
-        walks: M, walks of a token.
-        lengths: "every" length from 1 to m has tokens, as published, or the "doubling" ones and m.
+        max_length: m, longest walk. 0: the node is its only token.
+        repeats: s, tokens of each length. 0: the node is its only token.
+        walks: M, walks per token.
+        lengths: walk lengths: "every" one from 1 to m, as published, or "doubling" ones up to m.
         p, q: node2vec's return and in-out parameters.
-        weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
-        window: steps back that the bits of walk features look.
-        resample_every: epochs that share their walks; 0 draws them once.
-        draws: times that evaluation and prediction draw walks, whose outputs are averaged.
-        memory_budget: what a training step, or a pass over all nodes, may take ("2GiB", "500MB", or bytes).
+        weights: index of the edge feature that weights the steps, null for uniform walks.
+        window: steps back that walk features cover.
+        resample_every: epochs that share their walks. 0: sample once.
+        draws: samples of walks in evaluation and prediction, over which outputs are averaged.
+        memory_budget: memory limit of a training step or a pass over all nodes ("2GiB", "500MB", or bytes).
     """
 
     max_length: int | None = None
@@ -151,9 +156,9 @@ class EncodingConfig:
 
     Args:
         kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
-        size: eigenvectors, or steps of the walks.
-        relative: also give every edge the difference of its ends' encodings.
-        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues of all.
+        size: number of eigenvectors, or steps of the walks.
+        relative: also add the difference of both endpoints' encodings to each edge.
+        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
     """
 
     kind: EncodingKind = "laplacian"
@@ -172,15 +177,14 @@ class GMNRun(NodeRun):
     Args:
         walks: random-walk tokens.
         encoding: positional and structural encodings.
-        order: of the node sequence.
-        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric) in
-            Psi and in tokens, and walks lead from a node to those that it hears from; or all of it the other way.
-        edges: "auto" takes edge features, and edge weights as one more, and refuses them where neither Psi nor tokens
-            read them; "features" takes the features alone, where they are read, and "drop" nothing.
+        order: order of the node sequence.
+        flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
+            torch-geometric. Walks follow edges backwards. "target_to_source" reverses both.
+        edges: "auto": use edge features, with edge weights as an extra column, and raise an error if the model reads
+            neither. "features": only edge features. "drop": ignore both.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
-        batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
-        messages: in a step of batch_size nodes, Psi passes messages among the nodes that their walks "visited", or over
-            the "whole" graph.
+        batch_size: nodes per step; null uses the full graph if it fits walks.memory_budget.
+        messages: in batches, the message-passing part runs on the nodes that walks "visited", or on the "whole" graph.
     """
 
     walks: WalksConfig = field(default_factory=WalksConfig)
@@ -252,7 +256,7 @@ def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
 
 
 def has_walks(config: WalksConfig) -> bool:
-    """Return whether nodes may have tokens beside themselves."""
+    """Return whether nodes can have walk tokens."""
     return config.max_length != 0 and config.repeats != 0
 
 
@@ -285,10 +289,10 @@ def prepare(
     encoded = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, encoded, context, offsets=offsets, names=names)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
-    over = graph if config.flow == "target_to_source" else turned(graph)
+    over = graph if config.flow == "target_to_source" else flow_reversed(graph)
     weights = walk_weights(over, config.walks.weights)
     reads = config.model.reads_edges(walks=has_walks(config.walks))
-    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise if weights is None else None)
+    over = learned_features(over, config.edges, reads, config.loop, advice=otherwise if weights is None else None)
     edge_attr = over.edge_attr
     if encoding is not None and encoded.relative:
         own = relative_encoding(encoding, over)
@@ -322,7 +326,7 @@ def prepare(
 
 def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return a graph made ready, and the settings for it."""
-    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, everywhere=config.messages == "whole")
+    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, messages_everywhere=config.messages == "whole")
     return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
 
 
@@ -350,9 +354,9 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     model = gmn_model(config, ready, width)
     draws = config.walks.draws if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
-    source: WholeSequence | VisitedNodes
+    source: FullGraphBatches | WalkedNodeBatches
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
-        source = WholeSequence(config.model, ready, labels, draws=draws, **shared)
+        source = FullGraphBatches(config.model, ready, labels, draws=draws, **shared)
     else:
         cut, large = cut_of(
             graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], ready.edge_dim,
@@ -362,15 +366,15 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
             ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
             draws=draws,
         )  # fmt: skip
-        source = VisitedNodes(
+        source = WalkedNodeBatches(
             config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
-            everywhere=config.messages == "whole", **shared,
+            messages_everywhere=config.messages == "whole", **shared,
         )  # fmt: skip
         if context.trained is None:
-            note(config.loop, source.left_out())
+            note(config.loop, source.describe_truncation())
     return NodeNetwork(
         model=model, source=source, walks=choice.walks.counts, dropout=config.model.dropout,
-        whole=config.batch_size is None,
+        full_graph=config.batch_size is None,
     )  # fmt: skip
 
 
@@ -387,7 +391,7 @@ SPACE: Space = {
 
 
 def transductive(config: GMNRun) -> str:
-    """Return what depends on all nodes at once."""
+    """Return the inputs that depend on all nodes."""
     own = " and its Laplacian eigenvectors (encoding.kind) are" if config.encoding.kind == "laplacian" else " is"
     return f"Its sequence of nodes{own} of the whole graph"
 
@@ -401,9 +405,11 @@ METHODS = {
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
         reads_edges=reads_edges,
-        suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
+        auto_config=lambda graph, config, metrics: auto_config_gmn(
+            graph, config, metrics, gps=config.model.variant == "gps-mamba"
+        ),
         automatic=AUTOMATIC,
-        floors=graph_baselines,
+        baselines=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

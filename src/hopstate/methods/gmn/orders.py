@@ -1,6 +1,6 @@
 """Orders of a graph's nodes as one sequence, by a measure of importance: the least important first.
 
-Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), section 4.3; Andersen, Chung & Lang 2006 (personalised PageRank);
+Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), section 4.3; Andersen, Chung & Lang 2006 (personalized PageRank);
 Batagelj & Zaversnik 2003, arXiv:cs/0310049 (k-core).
 """
 
@@ -49,8 +49,8 @@ def order_key(
         restart = np.zeros(n)
         restart[first] = 1
         return _pagerank(indptr, indices, restart, bounds)
-    known = [name for name in get_args(OrderKind) if name != "column"]
-    raise ConfigError(f"unknown order {kind!r}{nearest(kind, known)}; known: {', '.join(known)}")
+    options = [name for name in get_args(OrderKind) if name != "column"]
+    raise ConfigError(f"unknown order {kind!r}{nearest(kind, options)}; known: {', '.join(options)}")
 
 
 def _pagerank(indptr: np.ndarray, indices: np.ndarray, restart: np.ndarray, bounds: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What a node is read from: its random-walk tokens as packed tensors, and structural encodings of nodes and edges.
 
-Tokens are drawn anew every few epochs in a background thread. Encodings are computed once and cached by content.
+Tokens are resampled every few epochs in a background thread. Encodings are computed once and cached by content.
 
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 1, section 4.1 and figure 1 (sums of non-diagonal
 elements, anonymous walks, pairwise differences as edge features); Dwivedi et al. 2022, arXiv:2110.07875 (diagonal of
@@ -27,12 +27,14 @@ from hopstate.ops.returns import return_probabilities, walk_sums
 from hopstate.ops.walks import Subgraphs, WalkTable, random_walks, walk_features, walk_subgraphs
 
 VERSION = 1  # part of the file name: raised when the same graph would get other columns
-_CHUNK = 1 << 17  # walks anonymised at a time
+_CHUNK = 1 << 17  # walks anonymized at a time
 
 
 def random_walk_encoding(graph: Graph, steps: int, cache: Path | None = None) -> np.ndarray:
     """Return (N, steps) float32: the probability that a random walk is back at its node after k = 1..steps steps."""
-    return _kept(graph, f"rwse_{steps}", steps, cache, lambda: return_probabilities(graph.indptr, graph.indices, steps))
+    return _cached(
+        graph, f"rwse_{steps}", steps, cache, lambda: return_probabilities(graph.indptr, graph.indices, steps)
+    )
 
 
 def nondiagonal_encoding(graph: Graph, steps: int, cache: Path | None = None) -> np.ndarray:
@@ -47,7 +49,7 @@ def nondiagonal_encoding(graph: Graph, steps: int, cache: Path | None = None) ->
         rows, columns = walk_sums(graph.indptr, graph.indices, steps)
         return np.concatenate([rows - diagonal, columns - diagonal], 1)
 
-    return _kept(graph, f"nondiagonal_{steps}", 2 * steps, cache, compute)
+    return _cached(graph, f"nondiagonal_{steps}", 2 * steps, cache, compute)
 
 
 def anonymous_walk_encoding(
@@ -63,7 +65,7 @@ def anonymous_walk_encoding(
     if names is not None:
         name += f"_{hashlib.blake2b(names.astype('<i8').tobytes(), digest_size=8).hexdigest()}"
     drawn_by = np.arange(graph.num_nodes) if names is None else names
-    return _kept(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, drawn_by))
+    return _cached(graph, name, columns, cache, lambda: _anonymous(graph, length, walks, seed, drawn_by))
 
 
 def relative_encoding(encoding: np.ndarray, graph: Graph) -> np.ndarray:
@@ -79,7 +81,7 @@ def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.nd
     for lo in range(0, graph.num_nodes, size):
         nodes = np.arange(lo, min(lo + size, graph.num_nodes))
         rows = random_walks(table, nodes, length, walks=walks, seed=seed, names=drawn_by[nodes])
-        names, column = anonymised(rows).reshape(len(nodes), walks, length + 1), 0
+        names, column = anonymize_walks(rows).reshape(len(nodes), walks, length + 1), 0
         for t in range(1, length + 1):
             for a in range(t + 1):
                 out[lo : lo + len(nodes), column] = (names[:, :, t] == a).mean(1)
@@ -87,20 +89,20 @@ def _anonymous(graph: Graph, length: int, walks: int, seed: int, drawn_by: np.nd
     return out
 
 
-def anonymised(rows: np.ndarray) -> np.ndarray:
-    """Return (W, L) walks with every node replaced by the number of different nodes met before it first was."""
+def anonymize_walks(rows: np.ndarray) -> np.ndarray:
+    """Return (W, L) walks with each node replaced by the number of distinct nodes before its first visit."""
     length = rows.shape[1]
-    names, found = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
+    names, distinct = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
     for t in range(1, length):
-        names[:, t] = found + 1
+        names[:, t] = distinct + 1
         for j in range(t - 1, -1, -1):
             names[:, t] = np.where(rows[:, j] == rows[:, t], names[:, j], names[:, t])
-        found = np.maximum(found, names[:, t])
+        distinct = np.maximum(distinct, names[:, t])
     return names
 
 
-def _kept(graph: Graph, name: str, columns: int, cache: Path | None, compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return compute() as (N, columns) float32, from the cache folder where it is there."""
+def _cached(graph: Graph, name: str, columns: int, cache: Path | None, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return compute() as (N, columns) float32, read from the cache folder if possible."""
     if columns < 1:
         raise ConfigError("an encoding needs at least one step")
     path = None if cache is None else Path(cache) / f"{name}_v{VERSION}_{graph.structure_hash}.npy"
@@ -242,7 +244,7 @@ def drawing_seed(seed: int, number: int) -> int:
 
 
 class Resampler:
-    """Tokens of fixed nodes, drawn anew every few epochs; the next ones are drawn while the present ones are used.
+    """Tokens of fixed nodes, resampled every few epochs. The next sample is drawn in the background.
 
     Args:
         draw: number of a round → its tokens.

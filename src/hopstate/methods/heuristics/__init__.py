@@ -1,4 +1,4 @@
-"""Links without training: how lately a pair met (`recency`), or whether (`edgebank`); as methods and as floors.
+"""Untrained link predictors, as methods and as baselines: `recency` and `edgebank`.
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|

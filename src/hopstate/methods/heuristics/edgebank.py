@@ -1,4 +1,4 @@
-"""EdgeBank: a pair is predicted where it stands in a memory of observed events.
+"""EdgeBank: predict pairs that are in a memory of observed events.
 
 Source: Poursafaei et al. 2022, arXiv:2207.10128; variants as in DyGLib (Yu et al. 2023, arXiv:2303.13047).
 """
@@ -17,59 +17,59 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError
 
 
-class Observed:
-    """The first num_events events of a stream without deletions.
+class ObservedPrefix:
+    """The first num_events events of a stream without deletions, without a copy.
 
     Args:
-        stream: whose ids begin at 0.
-        whole: its histories.
+        stream: a stream whose event ids start at 0.
+        index: neighbor index of the full stream.
     """
 
-    def __init__(self, stream: EventStream, whole: NeighborStore) -> None:
-        self._stream, self._whole = stream, whole
+    def __init__(self, stream: EventStream, index: NeighborStore) -> None:
+        self._stream, self._index = stream, index
         self.num_events = 0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Observed:
-        """Return one that goes on by itself; the events never change."""
-        made = Observed(self._stream, self._whole)
-        made.num_events = self.num_events
-        return made
+    def __deepcopy__(self, memo: dict[int, Any]) -> ObservedPrefix:
+        """Return an independent copy that shares the events."""
+        copy = ObservedPrefix(self._stream, self._index)
+        copy.num_events = self.num_events
+        return copy
 
-    def take(self, batch: EventBatch) -> bool:
-        """Take in a batch; return whether it holds the very events that follow in the stream, and could be."""
+    def extend(self, batch: EventBatch) -> bool:
+        """Advance over a batch. Return False if it is not the next part of the stream."""
         ids, first = batch.event_ids, self.num_events
         if not len(ids) or ids[0] != first or ids[-1] != first + len(ids) - 1 or (np.diff(ids) != 1).any():
             return not len(ids)
         self.num_events = first + len(ids)
         return True
 
-    def copied(self) -> tuple[NeighborStore, np.ndarray]:
-        """Return a store of its own that goes on with any events, and their times."""
-        store, count = NeighborStore(self._whole.num_nodes, time_dtype=np.int64), self.num_events
+    def to_store(self) -> tuple[NeighborStore, np.ndarray]:
+        """Return a store with a copy of the events, and their times."""
+        store, count = NeighborStore(self._index.num_nodes, time_dtype=np.int64), self.num_events
         src, dst, t = (np.array(column[:count]) for column in (self._stream.src, self._stream.dst, self._stream.t))
         store.append(src, dst, np.arange(count))
         return store, t
 
-    def met(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        """Return (Q,) whether each source sent to its target among the events observed."""
+    def contains(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        """Return (Q,) whether each source has an observed event with its target."""
         from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
-        known, count = self._whole.arrays(), len(src)
-        src, dst, _ = self._whole.checked(src, dst, np.zeros(count, self._whole.time_dtype))
-        last, met = np.empty(count, np.int64), np.empty(count, bool)
-        entries = (known["start"], known["length"], known["codes"], known["events"])
-        last_meeting_kernel(src, dst, np.full(count, self.num_events), True, *entries, last, met)
-        return met
+        arrays, count = self._index.arrays(), len(src)
+        src, dst, _ = self._index.checked(src, dst, np.zeros(count, self._index.time_dtype))
+        last, found = np.empty(count, np.int64), np.empty(count, bool)
+        entries = (arrays["start"], arrays["length"], arrays["codes"], arrays["events"])
+        last_meeting_kernel(src, dst, np.full(count, self.num_events), True, *entries, last, found)
+        return found
 
 
 class EdgeBank:
-    """Score 1 for a directed pair in the memory, else 0; a deletion takes the pair out of it.
+    """Score 1 for a directed pair in the memory, else 0. A deletion removes the pair.
 
     Args:
         num_nodes: N.
         config: which events are remembered.
-        stream: a mapped one that is observed from its start on; see `hopstate.methods.heuristics.edgebank`.
-        whole: its histories, where there are any already.
+        stream: memory-mapped stream that is observed from its start, to avoid a copy.
+        index: its neighbor index, if one exists.
     """
 
     by_time = False
@@ -79,11 +79,11 @@ class EdgeBank:
         """Settings of `EdgeBank`.
 
         Args:
-            memory: "unlimited"; "window", the pairs of the latest events; "threshold", the pairs that met at least
-                as often as the mean pair.
-            window: "proportion": the window begins at a quantile of the observed times; "repeat": it is as long as
-                the mean time between meetings of a pair, averaged over all pairs (0 for one that met once).
-            proportion: share of the observed events that the window "proportion" holds.
+            memory: "unlimited"; "window" for pairs of the latest events; "threshold" for pairs with at least the mean
+                number of events per pair.
+            window: start of the window: "proportion", a quantile of the observed times; "repeat", the mean time between
+                events of a pair, averaged over pairs (0 for pairs with one event).
+            proportion: share of the observed events in the window "proportion".
         """
 
         memory: Literal["unlimited", "window", "threshold"] = "unlimited"
@@ -100,21 +100,21 @@ class EdgeBank:
 
     @dataclass
     class Memory:
-        """What was observed.
+        """Observed events.
 
         Args:
-            store: additions; its "times" are their numbers.
-            times: of the additions, with spare room.
-            gone, gone_at: deleted pairs, rising; how many additions came before.
-            meetings: of a pair: first time, last time, count.
-            sum_of_means: of the mean times between meetings.
-            remembered: additions of the pairs in meetings.
+            store: additions, with their index as time.
+            times: times of the additions, with spare capacity.
+            deleted, deleted_at: deleted pairs, ascending, and the number of additions before each deletion.
+            meetings: first time, last time and number of events of each pair.
+            sum_of_means: sum over pairs of the mean time between events.
+            remembered: number of additions of the pairs in meetings.
         """
 
-        store: NeighborStore | Observed
+        store: NeighborStore | ObservedPrefix
         times: np.ndarray = field(default_factory=lambda: np.empty(0))
-        gone: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-        gone_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+        deleted: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+        deleted_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
         meetings: dict[int, tuple[float, float, int]] = field(default_factory=dict)
         sum_of_means: float = 0.0
         remembered: int = 0
@@ -124,43 +124,45 @@ class EdgeBank:
         num_nodes: int,
         config: Config | None = None,
         stream: EventStream | None = None,
-        whole: NeighborStore | None = None,
+        index: NeighborStore | None = None,
     ) -> None:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
-        plain = stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
-        self._mapped = stream if plain and self.config.memory == "unlimited" else None
-        self._whole = whole
+        additions_only = (
+            stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
+        )
+        self._mapped = stream if additions_only and self.config.memory == "unlimited" else None
+        self._index = index
         self.reset()
 
     def over(self, past: StreamState) -> EdgeBank:
-        """Return the same with the settled events of a past in the memory."""
-        made = EdgeBank(past.num_nodes, self.config)
+        """Return an EdgeBank with the settled events of a stream state in its memory."""
+        edgebank = EdgeBank(past.num_nodes, self.config)
         if past.settled:
-            made.observe(past.events(0, past.settled).take(np.arange(past.settled)))
-        return made
+            edgebank.observe(past.events(0, past.settled).take(np.arange(past.settled)))
+        return edgebank
 
     def reset(self) -> None:
         """Forget every event."""
         if self._mapped is None:
             self.memory = self.Memory(NeighborStore(self._num_nodes, time_dtype=np.int64))
             return
-        self._whole = self._whole or NeighborStore.from_stream(self._mapped)
-        self.memory = self.Memory(Observed(self._mapped, self._whole))
+        self._index = self._index or NeighborStore.from_stream(self._mapped)
+        self.memory = self.Memory(ObservedPrefix(self._mapped, self._index))
 
     def state(self) -> EdgeBank.Memory:
         """Return a copy of the memory."""
         return deepcopy(self.memory)
 
     def restore(self, state: EdgeBank.Memory) -> None:
-        """Go on from what `state` returned."""
+        """Restore the memory that `state` returned."""
         self.memory = deepcopy(state)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,); the times t (Q,) do not matter, only what was observed."""
+        """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,). The times t (Q,) are ignored."""
         store, since = self.memory.store, self._forgotten(src, dst)
-        if isinstance(store, Observed):
-            return store.met(src, dst).astype(np.float64)
+        if isinstance(store, ObservedPrefix):
+            return store.contains(src, dst).astype(np.float64)
         if not store.num_events:
             return np.zeros(len(src))
         ever = np.full(len(src), store.num_events)
@@ -175,12 +177,12 @@ class EdgeBank:
         return met.astype(np.float64)
 
     def observe(self, batch: EventBatch) -> None:
-        """Put events into the memory."""
+        """Add events to the memory."""
         c = self.config
-        if isinstance(self.memory.store, Observed):
-            if self.memory.store.take(batch):
+        if isinstance(self.memory.store, ObservedPrefix):
+            if self.memory.store.extend(batch):
                 return
-            self.memory.store, self.memory.times = self.memory.store.copied()
+            self.memory.store, self.memory.times = self.memory.store.to_store()
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
         count = self.memory.store.num_events
@@ -191,37 +193,37 @@ class EdgeBank:
         self.memory.store.append(added.src, added.dst, np.arange(count, count + len(added)))
 
     def _forget(self, batch: EventBatch, count: int) -> None:
-        """Note after how many additions pairs were deleted last."""
-        gone = batch.kind != ADD
-        pairs = np.concatenate([self.memory.gone, (batch.src * self._num_nodes + batch.dst)[gone]])
-        at = np.concatenate([self.memory.gone_at, count + np.cumsum(~gone)[gone]])
-        self.memory.gone, last = np.unique(pairs[::-1], return_index=True)
-        self.memory.gone_at = at[::-1][last]
+        """Record the last deletion of pairs."""
+        deleted = batch.kind != ADD
+        pairs = np.concatenate([self.memory.deleted, (batch.src * self._num_nodes + batch.dst)[deleted]])
+        at = np.concatenate([self.memory.deleted_at, count + np.cumsum(~deleted)[deleted]])
+        self.memory.deleted, last = np.unique(pairs[::-1], return_index=True)
+        self.memory.deleted_at = at[::-1][last]
 
     def _forgotten(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        """Return (Q,) how many additions came before the last deletion of each pair; 0 where there was none."""
-        if not len(self.memory.gone):
+        """Return (Q,) the number of additions before the last deletion of each pair, 0 without deletion."""
+        if not len(self.memory.deleted):
             return np.zeros(len(src), np.int64)
         pairs = src * self._num_nodes + dst
-        place = np.minimum(np.searchsorted(self.memory.gone, pairs), len(self.memory.gone) - 1)
-        return np.where(self.memory.gone[place] == pairs, self.memory.gone_at[place], 0)
+        position = np.minimum(np.searchsorted(self.memory.deleted, pairs), len(self.memory.deleted) - 1)
+        return np.where(self.memory.deleted[position] == pairs, self.memory.deleted_at[position], 0)
 
     def _keep_times(self, t: np.ndarray) -> None:
         count = self.memory.store.num_events
         if count + len(t) > len(self.memory.times):
-            grown = np.empty(2 * (count + len(t)), t.dtype)
-            grown[:count] = self.memory.times[:count]
-            self.memory.times = grown
+            larger = np.empty(2 * (count + len(t)), t.dtype)
+            larger[:count] = self.memory.times[:count]
+            self.memory.times = larger
         self.memory.times[count : count + len(t)] = t
 
     def _count(self, batch: EventBatch) -> None:
-        """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
+        """Update each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
-        gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
-        for pair, t, deleted in zip(pairs, batch.t.tolist(), gone.tolist(), strict=True):
+        deleted = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
+        for pair, t, removed in zip(pairs, batch.t.tolist(), deleted.tolist(), strict=True):
             first, last, count = self.memory.meetings.pop(pair, (t, t, 0))
             before = (last - first) / (count - 1) if count > 1 else 0.0
-            if deleted:
+            if removed:
                 self.memory.sum_of_means -= before
                 self.memory.remembered -= count
                 continue

@@ -1,4 +1,4 @@
-"""Link predictors without parameters, the floor that every model must stand above: recency and EdgeBank.
+"""Recency and EdgeBank: link predictors without parameters that serve as baselines.
 
 Source: Poursafaei et al., NeurIPS 2022, arXiv:2207.10128 (EdgeBank).
 """
@@ -20,8 +20,8 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
 from hopstate.io.scratch import release_pages
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.methods.method import Context, Floors, Method
-from hopstate.methods.shared.link import LinkRun, clock_of, evaluation_negatives, suit_judged
+from hopstate.methods.method import Baselines, Context, Method
+from hopstate.methods.shared.link import LinkRun, auto_selection, clock_of, evaluation_negatives
 from hopstate.sampling.negatives import Negatives
 from hopstate.streaming.protocols import FollowsStream, StatelessScorer
 from hopstate.training.config import LoopConfig
@@ -29,16 +29,16 @@ from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
-NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
+NEVER = -100.0  # score of a new pair; other scores are clipped above it
 
 
 class Recency(StatelessScorer):
-    """Score a pair by how lately it met.
+    """Score a pair by the time since its last event.
 
     Args:
-        store: the events; it may hold the whole stream, since look-ups are strictly before the query time.
+        store: events. It may hold the full stream, because queries only see events strictly before the query time.
         directed: count only events from u to v.
-        clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
+        clock: time normalization, in the unit of the store's times. None: none.
     """
 
     def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
@@ -46,9 +46,9 @@ class Recency(StatelessScorer):
         self.directed, self.clock = directed, clock or Clock()
 
     def over(self, past: StreamState) -> Recency:
-        made = copy(self)
-        made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")
-        return made
+        scorer = copy(self)
+        scorer.store, scorer.clock = past.store(), self.clock.over(past.time_unit or "")
+        return scorer
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
@@ -60,11 +60,11 @@ class Recency(StatelessScorer):
 
 @dataclass(frozen=True, kw_only=True)
 class RecencyRun(LinkRun):
-    """Configuration of the recency score: minus the logarithm of the time since the pair last met.
+    """Configuration of the recency score: minus the logarithm of the time since the pair's last event.
 
     Args:
-        directed: count only meetings in the direction asked for.
-        loop: only its seed and device matter, nothing is trained.
+        directed: count only events from source to destination.
+        loop: only its seed and device are used.
     """
 
     directed: bool = False
@@ -80,15 +80,15 @@ class EdgeBankRun(LinkRun):
     """Configuration of EdgeBank: 1 for a pair in the memory, else 0.
 
     Args:
-        model: what the memory holds.
-        loop: only its seed and device matter, nothing is trained.
+        model: content of the memory.
+        loop: only its seed and device are used.
     """
 
     model: EdgeBank.Config = field(default_factory=EdgeBank.Config)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        refuse_idle(self, gap_unit="EdgeBank compares times, and measures no gap")
+        refuse_idle(self, gap_unit="EdgeBank does not use time differences")
 
     def scorer(self, stream: EventStream, clock: Clock) -> FollowsStream:
         """Return the scorer over a stream; it needs no clock."""
@@ -112,31 +112,32 @@ METHODS = {
         RecencyRun,
         build,
         "events",
-        "how lately the pair met; nothing to train",
+        "time since the pair's last event; nothing to train",
         "baseline",
-        suit=suit_judged,
+        auto_config=auto_selection,
         automatic=("evaluation.choose",),
-        export="it has no weights: a score is the time since the pair met, which is read from the past",
+        export="it has no weights: the score is the time since the pair's last event",
     ),
     "edgebank": Method(
         "edgebank",
         EdgeBankRun,
         build,
         "events",
-        "whether the pair has met; nothing to train",
+        "whether the pair has interacted; nothing to train",
         "arXiv:2207.10128",
-        suit=suit_judged,
+        auto_config=auto_selection,
         automatic=("evaluation.choose",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
-        export="it has no weights: a score is whether the pair has met, which is read from the past",
+        export="it has no weights: the score is whether the pair has interacted",
     ),
 }
 
 
-def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`.
+def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
+    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `graph_baselines`.
 
-    Both look up in one index, and what the run has is taken: of a hundred million events each is most of a gigabyte.
+    Both share one history index, which is the run's own if it has one. An index of 100 million events takes almost 1
+    GB.
     """
     if isinstance(task, LinkTask):
         split, negatives, store = task.split, task.negatives, task.source.index()
@@ -147,36 +148,34 @@ def heuristic_floors(stream: EventStream, config: LinkRun, context: Context, tas
     clock = _clock(stream, split, config, context, task).over(stream.time_unit)
     scorers: dict[str, FollowsStream] = {
         "recency": Recency(store, clock=clock),
-        "edgebank": EdgeBank(stream.num_nodes, stream=stream, whole=store),
+        "edgebank": EdgeBank(stream.num_nodes, stream=stream, index=store),
     }
-    found: Floors = {}
+    metrics_by_name: Baselines = {}
     for name, scorer in scorers.items():
-        release_pages(
-            stream.src, stream.dst, stream.t
-        )  # of a mapped stream: what the run, and the floor before, have read
+        release_pages(stream.src, stream.dst, stream.t)  # release pages of a mapped stream
         store.release_pages()
-        found[name] = _judged(scorer, stream, split, config, negatives)
-    metric = next((name for name in found["recency"] if name.startswith("val_")), "")
-    if metric.endswith(("average_precision", "roc_auc")):  # a negative an event
-        found["chance"] = {metric: 0.5}
-    return found
+        metrics_by_name[name] = _evaluate(scorer, stream, split, config, negatives)
+    metric = next((name for name in metrics_by_name["recency"] if name.startswith("val_")), "")
+    if metric.endswith(("average_precision", "roc_auc")):  # one negative per event
+        metrics_by_name["chance"] = {metric: 0.5}
+    return metrics_by_name
 
 
 def _clock(stream: EventStream, split: EventSplit, config: LinkRun, context: Context, task: Task[Any]) -> Clock:
-    usual = RecencyRun(data="").gap_unit
-    known = task.clock if isinstance(task, LinkTask) else None
-    if known is not None and config.gap_unit == usual:
-        return known
-    return clock_of(stream, split, usual, replace(context, trained=None))
+    default_unit = RecencyRun(data="").gap_unit
+    task_clock = task.clock if isinstance(task, LinkTask) else None
+    if task_clock is not None and config.gap_unit == default_unit:
+        return task_clock
+    return clock_of(stream, split, default_unit, replace(context, trained=None))
 
 
-def _judged(
+def _evaluate(
     scorer: FollowsStream,
     stream: EventStream,
     split: EventSplit,
     config: LinkRun,
     negatives: dict[tuple[str, str], Negatives],
 ) -> dict[str, float]:
-    judge = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
+    task = LinkTask(Untrained(lambda _: scorer, stream, split), evaluation=config.evaluation, negatives=negatives)
     with torch.no_grad():
-        return judge.evaluate("test") | {f"val_{judge.metric}": judge.evaluate("val")[judge.metric]}
+        return task.evaluate("test") | {f"val_{task.metric}": task.evaluate("val")[task.metric]}

@@ -5,7 +5,7 @@
 | backbones; App. B.2: GCNII with jumping knowledge | `backbones.BACKBONES`, `model.Backbone` |
 | A_ij = 1 if (j, i) is an edge; what edges carry | `data.graph.Incoming`, `methods.shared.node.EdgeConfig` |
 
-`batching` says how a graph is cut and what stands for missing neighbours (`compensation`).
+`batching` defines batches and the compensation of missing neighbors (`compensation`).
 """
 
 from hopstate.methods.message_passing.backbones import BACKBONES

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hopstate.layers.message import Normalization
     from hopstate.methods.message_passing.model import BackboneConfig
-    from hopstate.methods.shared.node import Place
+    from hopstate.methods.shared.node import EdgeRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class LayerSpec:
 
 
 class Convolution:
-    """What tells one backbone from another; subclasses set the attributes that differ and make the layer.
+    """Base class of backbones. Subclasses set attributes and build the layer.
 
     Attributes:
         name: of the method.
@@ -65,7 +65,7 @@ class Convolution:
     summary: str
     source: str
     normalization: Normalization | None = "sum"
-    edges: Place = "none"
+    edges: EdgeRole = "none"
     changes_width = False
     initial_residual = False
     needs_degrees = False
@@ -186,7 +186,7 @@ class PNA(Convolution):
     """Principal neighborhood aggregation."""
 
     name = "pna"
-    summary = "principal neighbourhood aggregation, residual"
+    summary = "principal neighborhood aggregation, residual"
     source = "arXiv:2004.05718"
     normalization = "edges"
     edges = "features"

@@ -49,9 +49,9 @@ PASS = 3  # rows a node of one layer: its input, what is sent, its output
 
 
 def row_store(graph: Graph, model: Backbone, vectors: int, budget: int, folder: Path) -> Scratch:
-    """Return what makes arrays of a row a node: files in folder if those of a pass take more than half of a budget.
+    """Return an allocator of arrays with one row per node, on disk if a pass needs more than half of the budget.
 
-    vectors of the model's width may be kept of each node besides those of a layer.
+    vectors is the number of additional vectors of the model's width that are stored per node.
     """
     size = next(model.parameters()).element_size() * model.config.dim
     large = (PASS + vectors) * size * graph.num_nodes > budget // 2
@@ -59,29 +59,29 @@ def row_store(graph: Graph, model: Backbone, vectors: int, budget: int, folder: 
 
 
 def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = None) -> Embed:
-    """Return what embeds a backbone for TOP: on the whole graph at once where block_size allows, else in blocks."""
-    made = store or Scratch()
+    """Return a function that computes a backbone's embeddings for TOP, in blocks if the graph exceeds block_size."""
+    allocate = store or Scratch()
     if graph.num_nodes > block_size:
 
         def run(model: nn.Module) -> Iterator[Tensor]:
             assert isinstance(model, Backbone)
-            stages = model.stages(all_features(graph), cuts(graph, model, block_size), made)
-            for _ in range(model.config.num_layers):  # not to the end: what the last layer makes of it is not needed
+            stages = model.stages(all_features(graph), cuts(graph, model, block_size), allocate)
+            for _ in range(model.config.num_layers):  # the output of the last layer is not needed
                 sent = next(stages)[0]
                 assert sent is not None
                 yield sent
                 del sent
 
         def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
-            every = np.arange(graph.num_nodes) if rows is None else rows
+            all_rows = np.arange(graph.num_nodes) if rows is None else rows
             degree = torch.from_numpy(graph.incoming.degree)
-            out = made(len(every), sent.shape[1], sent.dtype)
-            for start in range(0, len(every), ROWS):
-                block = rows_adjacency(graph, every[start : start + ROWS], degree)
+            out = allocate(len(all_rows), sent.shape[1], sent.dtype)
+            for start in range(0, len(all_rows), ROWS):
+                block = rows_adjacency(graph, all_rows[start : start + ROWS], degree)
                 out[start : start + ROWS] = block.normalized_adjacency(top.normalization, sent.dtype) @ sent
                 if start % (HELD * ROWS) == 0:
-                    made.release_pages(out)
-            made.release_pages(sent, out)
+                    allocate.release_pages(out)
+            allocate.release_pages(sent, out)
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)
@@ -95,16 +95,16 @@ def embedder(graph: Graph, top: Top, block_size: int, store: Scratch | None = No
 
 
 def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
-    """Return what cuts a graph for layer-wise passes: rows over all nodes, or with their halo alone.
+    """Return a function that yields row blocks for layer-wise passes, or blocks with only their halo.
 
-    The halo is for layers that take lists of edges, and where all nodes' representations may be too much for a device.
+    Halos are used for layers that take edge lists, and on devices that cannot hold all embeddings.
     """
     halo = model.normalization == "edges" or next(model.parameters()).device.type != "cpu"
     return lambda: row_blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
 
 
 def exact_inference(graph: Graph, block_size: int, store: Scratch | None = None) -> Callable[[nn.Module], Tensor]:
-    """Return a function model → (N, C) logits on the CPU: at once where block_size allows, else layer by layer."""
+    """Return a function model → (N, C) logits on the CPU, computed layer by layer if the graph exceeds block_size."""
     whole = full_graph(graph) if graph.num_nodes <= block_size else None
 
     def predict(model: nn.Module) -> Tensor:
@@ -123,35 +123,32 @@ NODE_SETS = ("top", "cluster", "gas")
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """How training cuts the graph.
+    """Batches in training on one graph.
 
     Args:
-        kind: "full" trains on the whole graph at once. Batches of nodes whose missing neighbours are compensated
-            ("top"), left out ("cluster"), or send what they sent last ("gas"); random subgraphs whose sums are
-            unbiased ("saint"); seeds with sampled neighbours ("neighbor", "labor") or small subgraphs ("shadow").
-        nodes: batches of top, cluster and gas: clusters of a partition, uniformly drawn nodes, GraphSAINT's subgraphs,
-            or the ShaDow subgraphs of some training nodes together, whose loss alone counts; saint draws by this too
-            (what is not its own means "saint-walk" there).
-            A few small clusters of a homophilous graph hold few of its classes: batches of a tenth of it train
-            top better from random nodes.
-        num_clusters: clusters of the partition; at most the number of nodes.
-        clusters_per_batch: clusters drawn together to a batch.
-        partitioner: "kaminpar" and "metis" (extras of these names), "bisection" (built in), or "auto": the first that
-            is installed; a run keeps to what it took (data.json).
-        batch_size: nodes of a random batch, seeds of a sampled one, draws of GraphSAINT.
-        shuffle: draw batches anew for every epoch; without it only their order changes.
-        train_only: leave validation and test nodes out of the batches of top, cluster and gas.
-        fanouts: sampled neighbours for each layer, the one next to the input first; one number serves all layers.
-        shadow: how a seed's subgraph is chosen: by personalised PageRank or by sampled hops.
-        shadow_size: nodes of a seed's subgraph.
-        walk_length: steps of GraphSAINT's walks.
-        inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
-        block_size: nodes in work at a time in exact inference.
-        memory_budget: vectors of all nodes that would take more than half of this, in exact inference and in what top
-            is made from, are kept in files of the run folder ("4GiB", "500MB", or bytes). Of such files, and of large
-            features, the rows of several batches are read together: as many as take three eighths of this.
-        gas_cache: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
-            folder ("disk"), with a journal of what has changed since the checkpoint.
+        kind: "full": full-graph training. "top", "cluster", "gas": node batches whose missing neighbors are
+            compensated, ignored, or replaced by historical embeddings. "saint": GraphSAINT subgraphs with unbiased
+            sums. "neighbor", "labor": sampled neighbors of seed nodes. "shadow": small subgraphs of seed nodes.
+        nodes: node selection of top, cluster and gas: clusters of a partition, random nodes, GraphSAINT subgraphs, or
+            the joint ShaDow subgraphs of some training nodes, which alone enter the loss. saint also uses this (default
+            "saint-walk"). On homophilous graphs, prefer "random" to a few small clusters, which contain few classes.
+        num_clusters: clusters of the partition, at most the number of nodes.
+        clusters_per_batch: clusters per batch.
+        partitioner: "kaminpar" and "metis" (extras of these names), "bisection" (built in), or "auto" for the first
+            that is installed. The run saves the choice.
+        batch_size: nodes of a random batch, seeds of a sampled batch, or samples of GraphSAINT.
+        shuffle: resample batches for every epoch. Otherwise only their order changes.
+        train_only: exclude validation and test nodes from batches of top, cluster and gas.
+        fanouts: sampled neighbors per layer, input layer first. One number serves all layers.
+        shadow: subgraph of a seed: by personalized PageRank or by sampled hops.
+        shadow_size: nodes in the subgraph of a seed.
+        walk_length: length of GraphSAINT walks.
+        inference: "exact" (full graph, layer by layer in blocks), or "one-pass" over the batches (top only).
+        block_size: nodes per block of exact inference.
+        memory_budget: memory limit for node vectors ("4GiB", "500MB", or bytes). Vectors above half of it are stored in
+            the run folder. Three eighths of it buffer rows read from files.
+        gas_cache: storage of gas's historical embeddings: "memory", copied to each checkpoint, or "disk", in the run
+            folder with a journal of changes since the checkpoint.
         top: settings of the compensation.
     """
 
@@ -187,17 +184,17 @@ class Batching:
             )
         if self.kind == "gas" and self.train_only:
             raise ConfigError(
-                "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
-                "they send; leave train_only out, or use kind=top"
+                "batching.train_only=true removes validation and test nodes from batches, so gas has no embeddings "
+                "for them; remove train_only, or use kind=top"
             )
         if self.inference == "one-pass" and self.nodes not in ("clusters", "random"):
             raise ConfigError(
-                f"batching.inference=one-pass needs every node in a batch, and nodes={self.nodes} leaves some out; "
+                f"batching.inference=one-pass needs all nodes in batches, but nodes={self.nodes} skips some; "
                 "use nodes=clusters or random, or inference=exact"
             )
         if self.nodes == "shadow" and self.train_only and self.kind in NODE_SETS:
             raise ConfigError(
-                "batching.nodes=shadow puts the neighbours of training nodes into the batches, validation and test "
+                "batching.nodes=shadow puts the neighbors of training nodes into the batches, validation and test "
                 "nodes among them, which train_only leaves out; use nodes=clusters or random, or leave train_only out"
             )
         if self.inference == "one-pass" and self.kind != "top":
@@ -208,8 +205,8 @@ class Batching:
             )
 
     @property
-    def ahead(self) -> int:
-        """Bytes of rows in files that are read for several batches together."""
+    def read_ahead_bytes(self) -> int:
+        """Bytes of file rows that are read together for several batches."""
         return parse_bytes(self.memory_budget) * 3 // 8
 
 
@@ -238,7 +235,7 @@ def batched_source(
     predict = exact_inference(graph, config.block_size, store)
     if config.inference == "one-pass":
         everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
-        each = NodeSetSource(graph, everything, train, missing, prefetch_bytes=config.ahead)
+        each = NodeSetSource(graph, everything, train, missing, prefetch_bytes=config.read_ahead_bytes)
         predict = one_pass(each, graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
@@ -285,7 +282,7 @@ def make_source(
     depth = model.config.num_layers
     if config.kind in ("neighbor", "labor"):
         if depth < 1:
-            raise ConfigError("neighbours are sampled for each layer; the model has none")
+            raise ConfigError("neighbors are sampled for each layer; the model has none")
         fanouts = config.fanouts * depth if len(config.fanouts) == 1 else config.fanouts
         if len(fanouts) != depth:
             raise ConfigError(f"batching.fanouts names {len(fanouts)} layers, the model has {depth}")
@@ -295,7 +292,7 @@ def make_source(
         return ShadowSource(graph, shadow_sampler(graph, config, train, depth, seed=seed))
     rows = train if (config.train_only or config.nodes == "shadow") and config.kind in NODE_SETS else None
     sampler = node_sampler(graph, config, rows, depth, seed=seed)
-    return NodeSetSource(graph, sampler, train, missing, prefetch_bytes=config.ahead)
+    return NodeSetSource(graph, sampler, train, missing, prefetch_bytes=config.read_ahead_bytes)
 
 
 def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:

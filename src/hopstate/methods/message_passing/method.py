@@ -1,4 +1,4 @@
-"""Message-passing backbones on the whole graph at once, or on batches of it: GCN, GraphSAGE, GIN, GAT, PNA, GCNII, MLP.
+"""Message-passing backbones, with full-graph training or batches: GCN, GraphSAGE, GIN, GAT, PNA, GCNII, MLP.
 
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (5 layers, residual, LayerNorm); see `model`.
 """
@@ -23,18 +23,18 @@ from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.methods.method import Context, Method, Range, Space
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import (
-    LINKS,
+    LINK_SETTINGS,
     EdgeConfig,
-    Facts,
+    GraphStats,
     NodeNetwork,
     NodeRun,
+    auto_config_links,
+    auto_metric,
     check_same_edges,
     edge_columns,
-    facts,
+    graph_stats,
     graph_task,
     message_graph,
-    suit_links,
-    suit_metric,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, Program, Tensors, graph_spec, rows_port
 from hopstate.sampling.partition import MODULES, NAMES, first_installed
@@ -44,39 +44,43 @@ from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, Subgraphs, WholeGraph, as_taken
 from hopstate.training.tasks.static_link import StaticLinkTask
 
-RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
-EPOCH = 1.0  # seconds that an epoch of the whole graph may take
-AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINKS)
+MULTIPLY_ADDS_PER_SECOND = 2e10  # of one core, for the estimate of epoch time
+MAX_EPOCH_SECONDS = 1.0  # of full-graph training
+AUTOMATIC = ("model.num_layers", "model.block", "metric", *LINK_SETTINGS)
 
 
-def suit_backbone(graph: Graph, config: FullBatchRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+def auto_config_backbone(
+    graph: Graph, config: FullBatchRun, metrics: tuple[str, ...], *, kind: str
+) -> Mapping[str, Any]:
     """Return the automatic settings of a backbone."""
     backbone = BACKBONES[kind]
     if config.task == "link":
         structure, whole = config.link.structure, config.batching.kind == "full"
         hide = backbone.edges != "unused" and structure and not config.link.disjoint and whole
         block = backbone.link_block(structure=structure, hide=hide, jump=config.model.jump)
-        chosen = suit_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
+        chosen = auto_config_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
         return chosen if block is None else chosen | {"model.block": block}
-    f = facts(graph, config.split)
-    layers = backbone.layers[0 if f.alike else 1]
+    stats = graph_stats(graph, config.split)
+    layers = backbone.layers[0 if stats.is_homophilous else 1]
     chosen = {
         "model.num_layers": layers,
-        "model.dropout": 0.5 if f.wide else 0.2,
-        "model.dim": _width(f, layers, kind),
+        "model.dropout": 0.5 if stats.is_high_dimensional else 0.2,
+        "model.dim": _width(stats, layers, kind),
         "loop.optim.lr": 3e-3,
         "loop.epochs": 300,
         "loop.patience": 60,
     }
-    return {**chosen, **suit_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(stats, config, metrics)}
 
 
-def _width(f: Facts, layers: int, kind: str) -> int:
+def _width(stats: GraphStats, layers: int, kind: str) -> int:
     """Return the largest width whose epoch is expected to stay under `EPOCH` seconds."""
     backbone = BACKBONES[kind]
     for dim in (128, 64, 32):
-        dense = 3 * f.nodes * dim * (f.features + layers * backbone.dense_cost * dim)
-        if (dense + 3 * layers * f.edges * dim * backbone.edge_cost) / RATE <= EPOCH:
+        dense = 3 * stats.nodes * dim * (stats.features + layers * backbone.dense_cost * dim)
+        if (
+            dense + 3 * layers * stats.edges * dim * backbone.edge_cost
+        ) / MULTIPLY_ADDS_PER_SECOND <= MAX_EPOCH_SECONDS:
             return dim
     return 32
 
@@ -85,17 +89,17 @@ NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_whole(source), model)))
+    return graph_spec(task, _network_spec, _tensors, lambda model, source: model(*as_taken(_full_graph(source), model)))
 
 
 def _tensors(source: NodeBatches[Any]) -> dict[str, Tensor | None]:
-    x, graph = _whole(source)
+    x, graph = _full_graph(source)
     edges = graph.edge_index()
     weight = torch.ones(edges.shape[1]) if graph.weight is None else graph.weight
     return {"x": x, "edge_index": edges, "edge_weight": weight, "edge_attr": graph.edge_attr}
 
 
-def _whole(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
+def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
     if isinstance(source, WholeGraph):
         return source.inputs[0], source.inputs[1]
     assert isinstance(source, Subgraphs)
@@ -130,7 +134,7 @@ def _network_spec(model: nn.Module) -> ExportSpec:
         inputs=tuple(ports),
         outputs=(rows_port("node"),),
         preprocessing="the whole graph, or every node within as many hops as the model has layers of those asked for, "
-        "with all edges among them and their neighbours; edges as edges.flow, read.undirected and read.self_loops left "
+        "with all edges among them and their neighbors; edges as edges.flow, read.undirected and read.self_loops left "
         "them",
     )
 
@@ -168,7 +172,7 @@ class FullBatchRun(NodeRun):
     """Configuration of a backbone's run.
 
     Args:
-        edges: which way messages flow, and what weights and features of edges are for.
+        edges: direction of messages, edge weights and edge features.
         model: layers, width, dropout.
         batching: whole graph or batches, and how they are cut.
     """
@@ -185,7 +189,7 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
     if BACKBONES[kind].edges != "unused" and config.loop.precision.endswith("mixed"):
         raise ConfigError(
-            f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
+            f"{kind} sums neighbors in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.matmul_precision=medium multiplies faster on processors and GPUs with matrix units"
         )
     if config.task == "link" and config.batching.train_only:
@@ -201,7 +205,7 @@ def network(
     check_same_edges(graph.name, edge_columns(graph), context.trained)
     model = backbone_for(graph, config.model, kind, width)
     if config.loop.precision == "64":
-        model.double()  # before what stands for missing neighbours is made from it
+        model.double()  # before what stands for missing neighbors is made from it
     if config.batching.kind != "full":
         if config.model.block == "convolutions":
             raise ConfigError(
@@ -211,7 +215,7 @@ def network(
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
     whole = WholeGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
-    return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, whole=True)
+    return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, full_graph=True)
 
 
 def reads_edges(config: FullBatchRun, kind: str) -> bool:
@@ -248,9 +252,9 @@ def backbone_method(kind: str) -> Method[Graph, FullBatchRun, Any]:
         BACKBONES[kind].summary,
         BACKBONES[kind].source,
         reads_edges=partial(reads_edges, kind=kind),
-        suit=partial(suit_backbone, kind=kind),
+        auto_config=partial(auto_config_backbone, kind=kind),
         automatic=AUTOMATIC,
-        floors=graph_baselines,
+        baselines=graph_baselines,
         space=SPACE,
         export=export_spec,
     )

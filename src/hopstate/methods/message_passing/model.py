@@ -263,31 +263,31 @@ class Backbone(nn.Module):
     @shapecheck
     def forward(self, x: Float[Tensor, "node feature"], adjacency: Propagator) -> Float[Tensor, "receiver class"]:
         """Return logits of every node that the adjacency's last layer has as a receiver."""
-        return self.logits(self._seen(self.embeddings(x, adjacency)))
+        return self.logits(self._head_inputs(self.embeddings(x, adjacency)))
 
-    def _seen(self, kept: list[Tensor]) -> list[Tensor]:
-        """Return what the head sees of the representations before the first block and after each."""
-        return kept if self.config.jump == "mean" else kept[1:] or kept
+    def _head_inputs(self, states: list[Tensor]) -> list[Tensor]:
+        """Return the embeddings that the head reads, given those before the first block and after each."""
+        return states if self.config.jump == "mean" else states[1:] or states
 
     def embeddings(self, x: Tensor, adjacency: Propagator) -> list[Tensor]:
-        """Return the representations before the first block and after each, (R_l, dim)."""
-        kept = [self.embed(x)]
+        """Return the embeddings before the first block and after each, (R_l, dim)."""
+        states = [self.embed(x)]
         for block in self.blocks:
-            kept.append(block(kept[-1], adjacency, kept[0]))
-        return kept
+            states.append(block(states[-1], adjacency, states[0]))
+        return states
 
     def layerwise(self, x: Tensor, cuts: Cuts, store: Scratch | None = None) -> Tensor:
-        """Return (N, C) logits exactly, layer after layer, with one block of nodes in work at a time.
+        """Return exact (N, C) logits, computed layer by layer in blocks of nodes.
 
         Args:
             x: (N, F) features.
-            cuts: gives, each time it is called, blocks that cover all nodes (see `Cuts`).
-            store: makes the arrays of a row a node; by default in memory.
+            cuts: returns, on each call, blocks that cover all nodes (see `Cuts`).
+            store: allocates arrays with one row per node, in memory by default.
         """
         store = store or Scratch()
-        for _, kept in self.stages(x, cuts, store):  # noqa: B007  (the last of them is read below)
+        for _, states in self.stages(x, cuts, store):  # noqa: B007  (the last of them is read below)
             pass
-        layers, device = kept[-1:] if self.config.jump == "none" else self._seen(kept), self.device
+        layers, device = states[-1:] if self.config.jump == "none" else self._head_inputs(states), self.device
         out = []
         for number, chunk in enumerate(zip(*(z.split(STEP) for z in layers))):
             out.append(self.logits([z.to(device) for z in chunk]).cpu())
@@ -305,44 +305,44 @@ class Backbone(nn.Module):
         """
         store = store or Scratch()
         device, dtype = self.device, next(self.parameters()).dtype
-        kept = [_in_steps(lambda part: self.embed(part.to(dtype)), x, device, store)]
+        states = [_in_steps(lambda part: self.embed(part.to(dtype)), x, device, store)]
         for block in self.blocks:
             assert isinstance(block, _Block)
-            sent = _in_steps(block.sent, kept[-1], device, store)
-            yield sent, kept
+            sent = _in_steps(block.sent, states[-1], device, store)
+            yield sent, states
             out = store(len(sent), sent.shape[1], sent.dtype)
             done = 0
             for nodes, adjacency in cuts():
-                self._one_block(block, sent, kept, (nodes, adjacency.to(device)), out)
+                self._apply_block(block, sent, states, (nodes, adjacency.to(device)), out)
                 done += adjacency.num_receivers
                 if done >= HELD * STEP:  # what is sent is read all over, the others from their starts to their ends
-                    store.release_pages(out, *kept)
+                    store.release_pages(out, *states)
                     done = 0
-            store.release_pages(sent, out, *kept)
+            store.release_pages(sent, out, *states)
             del sent
             if self.config.jump == "none":
-                kept = kept[:1] if isinstance(block, InitialResidualBlock) else []
-            kept = [*kept, out]
-        yield None, kept
+                states = states[:1] if isinstance(block, InitialResidualBlock) else []
+            states = [*states, out]
+        yield None, states
 
-    def _one_block(
+    def _apply_block(
         self,
         block: _Block,
         sent: Tensor,
-        kept: list[Tensor],
+        states: list[Tensor],
         cut: tuple[np.ndarray | None, Adjacency],
         out: Tensor,
     ) -> None:
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
         receivers = adjacency.receiving().cpu()
-        own = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
+        block_rows = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
         device = adjacency.indptr.device
-        read = own if block.normalization is None else rows
-        there = sent[read].to(device)
-        first = kept[0][read].to(device) if isinstance(block, InitialResidualBlock) else there
-        z = block.received(there, adjacency, first)
-        out[own] = block.combined(kept[-1][own].to(device), z).cpu()
+        read = block_rows if block.normalization is None else rows
+        sent_rows = sent[read].to(device)
+        first_rows = states[0][read].to(device) if isinstance(block, InitialResidualBlock) else sent_rows
+        z = block.received(sent_rows, adjacency, first_rows)
+        out[block_rows] = block.combined(states[-1][block_rows].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:
         """Return the head's output from the representations that it sees; only the last one counts without jump."""

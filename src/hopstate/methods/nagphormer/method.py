@@ -22,15 +22,15 @@ from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.methods.shared.node import (
-    LINKS,
+    LINK_SETTINGS,
     EdgeConfig,
     NodeNetwork,
     NodeRun,
-    facts,
+    auto_config_links,
+    auto_metric,
+    graph_stats,
     graph_task,
     message_graph,
-    suit_links,
-    suit_metric,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, graph_spec, rows_port
 from hopstate.tokens.encodings import Share, laplacian_encoding
@@ -40,37 +40,37 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]
 
-AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINKS)
+AUTOMATIC = ("tokens.num_hops", "tokens.eigenvectors", "batch_size", "metric", *LINK_SETTINGS)
 
 
-def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def auto_config_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     if config.task == "link":
-        return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
-    f = facts(graph, config.split)
+        return auto_config_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
+    stats = graph_stats(graph, config.split)
     chosen: dict[str, Any] = {
         "model.dim": 128,
-        "model.dropout": 0.5 if f.wide else 0.1,
+        "model.dropout": 0.5 if stats.is_high_dimensional else 0.1,
         "tokens.num_hops": 3,
         "tokens.eigenvectors": 0,
-        "batch_size": int(np.clip(f.train // 8, 64, 2000)),
+        "batch_size": int(np.clip(stats.train // 8, 64, 2000)),
         "loop.epochs": 80,
         "loop.patience": 20,
     }
-    return {**chosen, **suit_metric(f, config, metrics)}
+    return {**chosen, **auto_metric(stats, config, metrics)}
 
 
-SAMPLE = 1000  # nodes that a check asks of
+SAMPLE = 1000  # nodes that a check queries
 
 
 @dataclass(frozen=True, kw_only=True)
 class HopTokensConfig:
-    """Hop2Token.
+    """Settings of Hop2Token.
 
     Args:
-        num_hops: K; a node becomes K + 1 tokens.
-        eigenvectors: s, Laplacian eigenvectors joined to the features; 0 for none.
-        components: how connected components share the eigenvectors: by "size", or the "smallest" eigenvalues of all.
-        memory_budget: tokens larger than this are kept on disk ("2GiB", "500MB", or bytes).
+        num_hops: K. A node has K + 1 tokens.
+        eigenvectors: s, number of Laplacian eigenvectors added to the features.
+        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
+        memory_budget: tokens larger than this are stored on disk ("2GiB", "500MB", or bytes).
     """
 
     num_hops: int = 10
@@ -88,10 +88,10 @@ class NAGphormerRun(NodeRun):
     """Configuration of a NAGphormer run.
 
     Args:
-        edges: which way hops are averaged, and what weights edges.
-        tokens: Hop2Token.
+        edges: direction of hop averages, and edge weights.
+        tokens: settings of Hop2Token.
         model: the transformer over hops.
-        batch_size: nodes a step.
+        batch_size: nodes per step.
     """
 
     edges: EdgeConfig = field(default_factory=EdgeConfig)
@@ -124,13 +124,13 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
 
 
 def transductive(config: NAGphormerRun) -> str:
-    """Return what depends on all nodes at once."""
+    """Return the inputs that depend on all nodes."""
     count = config.tokens.eigenvectors
     return f"Its {count} Laplacian eigenvectors (tokens.eigenvectors) are those of the whole graph" if count else ""
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
-    """Return what is exported of a trained task: tokens of nodes in (and pairs of them), outputs of these out."""
+    """Return the export of a trained task: hop tokens (and pairs of nodes) → outputs."""
 
     def tokens(source: NodeBatches[Any], rows: np.ndarray | None = None) -> dict[str, Tensor | None]:
         assert isinstance(source, RowBatches)
@@ -152,7 +152,7 @@ def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
 
 def _network_spec(model: nn.Module) -> ExportSpec:
     if not isinstance(model, NAGphormer):
-        raise ConfigError(f"{type(model).__name__} is no NAGphormer and has no program over tokens of hops")
+        raise ConfigError(f"{type(model).__name__} is not a NAGphormer, so it cannot be exported")
     shape = 3, model.num_hops + 1, model.in_dim
     meaning = f"hop averages of each node, hop 0 first: {shape[1]} tokens of {shape[2]} features"
     example = torch.randn(shape).to(next(model.parameters()))
@@ -162,13 +162,13 @@ def _network_spec(model: nn.Module) -> ExportSpec:
         outputs=(rows_port("node"),),
         preprocessing=(
             "tokens[v, k] = (A_hat^k X)[v], A_hat the graph's (D+I)^-1/2 (A+I) (D+I)^-1/2 and X its features, scaled "
-            "as in training, with Laplacian eigenvectors beside them where tokens.eigenvectors is above 0: "
+            "as in training, followed by Laplacian eigenvectors if tokens.eigenvectors is above 0: "
             "hopstate.export_inputs(RUN) gives them for the run's own nodes"
         ),
     )
 
 
-# what the paper says it searched: appendix D.2
+# search space of the paper, appendix D.2
 SPACE: Space = {
     "model.num_layers": Range(1, 5),
     "model.dim": [128, 256, 512],
@@ -186,9 +186,9 @@ METHODS = {
         "graph",
         "a transformer over hops, in mini-batches of nodes",
         "arXiv:2206.04910",
-        suit=suit_nagphormer,
+        auto_config=auto_config_nagphormer,
         automatic=AUTOMATIC,
-        floors=graph_baselines,
+        baselines=graph_baselines,
         space=SPACE,
         transductive=transductive,
         export=export_spec,

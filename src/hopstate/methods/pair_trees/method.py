@@ -1,7 +1,7 @@
-"""`pair-trees` on a user's event stream: boosted trees over what the histories of a pair and of its ends tell.
+"""`pair-trees` on an event stream: gradient-boosted trees over features of a pair's history and of both endpoints.
 
 Source: features after the recency and EdgeBank baselines (Poursafaei et al. 2022, arXiv:2207.10128) and the common
-neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
+neighbors of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.io.files import write_text
 from hopstate.io.scratch import release_pages
-from hopstate.methods.heuristics.method import heuristic_floors
-from hopstate.methods.method import Context, Floors, Method, Range
+from hopstate.methods.heuristics.method import heuristic_baselines
+from hopstate.methods.method import Baselines, Context, Method, Range
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
     HistoryIndex,
     LinkRun,
+    auto_selection,
     clock_of,
     evaluation_negatives,
-    suit_judged,
     used_features,
 )
 from hopstate.random import named_rng
@@ -47,35 +47,35 @@ from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
-FEWEST = 1_000  # training events for which trees are trained: few say little, and a small fit stays quick
+MIN_TRAIN_EVENTS = 1_000  # below this, the baseline is skipped
 
 
-def link_floors(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Floors:
-    """Return test metrics of recency, EdgeBank and, of a stream that is not too short, pair-trees."""
-    found = heuristic_floors(stream, config, context, task)
-    if len(stream.additions(config.split.of(stream).train)) >= FEWEST:
-        found["pair-trees"] = tree_floor(stream, config, context)
-    return found
+def link_baselines(stream: EventStream, config: LinkRun, context: Context, task: Task[Any]) -> Baselines:
+    """Return test metrics of recency, EdgeBank and, if there are enough events, pair-trees."""
+    metrics = heuristic_baselines(stream, config, context, task)
+    if len(stream.additions(config.split.of(stream).train)) >= MIN_TRAIN_EVENTS:
+        metrics["pair-trees"] = tree_baseline(stream, config, context)
+    return metrics
 
 
-def tree_floor(stream: EventStream, config: LinkRun, context: Context) -> dict[str, float]:
-    """Return test metrics of pair-trees and its validation metric; arguments as in `link_floors`."""
+def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dict[str, float]:
+    """Return test metrics of pair-trees and its validation metric; arguments as in `link_baselines`."""
     shared = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
-    own = PairTreesRun(**shared)
-    own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
-    trees = build(stream, own, replace(context, trained=None))
-    trees.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = trees.fit_whole()
-    key = f"val_{trees.metric}"
-    return trees.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
+    tree_config = PairTreesRun(**shared)
+    tree_config = replace(tree_config, loop=replace(tree_config.loop, seed=config.loop.seed, progress=False))
+    task = build(stream, tree_config, replace(context, trained=None))
+    task.folder = None  # the run's folder has no table of the baseline's importances
+    rows, _ = task.fit_whole()
+    key = f"val_{task.metric}"
+    return task.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
 
 
 class PairTreesScorer(StatelessScorer):
-    """Scores pairs by trees over their features; holds no memory but the features' store.
+    """Score pairs by trees over their features. It has no memory except the feature store.
 
     Args:
-        model: the trees; they are read once.
-        features: over the events that are known.
+        model: the trees.
+        features: pair features over the observed events.
     """
 
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
@@ -83,9 +83,9 @@ class PairTreesScorer(StatelessScorer):
         self.forest: Forest = model.forest
 
     def over(self, past: StreamState) -> PairTreesScorer:
-        made = copy(self)
-        made.features = self.features.over(past)
-        return made
+        scorer = copy(self)
+        scorer.features = self.features.over(past)
+        return scorer
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -99,13 +99,13 @@ class PairTreesScorer(StatelessScorer):
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
-        """Return the features' names, and what they are and add to the logits of pairs; see `ExplainsPairs`."""
+        """Return feature names, values and contributions to the logits of pairs; see `ExplainsPairs`."""
         x = self.features.pairs(src, dst, t)
         return self.features.names, x, self.forest.contributions(x)[0]
 
 
-MIN_LEAVES = 20  # a leaf holds at most one of so many rows, however few there are
-MIN_KNOWN = 1e-3  # share of rows in which a feature is known; scikit-learn finds no bins of one that is always missing
+MIN_LEAVES = 20  # max. share of rows in min_leaf is 1 / MIN_LEAVES
+MIN_KNOWN = 1e-3  # min. share of rows with a value; scikit-learn cannot bin a feature that is always missing
 
 
 def training_table(
@@ -114,28 +114,28 @@ def training_table(
     features: PairFeatures,
     *,
     seed: int,
-    most: int,
+    max_events: int,
     random: int,
     historical: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (R, F) and outcomes (R,) of the latest training events and their negatives.
+    """Return features (R, F) and labels (R,) of the latest training events and their negatives.
 
-    random and historical are the numbers of negatives of an event; a random one is never its own event. Historical
-    ones are missing if so few pairs met that none can be drawn.
+    random and historical are numbers of negatives per event. A random negative is never its own event. Historical
+    negatives are skipped if there are too few repeat pairs.
     """
     rows = stream.additions(split.train)
     if not len(rows):
-        raise ConfigError("there is nothing to train trees on: the training split is empty")
-    last = slice(max(0, len(rows) - most), len(rows))
-    rows = rows[last]
+        raise ConfigError("the training split is empty")
+    latest = slice(max(0, len(rows) - max_events), len(rows))
+    rows = rows[latest]
     pairs = [(stream.src[rows], stream.dst[rows])]
     for kind, count in (("random", random), ("historical", historical)):
         for i in range(count):
             draw = int(named_rng(seed, "negatives", kind, i).integers(2**32))
             with suppress(DataError):
-                found = draw_negatives(stream, split, "train", kind, seed=draw, part=last, avoid_positives=True)
-                pairs.append((found.src, found.dst))
-    # all are drawn before any is looked up: of a large stream, either takes gigabytes
+                negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_positives=True)
+                pairs.append((negatives.src, negatives.dst))
+    # sample first, then query: on a large stream, each takes gigabytes
     x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
     release_pages(stream.src, stream.dst, stream.t)
     if isinstance(features.store, NeighborStore):
@@ -143,14 +143,14 @@ def training_table(
     return x, np.repeat([1, 0], [len(rows), len(x) - len(rows)])
 
 
-def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, without: tuple[int, ...] = ()) -> None:
-    """Fit trees to features x (R, F) and outcomes y (R,) and put them in the model; none splits on columns without."""
+def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excluded: tuple[int, ...] = ()) -> None:
+    """Fit trees to features x (R, F) and labels y (R,) without the columns excluded, and store them in the model."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     c = model.config
-    known = (~np.isnan(x)).mean(0) >= MIN_KNOWN
-    known[list(without)] = False
-    columns = np.flatnonzero(known) if known.any() else np.zeros(1, np.int64)
+    usable = (~np.isnan(x)).mean(0) >= MIN_KNOWN
+    usable[list(excluded)] = False
+    columns = np.flatnonzero(usable) if usable.any() else np.zeros(1, np.int64)
     classifier = HistGradientBoostingClassifier(
         learning_rate=c.learning_rate,
         max_iter=c.num_trees,
@@ -160,22 +160,22 @@ def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, with
         early_stopping=False,
         random_state=seed,
     )
-    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
-        classifier.fit(x[:, columns] if known.any() else np.zeros((len(x), 1)), y)
+    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would depend on the number of threads
+        classifier.fit(x[:, columns] if usable.any() else np.zeros((len(x), 1)), y)
     # an event has several negatives: scores are log-odds of one event against one negative
     prior = float(np.log((y == 0).sum() / (y == 1).sum()))
-    model.put(classifier, columns, prior)
+    model.load_estimator(classifier, columns, prior)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTreesRun(LinkRun):
-    """Configuration of boosted trees over the histories of pairs.
+    """Configuration of pair-trees.
 
     Args:
         model: the trees.
-        max_events: latest training events that trees are trained on; all are looked up.
+        max_events: number of latest training events for training. All events are queried.
         random, historical: negatives of each kind per event.
-        loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
+        loop: only its seed and progress are used.
     """
 
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
@@ -190,12 +190,12 @@ class PairTreesRun(LinkRun):
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):
-    """Trees over the features of pairs, as scorers; nothing is learned from batches.
+    """Pair features and trees as scorers. There is nothing to train in batches.
 
     Args:
         model: the trees, empty or trained.
         stream, split: the data.
-        clock: what a gap of 1 is.
+        clock: time normalization.
     """
 
     def __init__(
@@ -209,38 +209,38 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         self.trees, self.clock = model, clock
         self._known = HistoryIndex(stream, deletions=False)
 
-    def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
+    def features_over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
 
-    def of(self, split: str) -> PairFeatures:
-        """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
+    def features_for(self, split: str) -> PairFeatures:
+        """Return pair features over the training events for "train", otherwise over the full stream."""
         rows = self.split.train if split == "train" else None
-        return self.over(self._known.histories(self.stream, rows), self.stream)
+        return self.features_over(self._known.histories(self.stream, rows), self.stream)
 
     def index(self) -> NeighborStore | None:
         return self._known.index()
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
-        return PairTreesScorer(self.trees, self.of(split))
+        return PairTreesScorer(self.trees, self.features_for(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
-        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
+        return PairTreesScorer(self.trees, self.features_over(NeighborStore.from_stream(stream), stream))
 
     def follow(self, model: nn.Module, past: StreamState) -> PairTreesScorer:
-        return PairTreesScorer(self.trees, self.of_past(past))
+        return PairTreesScorer(self.trees, self.features_from_state(past))
 
-    def of_past(self, past: StreamState) -> PairFeatures:
-        return self.over(NeighborStore(0), self.stream).over(past)
+    def features_from_state(self, past: StreamState) -> PairFeatures:
+        return self.features_over(NeighborStore(0), self.stream).over(past)
 
 
 class PairTreesTask(LinkTask):
-    """Links from trees over pairs, which are trained at once.
+    """Link prediction by trees, trained in one step.
 
     Args:
-        source: of the features.
-        config: of the run.
+        source: features and trees.
+        config: run configuration.
         negatives: see `LinkTask`.
-        folder: of the run, for the table of importances; None writes none.
+        folder: run folder for the table of feature importances, None to skip it.
     """
 
     def __init__(
@@ -255,18 +255,24 @@ class PairTreesTask(LinkTask):
         self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
-        """Train the trees; return one row, the trees as its epoch, and that epoch."""
-        begin, c, reader = time.perf_counter(), self.config, self.features.of("train")
-        drawn: dict[str, int] = {"most": c.max_events, "random": c.random, "historical": c.historical}
-        x, y = training_table(self.stream, self.split, reader, seed=c.loop.seed, **drawn)
+        """Train the trees. Return one row of metrics and the number of trees as its epoch."""
+        begin, config, features = time.perf_counter(), self.config, self.features.features_for("train")
+        sampling: dict[str, int] = {
+            "max_events": config.max_events,
+            "random": config.random,
+            "historical": config.historical,
+        }
+        x, y = training_table(self.stream, self.split, features, seed=config.loop.seed, **sampling)
         if time.perf_counter() - begin > BATCH_SECONDS:
-            note(c.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
-        fit_trees(self.trees, x, y, seed=c.loop.seed, without=GROWING)
+            note(config.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
+        fit_trees(self.trees, x, y, seed=config.loop.seed, excluded=GROWING)
         if self.folder is not None:
-            write_text(self.folder / "importances.csv", self._importances(reader.names))
-        spent = round(time.perf_counter() - begin, 4)
-        found = {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
-        return [{"epoch": self.trees.kept, **found, "seconds": spent}], self.trees.kept
+            write_text(self.folder / "importances.csv", self._importances(features.names))
+        seconds = round(time.perf_counter() - begin, 4)
+        val_metrics = (
+            {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
+        )
+        return [{"epoch": self.trees.num_fitted, **val_metrics, "seconds": seconds}], self.trees.num_fitted
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()
@@ -282,10 +288,10 @@ def build(
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     width = used_features(stream, context)["edge_dim"]
-    few = min(width, MOST_COLUMNS)
-    columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
-    read = len(NAMES) + 3 * few
-    model = PairTrees(config.model, read, columns, width)
+    num_columns = min(width, MOST_COLUMNS)
+    columns = varied_columns(stream, split.train, num_columns) if context.trained is None else np.arange(num_columns)
+    num_features = len(NAMES) + 3 * num_columns
+    model = PairTrees(config.model, num_features, columns, width)
     return PairTreesTask(
         TreeFeatures(model, stream, split, clock),
         config,
@@ -300,10 +306,10 @@ METHODS = {
         PairTreesRun,
         build,
         "events",
-        "boosted trees over the histories of a pair and of its ends",
+        "gradient-boosted trees over features of the event history",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
-        floors=heuristic_floors,
-        suit=suit_judged,
+        baselines=heuristic_baselines,
+        auto_config=auto_selection,
         automatic=("evaluation.choose",),
         space={
             "historical": [0, 1, 2],
@@ -311,6 +317,6 @@ METHODS = {
             "model.min_leaf": [20, 100, 500],
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
-        export="trees are no network, and the histories that they read have no program",
+        export="trees are not a network, and their history features cannot be exported",
     )
 }

@@ -1,8 +1,8 @@
-"""Boosted trees as arrays: read from scikit-learn once, kept as tensors, and walked by compiled code.
+"""Gradient-boosted trees as arrays, converted from scikit-learn and evaluated by compiled code.
 
-Scores are scikit-learn's: the same comparisons, the same sums in the same order. Contributions follow
-each row's paths (Saabas): a split on a feature gives it the difference between what is expected below and above; with
-the expectation at the roots they add up to the score.
+Scores equal scikit-learn's, with the same comparisons and order of sums. Contributions follow the decision path
+(Saabas): a split adds the change of the expected value to its feature. Together with the expectation at the roots they
+sum to the score.
 
 Source: Friedman 2001, doi:10.1214/aos/1013203451 (boosting); Ke et al. 2017 (LightGBM, histograms), as in
 scikit-learn's HistGradientBoostingClassifier; Saabas 2014 (contributions).
@@ -29,12 +29,12 @@ class Forest:
     """Trees in the layout of `tree_kernels`.
 
     Args:
-        first: (T+1,) int64 roots, and where the last tree ends.
-        deepest: (T,) int64 steps to the deepest leaf.
-        nodes: (n, 4) int32 feature, and nodes for values up to the threshold, above it, and missing.
+        first: (T+1,) int64 index of each root, and the end of the last tree.
+        deepest: (T,) int64 depth of the deepest leaf.
+        nodes: (n, 4) int32 feature, and child for values up to the threshold, above it, and missing.
         threshold: (n,) float64.
-        value: (n,) float64 of leaves, and what is expected at inner nodes.
-        baseline: what is scored before the first tree.
+        value: (n,) float64 value of a leaf, or expected value of an inner node.
+        baseline: score before the first tree.
     """
 
     first: np.ndarray
@@ -53,7 +53,7 @@ class Forest:
         return out
 
     def contributions(self, x: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return (Q, F) float64 contributions of rows x (Q, F), and the score that no feature adds."""
+        """Return (Q, F) float64 contributions of rows x (Q, F), and the bias."""
         from hopstate.methods.pair_trees.tree_kernels import add_paths
 
         out = np.zeros(x.shape)
@@ -62,13 +62,13 @@ class Forest:
 
 
 class PairTrees(nn.Module):
-    """The trees of a run, as tensors of a fixed size; nothing has a gradient.
+    """Trees as buffers of fixed size, without gradients.
 
     Args:
-        config: how many trees, and how large.
+        config: number and size of trees.
         num_features: F.
-        columns: (C,) int64 event features that are looked at, kept with the trees.
-        edge_dim: event features that the stream has, 0 where none are looked at.
+        columns: (C,) int64 event features in use.
+        edge_dim: number of event features of the stream, 0 if unused.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -76,11 +76,11 @@ class PairTrees(nn.Module):
         """Settings of `PairTrees`.
 
         Args:
-            num_trees: trees.
-            learning_rate: by how much each tree is shrunk.
-            max_leaves: leaves of a tree at most.
-            min_leaf: training pairs in a leaf at least; a twentieth of them where they are few.
-            l2: penalty on the values of leaves.
+            num_trees: number of trees.
+            learning_rate: shrinkage of each tree.
+            max_leaves: maximum leaves of a tree.
+            min_leaf: minimum training pairs in a leaf, at most a twentieth of all pairs.
+            l2: L2 penalty on leaf values.
         """
 
         num_trees: int = 200
@@ -113,10 +113,10 @@ class PairTrees(nn.Module):
         self.register_buffer("size", torch.zeros(config.num_trees, dtype=torch.int64))  # nodes; 0 before training
         self.register_buffer("baseline", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("columns", torch.from_numpy(np.array(columns, np.int64)))
-        self._forest: Forest | None = None  # made of the tensors when it is first asked for
+        self._forest: Forest | None = None  # built from the buffers on first use
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:
-        return self  # trees are walked on the CPU, in float64, wherever and however else is computed
+        return self  # trees stay on the CPU in float64
 
     def _load_from_state_dict(self, *given: Any) -> None:
         # also called if the trees are a part of another module, as in an ensemble
@@ -124,28 +124,28 @@ class PairTrees(nn.Module):
         self._forest = None
         columns = self.columns
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.edge_dim:
-            raise CheckpointError("the trees look at event features that are not there: they are damaged; train again")
-        self.forest  # noqa: B018  checks them
+            raise CheckpointError("corrupt trees: event feature index out of range; train again")
+        self.forest  # noqa: B018  validates them
 
     @property
-    def kept(self) -> int:
-        """How many trees there are."""
+    def num_fitted(self) -> int:
+        """Number of trained trees."""
         return int((self.size > 0).sum())
 
-    def put(self, classifier: Any, columns: np.ndarray, prior: float = 0.0) -> None:
-        """Take the at most num_trees trees of a fitted estimator, HistGradientBoostingClassifier or the regressor.
+    def load_estimator(self, classifier: Any, columns: np.ndarray, prior: float = 0.0) -> None:
+        """Load the trees of a fitted HistGradientBoostingClassifier or its regressor.
 
-        columns (C,) say which features its columns are; prior is added to its log-odds.
+        columns (C,) map its columns to features. prior is added to its log-odds.
         """
         self._forest = None
         for buffer in (self.child, self.threshold, self.value, self.gain, self.size):
             buffer.zero_()
         self.baseline[0] = float(np.asarray(classifier._baseline_prediction).reshape(-1)[0]) + prior
-        for tree, (one,) in enumerate(classifier._predictors):
-            nodes = one.nodes
-            n, own = len(nodes), np.arange(len(nodes), dtype=np.int32)
+        for tree, (tree_nodes,) in enumerate(classifier._predictors):
+            nodes = tree_nodes.nodes
+            n, index_of = len(nodes), np.arange(len(nodes), dtype=np.int32)
             leaf = nodes["is_leaf"].astype(bool)
-            left, right = (np.where(leaf, own, nodes[side].astype(np.int32)) for side in ("left", "right"))
+            left, right = (np.where(leaf, index_of, nodes[side].astype(np.int32)) for side in ("left", "right"))
             missing = np.where(nodes["missing_go_to_left"].astype(bool), left, right)
             feature = np.where(leaf, 0, columns[np.where(leaf, 0, nodes["feature_idx"])]).astype(np.int32)
             # a split between known and missing has an infinite threshold
@@ -163,35 +163,37 @@ class PairTrees(nn.Module):
 
     @property
     def forest(self) -> Forest:
-        """The trees as they are walked."""
+        """The trees as arrays for evaluation."""
         if self._forest is None:
             self._forest = self._checked()
         return self._forest
 
     def _checked(self) -> Forest:
         size = self.size.numpy()
-        count, most = self.kept, self.child.shape[1]
-        here = np.arange(most) < size[:count, None]
-        child, own = self.child[:count].numpy(), np.arange(most)
-        inner = child[..., 1] != own
-        later = (child[..., 1:] > own[:, None]).all(-1) & (child[..., 1:] < size[:count, None, None]).all(-1)
-        leaf = (child[..., 1:] == own[:, None]).all(-1)
+        count, max_nodes = self.num_fitted, self.child.shape[1]
+        in_tree = np.arange(max_nodes) < size[:count, None]
+        child, positions = self.child[:count].numpy(), np.arange(max_nodes)
+        inner = child[..., 1] != positions
+        children_later = (child[..., 1:] > positions[:, None]).all(-1) & (
+            child[..., 1:] < size[:count, None, None]
+        ).all(-1)
+        leaf = (child[..., 1:] == positions[:, None]).all(-1)
         feature = (child[..., 0] >= 0) & (child[..., 0] < max(self.num_features, 1))
-        ended = (size[:count] > 0).all() and not size[count:].any() and (size <= most).all()
-        if not ended or not (feature & np.where(inner, later, leaf))[here].all():
-            raise CheckpointError("the trees lead out of themselves: they are damaged; train again")
+        sizes_valid = (size[:count] > 0).all() and not size[count:].any() and (size <= max_nodes).all()
+        if not sizes_valid or not (feature & np.where(inner, children_later, leaf))[in_tree].all():
+            raise CheckpointError("corrupt trees: child index out of range; train again")
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[:count])])
-        nodes = child[here].copy()
+        nodes = child[in_tree].copy()
         nodes[:, 1:] += np.repeat(first[:-1], size[:count]).astype(np.int32)[:, None]
-        level, below = np.zeros(len(nodes), np.int64), nodes[inner[here], 1:3]
-        for _ in range(most):  # a level at a time; children come after their parents
-            level[below] = level[inner[here]][:, None] + 1
+        level, below = np.zeros(len(nodes), np.int64), nodes[inner[in_tree], 1:3]
+        for _ in range(max_nodes):  # a level at a time; children come after their parents
+            level[below] = level[inner[in_tree]][:, None] + 1
         deepest = np.array([level[a:b].max() for a, b in pairwise(first)], np.int64)
-        threshold, value = self.threshold[:count].numpy()[here], self.value[:count].numpy()[here]
+        threshold, value = self.threshold[:count].numpy()[in_tree], self.value[:count].numpy()[in_tree]
         return Forest(first, deepest, nodes, threshold, value, float(self.baseline[0]))
 
     def importances(self) -> np.ndarray:
-        """Return (F,) each feature's share of all that splits gained; zeros where nothing was split."""
-        found = np.zeros(self.num_features)
-        np.add.at(found, self.child[..., 0].numpy().reshape(-1), self.gain.numpy().reshape(-1))
-        return found / max(found.sum(), np.finfo(float).tiny)
+        """Return (F,) each feature's share of the total split gain, zeros without splits."""
+        gains = np.zeros(self.num_features)
+        np.add.at(gains, self.child[..., 0].numpy().reshape(-1), self.gain.numpy().reshape(-1))
+        return gains / max(gains.sum(), np.finfo(float).tiny)

@@ -1,9 +1,9 @@
-"""What the packages of several methods share.
+"""Code shared by several methods.
 
 | NAGphormer, arXiv:2206.04910 | function |
 |---|---|
 | weighted hop averages, their direction | `node.message_graph`, `data.graph.Incoming` |
 
-`node`, `link` and `event_nodes` have the configurations of methods on one graph, on links in time and on nodes at
-events.
+The base configurations of methods are in `node` (one graph), `link` (temporal links) and `event_nodes` (nodes at
+events).
 """

@@ -1,7 +1,7 @@
 """Baselines of static data that `fit` evaluates after training, on the run's own split and with its metrics.
 
 Nodes and sets of graphs: the majority class (of numbers the mean and the median), and logistic or ridge regression.
-Links: proximity by the training links. Baselines of event streams are in `heuristics.floors` and `pair_trees`.
+Links: proximity by the training links. Baselines of event streams are in `heuristics` and `pair_trees`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.evaluation.metrics import selection_value
 from hopstate.evaluation.static_link import link_metrics
-from hopstate.methods.method import Context, Floors, RunConfig
+from hopstate.methods.method import Baselines, Context, RunConfig
 from hopstate.ops.proximity import KINDS, Proximity
 from hopstate.random import named_rng
 from hopstate.training.tasks.graph import GraphTask, Level
@@ -29,13 +29,15 @@ from hopstate.training.tasks.target import Target
 
 Rows = Mapping[str, np.ndarray]  # split → rows
 Predict = Callable[[np.ndarray], np.ndarray]  # features (n, F) → outputs (n, width)
-FIT_CELLS, MAX_CELLS = 10**7, 10**8  # most numbers that a linear model is fitted to, and that describe a set of graphs
-STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the L2 penalty per training row; validation chooses
-TINY = 1e-6  # probability of what never occurs
-BLOCK = 1 << 16  # rows that are predicted at a time
+FIT_CELLS, MAX_CELLS = 10**7, 10**8  # limits on array cells: to fit a linear model, to describe a set of graphs
+L2_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the L2 penalty per training row; validation chooses
+MIN_PROBABILITY = 1e-6  # of classes without training rows
+BLOCK = 1 << 16  # rows per prediction
 
 
-def graph_baselines(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask) -> Floors:
+def graph_baselines(
+    graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask
+) -> Baselines:
     """Return test metrics of a graph's baselines by name, and as "val_<metric>" the validation metric."""
     if isinstance(task, StaticLinkTask):
         return _link_baselines(task)
@@ -43,70 +45,76 @@ def graph_baselines(graph: Graph, config: RunConfig, context: Context, task: Nod
     return _baselines(labels.target, labels.y, labels.split, graph.x, config.loop.seed)
 
 
-def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, task: GraphTask) -> Floors:
+def graph_set_baselines(graphs: GraphSet, config: RunConfig, context: Context, task: GraphTask) -> Baselines:
     """Return the baselines of a set of graphs; see `graph_baselines`."""
     rows = {split: task.target_rows(split) for split in ("train", "val", "test")}
     count = graphs.num_nodes if task.level != "edge" else graphs.union.num_edges
-    x = describe(graphs, task.level) if count * (graphs.union.num_features + 4) <= MAX_CELLS else None
+    x = summary_features(graphs, task.level) if count * (graphs.union.num_features + 4) <= MAX_CELLS else None
     return _baselines(task.target, task.y, rows, x, config.loop.seed)
 
 
-def below(
-    metrics: Mapping[str, float | None], floors: Mapping[str, Mapping[str, float | None]], metric: str, mode: str
+def baselines_not_beaten(
+    metrics: Mapping[str, float | None], baselines: Mapping[str, Mapping[str, float | None]], metric: str, mode: str
 ) -> list[str]:
-    """Return the baselines that a run's metric does not exceed; none of an undefined metric."""
+    """Return the baselines that a run's metric does not exceed. Empty if the metric is undefined."""
     value, sign = metrics.get(metric), 1 if mode == "max" else -1
     if value is None or np.isnan(value):
         return []
-    known = {name: own for name, values in floors.items() if (own := values.get(metric)) is not None and own == own}
-    return [name for name, floor in known.items() if not sign * value > sign * floor]
+    values_by_name = {
+        name: number
+        for name, values in baselines.items()
+        if (number := values.get(metric)) is not None and number == number
+    }
+    return [name for name, baseline in values_by_name.items() if not sign * value > sign * baseline]
 
 
-def _link_baselines(task: StaticLinkTask) -> Floors:
-    near = Proximity(task.messages.indptr, task.messages.indices)
+def _link_baselines(task: StaticLinkTask) -> Baselines:
+    proximity = Proximity(task.messages.indptr, task.messages.indices)
     test, val, key = task.question("test"), task.question("val"), f"val_{task.metric}"
-    found: Floors = {}
+    metrics: Baselines = {}
     for kind in KINDS:
-        score = partial(near.pairs, kind)
-        found[kind] = {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
-    found["chance"] = {key: link_metrics(val, lambda u, v: np.zeros(len(u)))[task.metric]}
-    return found
+        score = partial(proximity.pairs, kind)
+        metrics[kind] = {**link_metrics(test, score), key: link_metrics(val, score)[task.metric]}
+    metrics["chance"] = {key: link_metrics(val, lambda u, v: np.zeros(len(u)))[task.metric]}
+    return metrics
 
 
-def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Floors:
+def _baselines(target: Target, y: np.ndarray, split: Rows, x: np.ndarray | None, seed: int) -> Baselines:
     if not target.known(y[split["test"]]).any():
         return {}
-    train, nothing = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))
+    train, no_features = split["train"][target.known(y[split["train"]])], np.zeros((len(y), 0))
     unweighted, values = replace(target, class_weights=None), target.goal == "values"
-    found = {}
+    metrics = {}
     for name in ("mean", "median") if values else ("majority",):
-        found[name] = _evaluate(unweighted, y, split, _fitted(unweighted, name, nothing, y, train))
+        metrics[name] = _evaluate(unweighted, y, split, _fit_baseline(unweighted, name, no_features, y, train))
     if x is None or not len(train) or not x.shape[1]:
-        return found
-    some = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
+        return metrics
+    sample = np.sort(named_rng(seed).permutation(train)[: max(100, FIT_CELLS // x.shape[1])])
     name = "ridge" if values else "logistic"
-    return found | {name: _evaluate(target, y, split, _best(target, name, x, y, some, split["val"]))}
+    return metrics | {name: _evaluate(target, y, split, _best_linear_model(target, name, x, y, sample, split["val"]))}
 
 
-def _best(target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray) -> Predict:
-    """Return the linear model whose penalty is best on validation."""
+def _best_linear_model(
+    target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, val: np.ndarray
+) -> Predict:
+    """Return the linear model with the penalty that is best on validation."""
     val = val[target.known(y[val])]
     rows = val if len(val) else train
-    models = [_fitted(target, name, x, y, train, strength) for strength in STRENGTHS]
+    models = [_fit_baseline(target, name, x, y, train, strength) for strength in L2_STRENGTHS]
     scores = [target.score(y[rows], torch.from_numpy(model(rows))) for model in models]
     return models[int(np.argmax([selection_value(s, target.metrics[0], target.mode) for s in scores]))]
 
 
 def _evaluate(target: Target, y: np.ndarray, split: Rows, outputs: Predict) -> dict[str, float]:
     """Return test metrics, and the validation metric that chooses a model."""
-    found = target.score(y[split["test"]], torch.from_numpy(outputs(split["test"])))
+    results = target.score(y[split["test"]], torch.from_numpy(outputs(split["test"])))
     metric, val = target.metrics[0], split["val"]
     if target.known(y[val]).any():
-        found[f"val_{metric}"] = target.score(y[val], torch.from_numpy(outputs(val)))[metric]
-    return found
+        results[f"val_{metric}"] = target.score(y[val], torch.from_numpy(outputs(val)))[metric]
+    return results
 
 
-def _fitted(
+def _fit_baseline(
     target: Target, name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, strength: float = 1.0
 ) -> Predict:
     """Return rows → outputs of a baseline fitted to training rows; of several targets a model for each."""
@@ -114,8 +122,8 @@ def _fitted(
         models = [_classifier(name, x[train], y[train], strength, target.width, target.weights)]
     else:
         fit = _regressor if target.goal == "values" else _log_odds
-        known = [train[~np.isnan(y[train, t])] for t in range(y.shape[1])]
-        models = [fit(name, x[rows], y[rows, t], strength) for t, rows in enumerate(known)]
+        labeled_rows = [train[~np.isnan(y[train, t])] for t in range(y.shape[1])]
+        models = [fit(name, x[rows], y[rows, t], strength) for t, rows in enumerate(labeled_rows)]
     center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
 
     def outputs(rows: np.ndarray) -> np.ndarray:
@@ -142,24 +150,24 @@ def _classifier(
         return lambda rows: np.zeros((len(rows), width))
     model = DummyClassifier()
     if name == "logistic" and len(classes) > 1:
-        own = None if weights is None else {c: weights[c] for c in classes}
-        regression = LogisticRegression(C=1 / (strength * len(y)), max_iter=300, class_weight=own)
+        class_weight = None if weights is None else {c: weights[c] for c in classes}
+        regression = LogisticRegression(C=1 / (strength * len(y)), max_iter=300, class_weight=class_weight)
         model = make_pipeline(StandardScaler(), regression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
 
     def predict(rows: np.ndarray) -> np.ndarray:
-        out = np.full((len(rows), width), np.log(TINY))
-        out[:, classes] = np.log(np.maximum(model.predict_proba(rows), TINY))
+        out = np.full((len(rows), width), np.log(MIN_PROBABILITY))
+        out[:, classes] = np.log(np.maximum(model.predict_proba(rows), MIN_PROBABILITY))
         return out
 
     return predict
 
 
 def _log_odds(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
-    both = _classifier(name, x, y.astype(np.int64), strength, 2)
-    return lambda rows: np.diff(both(rows))
+    log_probabilities = _classifier(name, x, y.astype(np.int64), strength, 2)
+    return lambda rows: np.diff(log_probabilities(rows))
 
 
 def _regressor(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Predict:
@@ -176,7 +184,7 @@ def _regressor(name: str, x: np.ndarray, y: np.ndarray, strength: float) -> Pred
     return lambda rows: model.predict(rows)[:, None]
 
 
-def describe(graphs: GraphSet, level: Level) -> np.ndarray:
+def summary_features(graphs: GraphSet, level: Level) -> np.ndarray:
     """Return (R, F) features of a set's graphs, nodes or edges for a linear model: sizes, degrees, pooled features."""
     union = graphs.union
     degree = union.degree.astype(np.float64)[:, None]
@@ -201,4 +209,4 @@ def _pooled(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndar
     return sums, sums / np.maximum(np.diff(bounds), 1)[:, None]
 
 
-__all__ = ["below", "describe", "graph_baselines", "graph_set_baselines"]
+__all__ = ["baselines_not_beaten", "graph_baselines", "graph_set_baselines", "summary_features"]

@@ -1,4 +1,4 @@
-"""What the methods that classify nodes at their events share."""
+"""Shared code of methods that classify nodes at their events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hopstate.data.splits import EventSplit
 from hopstate.data.validate import default_names
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
+from hopstate.methods.shared.label_alignment import align_classes, align_labels, unknown_classes
 from hopstate.methods.shared.link import EventRun
-from hopstate.methods.shared.targets_as_trained import classes_as_trained, labels_as_trained, unknown_classes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.event_node import (
@@ -33,21 +33,21 @@ from hopstate.training.tasks.target import ClassWeights, target_of, trained_targ
 
 @dataclass(frozen=True, kw_only=True)
 class EventNodeRun(EventRun):
-    """What the configurations of methods that classify nodes at their events share.
+    """Base configuration of methods that classify nodes at their events.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
-            as labels, of any number, or amounts (read.task regression), or several of either
-            (read.label_column a,b); those without one count in neither loss nor metrics.
-        metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more, average_precision of
-            several labels and mae of amounts; or average_precision, accuracy, balanced_accuracy; of several labels
-            roc_auc, micro_f1, accuracy; of amounts rmse, r2, spearman.
-        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
-            "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
-        bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
-        init: a run of links of the same model to begin from: its weights but for the head, and its settings where none
-            are given.
-        freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
+        data: a file, a folder, or the name of a dataset (see `hopstate datasets`). Event labels are classes, numbers
+            (read.task regression), or several columns of either (read.label_column a,b). Events without a label are
+            ignored in the loss and the metrics.
+        metric: metric for model selection. "auto" is roc_auc for two classes, macro_f1 for more, average_precision for
+            multi-label targets and mae for regression. Others: average_precision, accuracy, balanced_accuracy; for
+            multi-label roc_auc, micro_f1, accuracy; for regression rmse, r2, spearman.
+        class_weights: class weights in the loss: "none", "balanced" (inverse class frequency), "complement" (1 - class
+            frequency), or a list such as '[spam=5, ham=1]'. Classes that the list does not name have weight 1.
+        bootstrap: bootstrap resamples for confidence intervals of test metrics with two classes. 0: no intervals.
+        init: link-prediction run of the same model that provides all weights except the head's. Its settings are the
+            defaults.
+        freeze: train only the head, as published. False trains all weights.
     """
 
     metric: str = "auto"
@@ -58,33 +58,33 @@ class EventNodeRun(EventRun):
 
     def __post_init__(self) -> None:
         if self.freeze and self.init is None:
-            raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
+            raise ConfigError("freeze needs a pretrained backbone: add --init RUN")
 
 
 def event_targets(stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context) -> EventTargets:
-    """Return what is learned of a stream's events, and how; what a trained run learned where one is applied."""
+    """Return the targets of a stream. If a trained model is applied, they are those of that model."""
     if context.trained is not None:
         return _trained_targets(stream, config.metric, context.trained)
-    amounts = config.read.task == "regression"
-    several = stream.labels is not None and stream.labels.ndim > 1
-    if amounts or several:
-        y = np.asarray(stream.labels) if several else event_amounts(stream, required=True)
-        names = (stream.class_names or default_names(y.shape[1])) if several else None
-        target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=amounts)
-        found = EventTargets(y=y, target=target)
+    regression = config.read.task == "regression"
+    multi_column = stream.labels is not None and stream.labels.ndim > 1
+    if regression or multi_column:
+        y = np.asarray(stream.labels) if multi_column else event_amounts(stream, required=True)
+        names = (stream.class_names or default_names(y.shape[1])) if multi_column else None
+        target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=regression)
+        targets = EventTargets(y=y, target=target)
         if config.read.positive_class is not None:
             raise ConfigError(f"read.positive_class={config.read.positive_class} names a class; these targets are not")
     else:
-        found = event_classes(
+        targets = event_classes(
             stream,
             metric=config.metric,
             train=split.train,
             positive=config.read.positive_class,
             weights=config.class_weights,
         )
-    check_known(found, split, stream.name)
-    warn_one_class(found.target, found.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
-    return found
+    check_known(targets, split, stream.name)
+    warn_one_class(targets.target, targets.y, {part: split.rows(part) for part in ("val", "test")}, stream.name)
+    return targets
 
 
 def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any]) -> EventTargets:
@@ -93,8 +93,8 @@ def _trained_targets(stream: EventStream, metric: str, trained: Mapping[str, Any
         return _trained_classes(stream, metric, trained)
     if goal == "values" and len(trained["target"]["names"]) == 1:
         return EventTargets(y=event_amounts(stream), target=trained_target(trained, metric))
-    own = stream.labels if len(stream) else None
-    y, target = labels_as_trained(own, stream.class_names, trained, metric, len(stream), stream.name)
+    labels = stream.labels if len(stream) else None
+    y, target = align_labels(labels, stream.class_names, trained, metric, len(stream), stream.name)
     return EventTargets(y=y, target=target)
 
 
@@ -104,68 +104,71 @@ def _trained_classes(stream: EventStream, metric: str, trained: Mapping[str, Any
     if stream.labels is not None:
         y, names = event_codes(stream)
         others = (*others, *unknown_classes(y, names, target))
-        y = classes_as_trained(y, names, target, stream.name)
+        y = align_classes(y, names, target, stream.name)
     named = target.names != ("0", "1") or bool(trained.get("class_names"))
     target = replace(target, metrics=(metric_of_classes(metric, target.width),), others=others)
     return EventTargets(y=y, target=target, named=named)
 
 
-def event_floors(
+def event_baselines(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
-    """Return test metrics that need no model, and of validation the one that chooses a model ("val_<metric>").
-
-    See `EventTargets.baselines`.
-    """
+    """Return test metrics of the baselines, and the validation metric as "val_<metric>"."""
     test, val = (task.targets.baselines(stream, task.split, part) for part in ("test", "val"))
-    return {name: own | {f"val_{task.metric}": val[name][task.metric]} for name, own in test.items()}
+    return {name: metrics | {f"val_{task.metric}": val[name][task.metric]} for name, metrics in test.items()}
 
 
-# ---- a backbone trained on links before and taken up here: frozen, and a head trained on it ------------------
+# ---- start from a backbone that was trained on link prediction ----------------------------------------------
 # Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib's node classification); DyG-Mamba, arXiv:2408.06966, section 5
-PAIRS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # of a decoder of pairs alone
-SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
+PAIR_DECODER_SETTINGS = ("model.pair_dim", "model.node_gaps", "model.pair_history")  # settings of pair decoders only
+SHARED_SETTINGS = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 
-def suit_init(record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
-    """Return the settings that a classifier shares with the run of the method `links` that its `init` names."""
+def settings_from_init(
+    record: EventStream, config: EventNodeRun, metrics: tuple[str, ...], *, links: str
+) -> Mapping[str, Any]:
+    """Return the settings that a classifier shares with the link-prediction run that its `init` names."""
     if config.init is None:
         return {}
-    known = flatten(config)
-    settings = flatten(_run(config.init, links).settings())
-    shared = {k: v for k, v in settings.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
+    own_settings = flatten(config)
+    settings = flatten(_open_init_run(config.init, links).settings())
+    shared = {
+        k: v
+        for k, v in settings.items()
+        if k in own_settings and k.startswith(SHARED_SETTINGS) and k not in PAIR_DECODER_SETTINGS
+    }
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
 
 def init_context(config: EventNodeRun, context: Context, *, links: str) -> Context:
-    """Return a context under which a model is built as that of the run it begins from: its widths and its clock."""
+    """Return a context with the feature dimensions and time scale of the run that `init` names."""
     if config.init is None or context.trained is not None:
         return context
-    return replace(context, trained=_run(config.init, links).read_json("data.json"))
+    return replace(context, trained=_open_init_run(config.init, links).read_json("data.json"))
 
 
-def take_backbone(
+def load_backbone(
     model: nn.Module, config: EventNodeRun, context: Context, *, links: str, head: tuple[str, ...]
 ) -> list[nn.Module]:
-    """Copy all weights but the head's of the run that `init` names, and return the parts that are frozen."""
+    """Load all weights except the head's from the run that `init` names, and return the frozen modules."""
     if config.init is None:
         return []
     if context.trained is None:
-        folder = _run(config.init, links)
+        folder = _open_init_run(config.init, links)
         weights = load_checkpoint(folder.weights).tensors.get("model", {})
         weights = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in weights.items()}
-        own = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
-        wrong = [name for name, t in own.items() if name not in weights or weights[name].shape != t.shape]
-        if wrong:
+        backbone = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
+        missing = [name for name, t in backbone.items() if name not in weights or weights[name].shape != t.shape]
+        if missing:
             raise CheckpointError(
-                f"{config.init} has no weights of this shape for {', '.join(wrong[:3])}; leave out settings of the "
-                "model, which are taken from that run"
+                f"{config.init} lacks weights of this shape for {', '.join(missing[:3])}; remove the settings of the "
+                "model, which come from that run"
             )
-        model.load_state_dict({name: weights[name] for name in own}, strict=False)
+        model.load_state_dict({name: weights[name] for name in backbone}, strict=False)
         if any(name.startswith(("encoder.count.", "encoders.1.")) for name in weights):
             warnings.warn(
-                f"{config.init} encodes what two nodes have in common, which one node alone has not: that encoding is "
-                "left out here; train it with --model.cooccurrence false for the same backbone",
+                f"{config.init} uses a co-occurrence encoding of node pairs, which does not exist for single nodes "
+                "and is ignored here; train it with --model.cooccurrence false for the same backbone",
                 HopstateWarning,
                 stacklevel=3,
             )
@@ -175,9 +178,9 @@ def take_backbone(
     return parts
 
 
-def _run(path: str, links: str) -> RunFolder:
+def _open_init_run(path: str, links: str) -> RunFolder:
     folder = RunFolder.open(path)
-    found = folder.read_json("config.json").get("method")
-    if found != links:
-        raise CheckpointError(f"{path} is a run of {found}; a backbone for this method comes from one of {links}")
+    method = folder.read_json("config.json").get("method")
+    if method != links:
+        raise CheckpointError(f"{path} is a run of {method}; this method needs the backbone of a {links} run")
     return folder

@@ -1,4 +1,4 @@
-"""What the methods for links in time share: configurations, the negatives of a run, histories, the task of a model."""
+"""Shared code of temporal link prediction: configurations, negatives, history indexes and the training task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.io.scratch import release_pages
 from hopstate.layers.decoders import PairHistory
-from hopstate.methods.method import Context, Floors, Method, RunConfig, Space
+from hopstate.methods.method import Baselines, Context, Method, RunConfig, Space
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, parse_count, sample_rows
@@ -45,41 +45,42 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class EventReadOptions:
-    """How a user's file of events is read; see `hopstate.data.readers.read_events.read_events`.
+    """How event files are read; see `hopstate.data.readers.read_events.read_events`.
 
     Args:
-        format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
-        header: whether the first line of a text holds names of columns; null goes by what stands in it.
-        separator: of the cells of a text: a sign such as ";", or tab, or space; null finds it.
-        time_format: of dates that are not ISO, as strptime has it, such as "%d.%m.%Y %H:%M".
-        source_column, target_column, time_column: columns of a table; null takes the usual names.
-        kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
-            null takes the usual names.
-        label_column: class or amount of the source at each event, or several of them as "a,b"; null takes the usual
+        format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
+        header: whether the first line has column names; null detects it.
+        separator: cell separator of a text file, such as ";", tab or space; null detects it.
+        time_format: strptime format of dates that are not ISO, such as "%d.%m.%Y %H:%M".
+        source_column, target_column, time_column: columns of the table; null uses the usual names.
+        kind_column: column with "add" or "delete" for each event, or "delete-node" with an empty target; null uses the
+            usual names.
+        label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
-        task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
-        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
-        label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
-        positive_class: the positive one of two classes, which roc_auc and average_precision are of; null takes 1, true
-            or yes, otherwise the rarer class of the training events.
-        edge_columns: columns of event features; null takes the usual names.
-        columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
-            number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
+        task: meaning of labels: "classification" (also "auto") or "regression".
+        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+            ambiguous.
+        label_cells: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
+        positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
+            otherwise the rarer class in training.
+        edge_columns: columns of event features; null uses the usual names.
+        columns: types of event feature columns, if detection is wrong: '[venue=category, when=date]'. Types: number,
+            category, date (ISO, or date:FORMAT as in strptime), drop. Listed columns become features.
         x: .npy file of node features.
-        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
-        bipartite: sources and targets are two sets of nodes, of which 7 and 7 are two: "true" writes u7 and i7, "false"
-            makes them one; "auto" goes by names of columns (user and item are two sets, source and target one).
-        text_ids: take ids as they are written: 5746.10 and 5746.1 are two then, and so are 7 and 7.0.
-        time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
-        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
-            training events; "auto" takes none for published data sets, standard for all else.
-        missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
-            or "zero", with a further column that marks them; "auto" takes the mean, and names infinities.
-        missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
-        ties: order of events of one time: "file" as they stand there, or "sorted" by source, then destination, features
-            and label, so that the order of rows of one time changes nothing; with deletions the order stays.
-        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
-            hundred times their size, at least 256 MiB.
+        num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
+        bipartite: sources and targets are two sets of nodes. "true" renames ids to u7 and i7, "false" merges equal ids.
+            "auto" decides by column names (user and item are two sets, source and target one).
+        text_ids: keep ids as text, so that 5746.10 differs from 5746.1 and 7 from 7.0.
+        time_unit: s, ms, us or ns since 1970, for splits by date; null uses the unit of the file.
+        scale: scaling of features, fitted to training events: "standard" (mean and standard deviation), "robust"
+            (median and quartiles) or "none". "auto": none for published datasets, otherwise standard.
+        missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
+            and add an indicator column. "auto": mean; error for infinities.
+        missing_time: events without a valid time: "error" or "drop".
+        ties: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
+            label, which makes results independent of row order. Streams with deletions keep the file order.
+        max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
+            least 256 MiB.
     """
 
     format: str = "auto"
@@ -111,17 +112,17 @@ class EventReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSplitConfig:
-    """Which events are for training, validation and test.
+    """Split of an event stream into training, validation and test events.
 
     Args:
-        kind: "chronological" by shares of the events, "dyglib" the same with new nodes taken out of training, "time" at
-            two times, or "window": the last window before the stream's end for test, the one before it for validation.
-        val_ratio, test_ratio: shares of validation and test.
-        val_time, test_time: of "time": training ends at the first, validation at the second; numbers in the stream's
-            unit, or dates such as 2024-03-01.
-        window: of "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
-        new_ratio: of "dyglib": share of all nodes that training must not see.
-        seed: of "dyglib": who they are.
+        kind: "chronological" by shares of the events, "dyglib" the same with new nodes removed from training, "time" at
+            two times, or "window" with the last window for test and the one before it for validation.
+        val_ratio, test_ratio: shares of validation and test events.
+        val_time, test_time: for "time": end of training and end of validation, as numbers in the stream's unit or dates
+            such as 2024-03-01.
+        window: for "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
+        new_ratio: for "dyglib": share of all nodes that are removed from training.
+        seed: for "dyglib": seed of their selection.
     """
 
     kind: Literal["chronological", "dyglib", "time", "window"] = "chronological"
@@ -148,7 +149,7 @@ class LinkSplitConfig:
         check_range("split.", least=0, below=1, new_ratio=self.new_ratio)
 
     def of(self, stream: EventStream) -> EventSplit:
-        """Return the split of a stream; empty splits of one without events, which only stands for its facts.
+        """Return the split of a stream. A stream without events has empty splits.
 
         Raises:
             DataError: a split has no events.
@@ -166,19 +167,19 @@ class LinkSplitConfig:
 
 
 def event_loop() -> LoopConfig:
-    """Return how models of event streams are trained in the papers: Adam, 1e-4, 100 epochs, patience 20."""
+    """Return the training settings of the papers: Adam, learning rate 1e-4, 100 epochs, patience 20."""
     return LoopConfig(epochs=100, patience=20, optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventRun(RunConfig):
-    """What the configurations of methods for event streams share.
+    """Base configuration of methods for event streams.
 
     Args:
-        read: how a file is read.
-        split: which events are for training, validation and test.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
+        read: how files are read.
+        split: training, validation and test events.
+        gap_unit: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
+            of the file.
     """
 
     read: EventReadOptions = field(default_factory=EventReadOptions)
@@ -189,7 +190,7 @@ class EventRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRun(EventRun):
-    """What the configurations of methods for links in time share.
+    """Base configuration of temporal link prediction.
 
     Args:
         evaluation: protocol and negatives.
@@ -200,11 +201,11 @@ class LinkRun(EventRun):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedLinkRun(LinkRun):
-    """What the configurations of methods that learn from links share.
+    """Base configuration of trained link predictors.
 
     Args:
-        negatives: negative pairs of training.
-        batch_size: events a step.
+        negatives: negative pairs in training.
+        batch_size: events per step.
     """
 
     negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
@@ -213,13 +214,13 @@ class LearnedLinkRun(LinkRun):
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLinkRun(LearnedLinkRun):
-    """What the configurations of models fed from histories share.
+    """Base configuration of models that read event histories.
 
     Args:
-        max_events: training events that an epoch takes at most; of more, whole batches spread over all of them, drawn
-            anew for each epoch. "all" takes every event. Histories hold all of them either way.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
+        max_events: maximum number of training events per epoch. Longer streams are subsampled: each epoch draws whole
+            batches spread over the stream. "all" uses every event. Histories always hold all of them.
+        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
+            "unmarked" as ordinary tokens.
     """
 
     max_events: int | Literal["all"] = 1_000_000
@@ -230,18 +231,18 @@ class HistoryLinkRun(LearnedLinkRun):
         parse_count("max_events", self.max_events)
 
     @property
-    def most(self) -> int | None:
-        """Training events of an epoch at most, None for all."""
+    def event_limit(self) -> int | None:
+        """Maximum number of training events per epoch, None for all."""
         return parse_count("max_events", self.max_events)
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return how many features a node and an event have: those of the data that a model was trained on."""
+    """Return the numbers of node and event features, those of the training data if a model is applied."""
     return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
 
 
 def used_features(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return the same without features that are zero throughout."""
+    """Return `feature_dims` without features that are always zero."""
     return dict((context.trained or {}).get("used_features") or stream.used_features)
 
 
@@ -255,101 +256,105 @@ def history_task(
     microbatch_size: int | None = None,
     microbatch_tokens: int | None = None,
 ) -> LinkTask:
-    """Return the task of training a model fed from histories; training looks training events up, evaluation all.
+    """Return the task of training a model on event histories. Training sees training events only.
 
     Args:
-        tokenizer: (store, stream, clock, deletions, type of gaps) → the model's tokenizer.
-        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
+        stream, config, context: as in `Method.build`.
+        model: the model.
+        tokenizer: (store, stream, clock, deletions, dtype of time differences) → the model's tokenizer.
+        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step, None for all.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
-    marks = deletions_of(stream, config.deletions, context)
-    head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
+    deletion_handling = deletions_of(stream, config.deletions, context)
+    pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    known = HistoryIndex(stream, deletions=marks != "left-out")
+    index = HistoryIndex(stream, deletions=deletion_handling != "left-out")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
-        store = known.histories(events, rows)
-        own = tokenizer(store, events, clock, marks, config.loop.float_type)
-        if head is None:
-            return own
-        met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
-        return PairHistoryTokenizer(own, pair_features(met, events, clock))
+        store = index.histories(events, rows)
+        inner = tokenizer(store, events, clock, deletion_handling, config.loop.float_type)
+        if pair_head is None:
+            return inner
+        additions = index.additions_only(events, rows) if inner.deletions and events.has_deletes else store
+        return PairHistoryTokenizer(inner, pair_features(additions, events, clock))
 
     train_inputs = inputs(stream, split.train)
-    if head is not None and context.trained is None:
+    if pair_head is not None and context.trained is None:
         assert isinstance(train_inputs, PairHistoryTokenizer)
-        fit_scale(head, train_inputs.features, stream, split, config.loop.seed)
+        fit_feature_scale(pair_head, train_inputs.features, stream, split, config.loop.seed)
     source = HistoryPairs(
         model,
         stream,
         split,
         train_inputs=train_inputs,
         inputs=inputs,
-        index=known.index,
+        index=index.index,
         batch_size=config.batch_size,
-        max_events=config.most,
+        max_events=config.event_limit,
         microbatch_size=microbatch_size,
         microbatch_tokens=microbatch_tokens,
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    tell_epoch(len(stream.additions(split.train)), config, context)
+    note_epoch_subsample(len(stream.additions(split.train)), config, context)
     negatives = evaluation_negatives(stream, split, config, context)
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
 
 
 class HistoryIndex:
-    """Histories of a stream, or of some of its events.
+    """Neighbor indexes over the histories of a stream.
 
-    Look-ups see earlier events alone, so that events at a mapped stream's beginning need no index of their own: there
-    the whole stream's serves, and is built once. In memory training's holds nothing else than it may see.
+    Queries see earlier events only, so one index of a memory-mapped stream serves every prefix of it. In-memory
+    training uses an index of training events only.
     """
 
     def __init__(self, stream: EventStream, deletions: bool) -> None:
         self._stream, self._deletions = stream, deletions
-        self._whole: NeighborStore | None = None
+        self._full_index: NeighborStore | None = None
 
     def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return what tokens are of: of events, the stream's or another's, those at rows, None for all."""
-        rows = _needed(events, rows)
+        """Return the index over the events at rows, None for all."""
+        rows = _rows_to_index(events, rows)
         if rows is not None or events is not self._stream or folder_of(events) is None:
             return NeighborStore.from_stream(events, rows, deletions=self._deletions)
-        if self._whole is None:
-            self._whole = NeighborStore.from_stream(events, deletions=self._deletions)
-        return self._whole
+        if self._full_index is None:
+            self._full_index = NeighborStore.from_stream(events, deletions=self._deletions)
+        return self._full_index
 
     def index(self) -> NeighborStore | None:
-        """Return that of the whole stream where it is built and holds no deletions, as `NeighborStore.from_stream`."""
-        return None if self._deletions and self._stream.has_deletes else self._whole
+        """Return the index of the full stream if it is built and holds no deletions, otherwise None."""
+        return None if self._deletions and self._stream.has_deletes else self._full_index
 
-    def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return the same without deletions."""
-        return NeighborStore.from_stream(events, _needed(events, rows))
+    def additions_only(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
+        """Return the index over the events at rows without deletions."""
+        return NeighborStore.from_stream(events, _rows_to_index(events, rows))
 
 
-def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
+def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
     return None if rows is not None and is_prefix(rows) and folder_of(events) is not None else rows
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
-    """Return the clock that a model was trained with, else that of the training events."""
-    kept = (context.trained or {}).get("clock")
-    return Clock(**kept) if kept else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
+    """Return the time normalization of the trained model, or fit it to the training events."""
+    saved = (context.trained or {}).get("clock")
+    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
-    """Return what histories make of deletions: a model that was trained without any has no feature to mark them."""
+    """Return how histories treat deletions. A model trained without deletions has no indicator for them."""
     if deletions != "marked":
         return deletions
-    had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
-    return "marked" if had else "left-out"
+    has_deletes = (
+        (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
+    )
+    return "marked" if has_deletes else "left-out"
 
 
 def history_features(
     widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
 ) -> dict[str, int]:
-    """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
+    """Return the feature dimensions of a history model, with a column for the deletion indicator."""
     marked = deletions_of(stream, deletions, context) == "marked"
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
@@ -357,37 +362,37 @@ def history_features(
 def evaluation_negatives(
     stream: EventStream, splits: EventSplit, config: LinkRun, context: Context
 ) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept with the run.
+    """Return the evaluation negatives by (split, strategy). They are sampled once and saved with the run.
 
-    How many events of a split are judged is noted for data.json where it is not all, and told when they are chosen.
+    If a split is subsampled, a note reports the numbers of events, and data.json records them.
     """
     evaluation, folder = config.evaluation, context.run / "negatives"
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
-    tell_judged(stream, splits, config, context)
-    found = {}
+    note_eval_subsample(stream, splits, config, context)
+    negatives = {}
     for split, strategy in wanted:
         if not len(stream.additions(splits.rows(split))):
             continue
         count = evaluation.num_negatives if STRATEGIES[strategy].ranking else ""
         path = folder / f"{split}_{strategy}{count}.npz"
-        how: DrawOptions = {"num_negatives": evaluation.num_negatives, "max_events": evaluation.most}
+        options: DrawOptions = {"num_negatives": evaluation.num_negatives, "max_events": evaluation.most}
         try:
-            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **how)
+            negatives[split, strategy] = load_or_draw(path, stream, splits, split, strategy, **options)
         except NoOtherPairError:
             if not split.startswith("new_"):
                 raise
             if context.trained is None:
                 which = {"new_val": "validation", "new_test": "test"}[split]
-                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes: left out")
-    return found
+                note(config.loop, f"no {strategy} negatives of the {which} events with new nodes; skipping")
+    return negatives
 
 
-LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
+SCALE_SAMPLE = 20_000  # evenly spaced training events that fit the feature scale
 
 
-class AroundTokenizer(Generic[TokenizerT]):
-    """A tokenizer with another inside, whose events it has."""
+class TokenizerWrapper(Generic[TokenizerT]):
+    """Base class of tokenizers that extend another tokenizer."""
 
     def __init__(self, inner: TokenizerT) -> None:
         self.inner = inner
@@ -402,152 +407,158 @@ class AroundTokenizer(Generic[TokenizerT]):
 
     @property
     def store(self) -> Histories:
-        """The histories that the inner tokens are looked up in."""
+        """Histories that the inner tokenizer reads."""
         return self.inner.store
 
     @store.setter
     def store(self, store: Histories) -> None:
         self.inner.store = store
-        self.moved(store)
+        self.on_store_change(store)
 
-    def moved(self, store: Histories) -> None:
-        """Follow the inner tokenizer to another store; there is nothing to do by default."""
+    def on_store_change(self, store: Histories) -> None:
+        """React to a new store. Does nothing by default."""
 
 
 def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
-    """Return what a head reads of pairs: the features without those of events, which the model sees."""
+    """Return the pair features that a head reads, without event features."""
     return PairFeatures(store, stream, clock, np.empty(0, np.int64))
 
 
-class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
-    """A model's input, and what the pairs' own histories tell beside it.
+class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
+    """A tokenizer that adds features of each pair's history to the model's input.
 
     Args:
-        inner: the model's tokenizer; its input has a field `pair`.
-        features: of pairs, from the same events without deletions.
+        inner: the model's tokenizer. Its input has a field `pair`.
+        features: pair features from the same events without deletions.
     """
 
     def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
         super().__init__(inner)
         self.features = features
 
-    def moved(self, store: Histories) -> None:
-        # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
+    def on_store_change(self, store: Histories) -> None:
+        # pair features need a real store, and ignore deletions
         if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
             self.features.store = store
 
     def over(self, past: StreamState) -> PairHistoryTokenizer:
-        made = copy(self)
-        made.inner, made.features = self.inner.over(past), self.features.over(past)
-        return made
+        tokenizer = copy(self)
+        tokenizer.inner, tokenizer.features = self.inner.over(past), self.features.over(past)
+        return tokenizer
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for scoring pairs u (P,), v (P,) at t (P,); errors as the model's own tokenizer."""
-        found = self.inner.pairs(u, v, t)
-        return found._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
+        """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
+        inputs = self.inner.pairs(u, v, t)
+        return inputs._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 
-def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int) -> None:
-    """Give a head the scale of training pairs: events, and for each a random and a past pair at its time."""
+def fit_feature_scale(
+    head: PairHistory, features: PairFeatures, stream: EventStream, split: EventSplit, seed: int
+) -> None:
+    """Fit the feature scale of a head to training events, each with a random and a past pair at its time."""
     rows = stream.additions(split.train)
     if not len(rows):
         return
-    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64))
+    sample = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).astype(np.int64))
     src, dst, t = (column[as_slice(rows)] for column in (stream.src, stream.dst, stream.t))
     rng = named_rng(seed, "pair-history")
-    before = np.searchsorted(t, t[at])
-    past = (rng.random(len(at)) * before).astype(np.int64)
-    had = at[before > 0], past[before > 0]
-    u = np.concatenate([src[at], src[at], src[had[1]]])
-    v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
-    head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
+    before = np.searchsorted(t, t[sample])
+    past = (rng.random(len(sample)) * before).astype(np.int64)
+    with_past = sample[before > 0], past[before > 0]
+    u = np.concatenate([src[sample], src[sample], src[with_past[1]]])
+    v = np.concatenate([dst[sample], dst[rng.integers(0, len(dst), len(sample))], dst[with_past[1]]])
+    head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[sample], t[sample], t[with_past[0]]]))))
     release_pages(src, dst, t)
     if isinstance(features.store, NeighborStore):
-        features.store.release_pages()  # of a mapped index: queries from all over the stream have touched most of it
+        features.store.release_pages()  # the queries touched most pages of a mapped index
 
 
-def tell_epoch(count: int, config: HistoryLinkRun, context: Context) -> None:
-    """Tell how many of count training events an epoch takes where it is not all."""
-    batches = len(epoch_batches(count, config.most, config.batch_size, config.loop.seed, 0))
+def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -> None:
+    """Note how many training events an epoch uses if not all."""
+    batches = len(epoch_batches(count, config.event_limit, config.batch_size, config.loop.seed, 0))
     if batches * config.batch_size < count:
-        taken = batches * config.batch_size
-        context.noted["epoch_events"] = [taken, count]
-        _tell(config.loop, context, f"an epoch takes {taken:,} of {count:,} training events, drawn anew for each", "")
+        used = batches * config.batch_size
+        context.noted["epoch_events"] = [used, count]
+        _note_subsample(
+            config.loop,
+            context,
+            f"an epoch uses {used:,} of {count:,} training events, sampled again for each epoch",
+            "",
+        )
 
 
-def tell_judged(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
-    """Tell how many events of each split are judged where it is not all."""
+def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun, context: Context) -> None:
+    """Note how many events of each split are evaluated if not all."""
     sizes = {name: len(stream.additions(splits.rows(name))) for name in ("val", "new_val", "test", "new_test")}
-    some = {name: len(sample_rows(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
-    some = {name: count for name, count in some.items() if count < sizes[name]}
-    if some:
-        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in some.items()}
-        told = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in some.items())
-        _tell(config.loop, context, f"judged are {told}, spread over each", "evaluation.")
+    subsampled = {name: len(sample_rows(np.arange(size), config.evaluation.most)) for name, size in sizes.items()}
+    subsampled = {name: count for name, count in subsampled.items() if count < sizes[name]}
+    if subsampled:
+        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}
+        sizes_text = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in subsampled.items())
+        _note_subsample(config.loop, context, f"evaluation uses {sizes_text}, spread over each split", "evaluation.")
 
 
-def _tell(loop: LoopConfig, context: Context, told: str, group: str) -> None:
-    """Say once a run what it takes, and which setting takes all."""
-    verb = "judges" if group else "takes"
+def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) -> None:
+    """Print a note once per run, with the setting that uses all events."""
     if not (context.run / "negatives").is_dir():
-        note(loop, f"note: {told} ({group}max_events=all {verb} every event)")
+        note(loop, f"note: {sizes} ({group}max_events=all uses every event)")
 
 
-# ---- automatic settings: they follow from the training events, and add no input and no layer that the paper lacks.
+# ---- automatic settings: computed from training events; they add no input and no layer that the paper lacks.
 # Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
 # 2026-11-21-dyg-mamba.md and 2026-11-22-pair-history.md; the recipes keep the papers' settings.
-ENOUGH = 40  # epochs of a small stream
-HISTORICAL = 0.25  # share of training pairs that met before
-SCHEDULE = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
-PAIRS = ("negatives.mixture.historical", "evaluation.choose")
-SELDOM = 0.05  # share of repeated pairs among training events below which pairs do not meet again
+MAX_EPOCHS = 40  # for small streams
+HISTORICAL_SHARE = 0.25  # share of historical negatives in training
+SCHEDULE_SETTINGS = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
+PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.choose")
+MIN_REPEATED_SHARE = 0.05  # share of repeat pairs in training below which historical negatives are off
 
 
-def suit_epochs(events: int, budget: int) -> dict[str, Any]:
-    """Return a schedule that ends when it ends: no patience, the rate falls to 0.
+def auto_epochs(events: int, budget: int) -> dict[str, Any]:
+    """Return a schedule without early stopping whose learning rate decays to 0.
 
-    budget is the number of training events, times epochs, that one core does in some minutes.
+    budget is the number of training events, times epochs, that one core processes in some minutes.
     """
     return {
-        "loop.epochs": int(np.clip(budget // max(events, 1), 2, ENOUGH)),
+        "loop.epochs": int(np.clip(budget // max(events, 1), 2, MAX_EPOCHS)),
         "loop.patience": None,
         "loop.optim.schedule": "cosine",
         "loop.optim.warmup": 0.05,
     }
 
 
-def suit_judged(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return by what validation chooses: the mean over kinds of pairs, where there are several."""
+def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return the model-selection metric: the mean over negative strategies if there are several."""
     kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
     return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
 
 
-def suit_pairs(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
-    own = config.negatives != TrainingNegatives()
-    again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
-    mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
-    return {**mixed, **suit_judged(stream, config, metrics)}
+def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return the mixture of training negatives, unless the user set one, and the model-selection metric."""
+    user_set = config.negatives != TrainingNegatives()
+    use_historical = not user_set and repeated_share(stream, config.split.of(stream).train) >= MIN_REPEATED_SHARE
+    mixture = {"negatives.mixture.historical": HISTORICAL_SHARE} if use_historical else {}
+    return {**mixture, **auto_selection(stream, config, metrics)}
 
 
-def repeated(stream: EventStream, rows: np.ndarray) -> float:
+def repeated_share(stream: EventStream, rows: np.ndarray) -> float:
     """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
     part = as_slice(stream.additions(rows))
     pairs = stream.src[part] * stream.num_nodes
     pairs += stream.dst[part]
-    pairs.sort()  # in place: of very many events there is room for no second copy
+    pairs.sort()  # in place to save memory
     return float(np.count_nonzero(pairs[1:] == pairs[:-1])) / max(len(pairs), 1)
 
 
-def suit_history(
+def auto_config_history(
     stream: EventStream, config: HistoryLinkRun, metrics: tuple[str, ...], *, budget: int
 ) -> Mapping[str, Any]:
-    """Return settings of a model fed from histories that suit a stream; budget as of `suit_epochs`."""
+    """Return automatic settings of a history model; budget is as in `auto_epochs`."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
-    own = suit_pairs(stream, config, metrics)
-    an_epoch = events if config.most is None else min(events, config.most)
-    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(an_epoch, budget)}
+    pair_settings = auto_negatives(stream, config, metrics)
+    epoch_events = events if config.event_limit is None else min(events, config.event_limit)
+    return {"batch_size": batch, "loop.optim.lr": 3e-4, **pair_settings, **auto_epochs(epoch_events, budget)}
 
 
 HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)
@@ -561,13 +572,14 @@ def history_method(
     summary: str,
     source: str,
     budget: int,
-    floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors] | None = None,
+    baselines: Callable[[EventStream, HistoryRunT, Context, LinkTask], Baselines] | None = None,
     space: Space | None = None,
     export: Callable[[LinkTask], ExportSpec] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
-    """Return a method of links from histories; see `Method`, and `suit_epochs` for budget."""
+    """Return a link-prediction method on event histories; see `Method`, and `auto_epochs` for budget."""
     return Method(
-        name, config, build, "events", summary, source, floors=floors, suit=partial(suit_history, budget=budget),
-        automatic=("batch_size", *SCHEDULE, *PAIRS), space=space or {},
+        name, config, build, "events", summary, source, baselines=baselines,
+        auto_config=partial(auto_config_history, budget=budget),
+        automatic=("batch_size", *SCHEDULE_SETTINGS, *PAIR_SETTINGS), space=space or {},
         export=export,
     )  # fmt: skip

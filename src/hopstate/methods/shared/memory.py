@@ -1,4 +1,4 @@
-"""What methods with a node memory share: settings, look-ups over a stream, the task of links."""
+"""Shared code of methods with a node memory: settings, event queries and the link-prediction task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from hopstate.errors import check_range
 from hopstate.layers.decoders import PairHistory
 from hopstate.methods.method import Context
 from hopstate.methods.shared.event_nodes import EventNodeRun
-from hopstate.methods.shared.link import LearnedLinkRun, clock_of, evaluation_negatives, fit_scale, pair_features
+from hopstate.methods.shared.link import (
+    LearnedLinkRun,
+    clock_of,
+    evaluation_negatives,
+    fit_feature_scale,
+    pair_features,
+)
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
@@ -24,14 +30,16 @@ BATCH = 128  # table 9 of CTDG-SSM, arXiv:2606.04672
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    """How events move a memory.
+    """Settings of node-memory updates.
 
     Args:
-        num_neighbors: most recent events of context per end of a batch's events, if the model's order is above 0.
-        batch_size: events that are scored, then move the memory, together.
-        tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
-        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
-            moves the memory.
+        num_neighbors: number of recent events of each endpoint that are used as context, if the model's order is above
+            0.
+        batch_size: events per batch. The whole batch is scored before it updates the memory.
+        tbptt_window: batches of truncated backpropagation through time, which is also the number of batches per
+            optimizer step.
+        cut_ties: split events with equal timestamps into batches of at most batch_size. All of them are scored before
+            any updates the memory.
     """
 
     num_neighbors: int = 10
@@ -46,11 +54,11 @@ class MemorySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLinkRun(LearnedLinkRun, MemorySettings):  # jsonargparse follows the types of first bases alone
-    """What the configurations of memory models for links in time share.
+    """Base configuration of memory models for temporal link prediction.
 
     Args:
-        batch_size: events that are scored, then move the memory, together.
-        evaluation: protocol and negatives; its batch_size is that of the run unless you give another.
+        batch_size: events per batch. The whole batch is scored before it updates the memory.
+        evaluation: protocol and negatives. Its batch_size defaults to that of the run.
     """
 
     batch_size: int = BATCH
@@ -58,13 +66,13 @@ class MemoryLinkRun(LearnedLinkRun, MemorySettings):  # jsonargparse follows the
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.evaluation.batch_size == BATCH:  # as it stands by default: the memory moves as it does in training
+        if self.evaluation.batch_size == BATCH:  # the default: update the memory as in training
             object.__setattr__(self, "evaluation", replace(self.evaluation, batch_size=self.batch_size))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNodeRun(EventNodeRun, MemorySettings):
-    """What the configurations of memory models for nodes at events share."""
+    """Base configuration of memory models for node classification."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,15 +81,15 @@ class MemoryNodeRun(EventNodeRun, MemorySettings):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryInputs:
-    """A memory model and its look-ups over a stream.
+    """A memory model and its event queries over a stream.
 
     Args:
         model: the model.
         stream: the data.
-        settings: how events move the memory.
-        split, clock: of the run.
-        inputs: stream → look-ups over all of it.
-        train_inputs: look-ups that see the training events alone.
+        settings: how events update the memory.
+        split, clock: split and time normalization of the run.
+        inputs: stream → queries over all of its events.
+        train_inputs: queries over the training events only.
     """
 
     model: MemoryModel
@@ -96,7 +104,7 @@ class MemoryInputs:
     def of(
         cls, stream: EventStream, config: MemoryLinkRun | MemoryNodeRun, context: Context, model: MemoryModel
     ) -> MemoryInputs:
-        """Return the look-ups of a model; a head that reads pair histories gets the scale of the training pairs."""
+        """Create the event queries of a model, and fit the feature scale of a pair-history head."""
         split = config.split.of(stream)
         clock = clock_of(stream, split, config.gap_unit, context)
         head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
@@ -107,9 +115,9 @@ class MemoryInputs:
             features = None if head is None else pair_features(store, events, clock)
             return ActiveEvents(model, events, store, neighbors=count, clock=clock, pair_features=features)
 
-        known = inputs(stream, NeighborStore.from_stream(stream, split.train))
-        if head is not None and known.pair_features is not None and context.trained is None:
-            fit_scale(head, known.pair_features, stream, split, config.loop.seed)
+        train_inputs = inputs(stream, NeighborStore.from_stream(stream, split.train))
+        if head is not None and train_inputs.pair_features is not None and context.trained is None:
+            fit_feature_scale(head, train_inputs.pair_features, stream, split, config.loop.seed)
         return cls(
             model=model,
             stream=stream,
@@ -117,11 +125,11 @@ class MemoryInputs:
             split=split,
             clock=clock,
             inputs=inputs,
-            train_inputs=known,
+            train_inputs=train_inputs,
         )
 
     def windows(self, questions: Questions[DrawnT], tie_batch_size: int) -> MemoryWindows[DrawnT]:
-        """Return the windows of training batches; tie_batch_size as of `MemoryWindows`."""
+        """Return the truncated-backpropagation windows of training; tie_batch_size is as in `MemoryWindows`."""
         return MemoryWindows(
             self.model,
             self.stream,
@@ -137,16 +145,16 @@ class MemoryInputs:
 
 
 def memory_task(stream: EventStream, config: MemoryLinkRun, context: Context, model: MemoryModel) -> LinkTask:
-    """Return the task of training a memory model on links; training looks training events up, evaluation all."""
-    made = MemoryInputs.of(stream, config, context, model)
+    """Return the link-prediction task of a memory model. Training sees training events only."""
+    memory = MemoryInputs.of(stream, config, context, model)
     questions = LinkQuestions(
         stream,
-        made.split,
-        made.train_inputs,
+        memory.split,
+        memory.train_inputs,
         batch_size=config.batch_size,
         seed=config.loop.seed,
         mixture=config.negatives,
     )
-    source = made.windows(questions, config.evaluation.batch_size)
-    negatives = evaluation_negatives(stream, made.split, config, context)
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
+    source = memory.windows(questions, config.evaluation.batch_size)
+    negatives = evaluation_negatives(stream, memory.split, config, context)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=memory.clock)

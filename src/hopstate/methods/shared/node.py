@@ -1,4 +1,4 @@
-"""Methods on one graph: their configuration and edges, the task made of a network, and automatic settings."""
+"""Shared code of methods on one graph: configuration, edge features, the training task and automatic settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
-from hopstate.methods.shared.targets_as_trained import labels_as_trained
+from hopstate.methods.shared.label_alignment import align_labels
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
@@ -28,23 +28,28 @@ from hopstate.training.tasks.target import (
     warn_one_class,
 )
 
-STEP, SAMPLED = 16_384, 1024  # links of a step: where it encodes the whole graph anyway, and where it does not
+FULL_GRAPH_LINK_BATCH, SAMPLED_LINK_BATCH = (
+    16_384,
+    1024,
+)  # links per step with full-graph and with sampled encoding
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRun(RunConfig):
-    """What the configurations of methods for nodes share.
+    """Base configuration of methods on one graph.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which nodes are for training, validation and test.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes),
-            "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
-        task: what is predicted: the "node"s' classes or values, or the "link"s between them.
-        link: settings of links, for task link.
-        loop: training.
+        data: a file, a folder, or the name of a dataset (see `hopstate datasets`).
+        read: how files are read.
+        split: training, validation and test nodes.
+        metric: metric for model selection: "auto" (the dataset's own, otherwise accuracy, average_precision or mae), or
+            a metric's name.
+        class_weights: class weights in the cross-entropy: "none", "balanced" (inverse class frequency in training),
+            "complement" (1 - class frequency), or a list such as '[spam=5, ham=1]'. Classes that the list does not name
+            have weight 1.
+        task: prediction target: "node" labels or "link"s.
+        link: settings of link prediction, for task link.
+        loop: training loop settings.
     """
 
     read: ReadOptions = field(default_factory=ReadOptions)
@@ -58,40 +63,42 @@ class NodeRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNetwork:
-    """What a method makes of a graph.
+    """A network and its batch source, as built by a method for one graph.
 
     Args:
-        model: gives each node outputs of the width asked for.
-        source: of its batches.
-        walks: numbers of walks that the source draws, which a run remembers.
-        dropout: of the model, which what stands on it takes too.
-        whole: a step encodes the whole graph, however many rows of it are asked for.
+        model: the network.
+        source: source of its batches.
+        walks: numbers of walks that the source samples. They are saved with the run.
+        dropout: dropout of the model, also used by a link decoder.
+        full_graph: every step encodes the full graph.
     """
 
     model: nn.Module
     source: NodeBatches[Any]
     walks: Mapping[str, int] | None = None
     dropout: float = 0.0
-    whole: bool = False
+    full_graph: bool = False
 
 
-Make = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, context, labels, width of the output
+BuildNetwork = Callable[
+    [Graph, Context, NodeLabels, int], NodeNetwork
+]  # (graph, context, labels, output width) → network
 
 
-def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:
-    """Return the task that a run's settings name, of its nodes or its links."""
+def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> NodeTask[Any] | StaticLinkTask:
+    """Return the node-classification or link-prediction task of a run."""
     check_width(graph, context)
     if config.task == "link":
         from hopstate.methods.shared.static_link import link_task
 
         return link_task(graph, config, context, make)
     labels = node_labels(graph, config, context)
-    made = make(graph, context, labels, len(labels.class_names))
-    return NodeTask(made.model, made.source, walks=made.walks)
+    network = make(graph, context, labels, len(labels.class_names))
+    return NodeTask(network.model, network.source, walks=network.walks)
 
 
 def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
-    """Return targets, split rows, metrics and names of a node run; a new run saves its split."""
+    """Return the targets, split and metrics of a node run. A new run saves its split."""
     if context.trained is not None:
         return _labels_as_trained(graph, config, context)
     if graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes):
@@ -121,15 +128,15 @@ def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
 
 
 def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
-    """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
+    """Return targets aligned with the trained model. The split is empty if the data have none."""
     trained = context.trained or {}
-    y, target = labels_as_trained(graph.y, graph.class_names, trained, config.metric, graph.num_nodes, graph.name)
+    y, target = align_labels(graph.y, graph.class_names, trained, config.metric, graph.num_nodes, graph.name)
     rows = split_rows(graph, config.split) if graph.num_splits or target.known(y).any() else {}
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 
 
 def check_width(graph: Graph, context: Context) -> None:
-    """Raise DataError where a graph has no features, or another number of them than the trained model takes."""
+    """Raise DataError if a graph has no features, or not as many as the trained model takes."""
     if graph.x is None:
         raise DataError(
             f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
@@ -140,7 +147,7 @@ def check_width(graph: Graph, context: Context) -> None:
 
 
 def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
-    """Return the rows of train, val and test: stored masks, or a seeded random split of the labelled nodes."""
+    """Return the rows of train, val and test: stored masks or a seeded random split of the labeled nodes."""
     if split.kind == "stored" or (split.kind == "auto" and graph.num_splits and split.per_class is None):
         return graph.split(split.number)
     assert graph.y is not None
@@ -149,30 +156,30 @@ def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
     return random_split(graph.y, split.fractions, seed=split.seed + 1000 * split.number, stratified=split.stratified)
 
 
-def check_filled(rows: Mapping[str, np.ndarray], name: str, what: str) -> None:
-    """Raise DataError on an empty split of the nodes or graphs (what) of a data set."""
+def check_no_empty_split(rows: Mapping[str, np.ndarray], name: str, what: str) -> None:
+    """Raise DataError if a split has no nodes or graphs (`what`)."""
     for part in SPLITS:
         if not len(rows.get(part, ())):
             sizes = ", ".join(f"{key} {len(value)}" for key, value in rows.items())
             raise DataError(
-                f"the {part} split of {name} is empty ({sizes}); mark {what} for it, or give more labelled {what} "
+                f"the {part} split of {name} is empty ({sizes}); mark {what} for it, or give more labeled {what} "
                 f"or other fractions to a random one (--split.kind random, --split.fractions)"
             )
 
 
 def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
-    """Raise DataError on an empty split or unlabelled training nodes; warn of classes absent from training."""
+    """Raise DataError for empty splits and unlabeled training nodes. Warn about classes absent from training."""
     assert graph.y is not None
-    check_filled(rows, graph.name, "nodes")
+    check_no_empty_split(rows, graph.name, "nodes")
     if graph.y.dtype.kind == "f":
         if np.isnan(graph.y[rows["train"]]).all():
-            raise DataError(f"no target is known among the training nodes of {graph.name}")
+            raise DataError(f"no training node of {graph.name} has a target")
         return
-    unlabelled = rows["train"][graph.y[rows["train"]] < 0]
-    if len(unlabelled):
+    unlabeled = rows["train"][graph.y[rows["train"]] < 0]
+    if len(unlabeled):
         raise DataError(
-            f"{len(unlabelled)} training nodes have no label, the first is row {unlabelled[0]}; "
-            f"label them or leave them out of the training mask"
+            f"{len(unlabeled)} training nodes have no label, the first is row {unlabeled[0]}; "
+            f"label them or remove them from the training mask"
         )
     if graph.num_classes == 1:
         warnings.warn(f"{graph.name} has one class only; there is nothing to learn", HopstateWarning, stacklevel=4)
@@ -189,27 +196,26 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
 
 
 def save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
-    """Write the rows of a split."""
+    """Save the rows of a split."""
     with open(str(path), "wb") as file:
         np.savez(file, **rows)  # type: ignore[arg-type]
 
 
-# ---- edges: which way messages flow, and what weights and features of edges are for -----------------------
-Place = Literal["weights", "features", "none", "unused"]
+# ---- edges: direction of messages, edge weights and edge features -------------------------------------------
+EdgeRole = Literal["weights", "features", "none", "unused"]
 Use = Literal["auto", "features", "drop"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeConfig:
-    """What is made of edges.
+    """How edges are used.
 
     Args:
-        use: "auto" takes edge weights and edge features where the method has a place for them and refuses them where it
-            has none; "drop" leaves them out.
-        weight: column of the edge features that weighs edges, from 0, in methods that take weights (gcn, gcnii,
-            nagphormer); null takes the graph's own weights, or its only column.
-        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
-            u from v.
+        use: "auto" uses edge weights and features, and raises an error if the method cannot. "drop" ignores them.
+        weight: index of the edge feature used as edge weight (gcn, gcnii, nagphormer). null: the graph's own weights,
+            or its only edge feature.
+        flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
+            torch-geometric, and "target_to_source" from v to u.
     """
 
     use: Literal["auto", "drop"] = "auto"
@@ -219,64 +225,64 @@ class EdgeConfig:
     def __post_init__(self) -> None:
         if self.weight is not None and (self.weight < 0 or self.use == "drop"):
             raise ConfigError(
-                f"edges.weight is a column of the edge features, from 0, which edges.use=drop leaves out; got "
-                f"{self.weight} and {self.use}"
+                f"edges.weight must be the index of an edge feature, and needs edges.use=auto: got {self.weight} and "
+                f"edges.use={self.use}"
             )
 
 
-def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, loop: LoopConfig) -> Graph:
-    """Return the graph that messages pass over: its edges the way they flow, carrying what the method reads.
+def message_graph(graph: Graph, config: EdgeConfig, role: EdgeRole, method: str, loop: LoopConfig) -> Graph:
+    """Return the graph for message passing, with reversed edges if configured and the edge data that the method reads.
 
-    place: one weight an edge, features, neither, or the method reads no edges at all.
+    role: what the method reads from edges: "weights", "features", "none" of them, or the edges are "unused".
     """
-    if place == "unused":
-        return _bare(graph)
+    if role == "unused":
+        return _without_edge_data(graph)
     if config.flow == "target_to_source":
-        graph = turned(graph)
-    if _carries(graph) == "nothing":
+        graph = flow_reversed(graph)
+    if _edge_data(graph) == "nothing":
         if config.weight is not None:
-            raise DataError(f"{graph.name} has no edge features, so edges.weight={config.weight} names none")
+            raise DataError(f"{graph.name} has no edge features, but edges.weight={config.weight} is set")
         return graph
     if config.use == "drop":
-        note(loop, f"edges: {_carries(graph)} of {graph.name} are left out (edges.use=drop)")
-        return _bare(graph)
-    if place == "features" and config.weight is None:
-        return graph.with_(edge_attr=_columns(graph), edge_weight=None)
-    if place == "weights":
+        note(loop, f"edges: {_edge_data(graph)} of {graph.name} are ignored (edges.use=drop)")
+        return _without_edge_data(graph)
+    if role == "features" and config.weight is None:
+        return graph.with_(edge_attr=_edge_columns(graph), edge_weight=None)
+    if role == "weights":
         return _weighted(graph, config, method, loop)
     raise ConfigError(
-        f"{method} has no place for {'one weight an edge' if place == 'features' else _carries(graph)} "
-        f"({graph.name} has {_carries(graph)}): {_otherwise(place)}"
+        f"{method} has no place for {'one weight an edge' if role == 'features' else _edge_data(graph)} "
+        f"({graph.name} has {_edge_data(graph)}): {_edge_advice(role)}"
     )
 
 
-def turned(graph: Graph) -> Graph:
-    """Return the graph with every edge turned round; itself where each has its reverse and they carry nothing."""
-    return graph if _carries(graph) == "nothing" and graph.is_undirected else graph.reversed()
+def flow_reversed(graph: Graph) -> Graph:
+    """Return the graph with all edges reversed, or the graph itself if that changes nothing."""
+    return graph if _edge_data(graph) == "nothing" and graph.is_undirected else graph.reversed()
 
 
-def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, otherwise: str | None) -> Graph:
-    """Return a graph with the edge features that a network learns from alone; weights become their last column.
+def learned_features(graph: Graph, use: Use, reads_edges: bool, loop: LoopConfig, *, advice: str | None) -> Graph:
+    """Return a graph with the edge features that a network reads. Edge weights become the last column.
 
-    reads: whether the network has a place for edge features. otherwise: where it has none, what an error says to do
-    about it; None leaves them out and says so.
+    reads_edges: whether the network reads edge features. advice: end of the error message if it does not; None drops
+    the features with a note instead.
     """
-    carried = _carries(graph)
+    carried = _edge_data(graph)
     if carried == "nothing":
         return graph
     if use == "features":
         return graph.with_(edge_weight=None)
-    if use == "drop" or not reads:
-        if use == "auto" and otherwise is not None:
-            raise ConfigError(f"this model has no place for edges' features ({graph.name} has {carried}): {otherwise}")
+    if use == "drop" or not reads_edges:
+        if use == "auto" and advice is not None:
+            raise ConfigError(f"this model does not use edge features, but {graph.name} has {carried}: {advice}")
         why = "edges=drop" if use == "drop" else "no part of the network reads them"
-        note(loop, f"edges: {carried} of {graph.name} are left out ({why})")
-        return _bare(graph)
-    return graph if graph.edge_weight is None else graph.with_(edge_attr=_columns(graph), edge_weight=None)
+        note(loop, f"edges: {carried} of {graph.name} are ignored ({why})")
+        return _without_edge_data(graph)
+    return graph if graph.edge_weight is None else graph.with_(edge_attr=_edge_columns(graph), edge_weight=None)
 
 
 def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -> None:
-    """Raise DataError where edges carry other numbers of features than those that a model was trained with."""
+    """Raise DataError if the number of edge features differs from that in training."""
     wanted = (trained or {}).get("edge_columns")
     if wanted is not None and wanted != found:
         raise DataError(f"{name} has {found} features an edge, the model was trained with {wanted}")
@@ -287,7 +293,7 @@ def edge_columns(graph: Graph) -> int:
 
 
 def raw_column(graph: Graph, column: int) -> np.ndarray:
-    """Return (E,) float32 of one column of the edge features as it was read, not scaled."""
+    """Return (E,) float32 one edge feature as it was read, unscaled."""
     if graph.edge_table is None:
         assert graph.edge_attr is not None
         return graph.edge_attr[:, column]
@@ -315,59 +321,59 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
         called = "" if graph.edge_table is None else f", column {graph.edge_table.columns[0]!r},"
         note(
             loop,
-            f"edges: the one edge feature of {graph.name}{called} is taken as a weight (edges.use=drop leaves it out)",
+            f"edges: the one edge feature of {graph.name}{called} is used as edge weight (edges.use=drop ignores it)",
         )
         return graph.with_(edge_weight=raw_column(graph, 0), edge_attr=None)
     raise ConfigError(
-        f"{method} has a place for one weight an edge, and none for edge features ({graph.name} has {_carries(graph)}):"
-        f" name the column that is a weight (--edges.weight COLUMN), {_otherwise('weights')}"
+        f"{method} uses one edge weight and no edge features, but {graph.name} has {_edge_data(graph)}: name the "
+        f"weight column (--edges.weight COLUMN), {_edge_advice('weights')}"
     )
 
 
-def _otherwise(place: Place) -> str:
-    if place == "features":
-        return "leave edges.weight out: it reads every column as a feature"
-    others = "gat, gin, pna and gmn read edge features" + ("" if place == "weights" else ", gcn and gcnii edge weights")
-    return f"leave them out (--edges.use drop), or take another method: {others}"
+def _edge_advice(role: EdgeRole) -> str:
+    if role == "features":
+        return "remove edges.weight, because the method reads every column as a feature"
+    others = "gat, gin, pna and gmn read edge features" + ("" if role == "weights" else ", gcn and gcnii edge weights")
+    return f"ignore them (--edges.use drop) or use another method: {others}"
 
 
-def _carries(graph: Graph) -> str:
+def _edge_data(graph: Graph) -> str:
     parts = ["edge weights"] if graph.edge_weight is not None else []
     if graph.edge_attr is not None:
         parts.append(f"{graph.edge_attr.shape[1]} edge features")
     return " and ".join(parts) or "nothing"
 
 
-def _columns(graph: Graph) -> np.ndarray:
-    """Return (E, D) all that edges carry, weights last."""
+def _edge_columns(graph: Graph) -> np.ndarray:
+    """Return (E, D) edge features with edge weights as the last column."""
     parts = [] if graph.edge_attr is None else [graph.edge_attr]
     parts += [] if graph.edge_weight is None else [graph.edge_weight[:, None]]
     return np.concatenate(parts, 1)
 
 
-def _bare(graph: Graph) -> Graph:
-    return graph if _carries(graph) == "nothing" else graph.with_(edge_attr=None, edge_weight=None)
+def _without_edge_data(graph: Graph) -> Graph:
+    return graph if _edge_data(graph) == "nothing" else graph.with_(edge_attr=None, edge_weight=None)
 
 
-# ---- automatic settings: from sizes, neighbors' classes and class shares of the training nodes alone ----------
+# ---- automatic settings: from sizes, and from classes of training nodes only ---------------------------------
 # Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
-ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
-MANY = 64  # features of which half may be missed
-SKEWED = 0.7  # share of the largest class from which accuracy says little
-STEPS = 300  # of training on links
-HIDDEN = 6  # steps of an epoch at least where a step hides its own links
+HOMOPHILOUS = 0.3  # adjusted homophily above which neighbors mostly share a class
+MANY_FEATURES = 64  # features from which a high input dropout helps
+MAJORITY_SHARE = 0.7  # share of the largest class above which accuracy is uninformative
+LINK_STEPS = 300  # optimizer steps of link-prediction training
+MIN_MASKED_STEPS = 6  # minimum steps per epoch if each step masks its target links
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What settings depend on.
+class GraphStats:
+    """Graph statistics that automatic settings depend on.
 
     Args:
-        nodes, edges, features: sizes; edges as stored.
-        train: training nodes.
-        homophily: adjusted, over edges between training nodes; NaN where they say nothing.
-        largest: share of the largest class among the training nodes; 0 where there are no classes.
-        classes: number of classes; 0 where targets are something else.
+        nodes, edges, features: sizes.
+        train: number of training nodes.
+        homophily: adjusted homophily over edges between training nodes, NaN if undefined.
+        largest: share of the largest class among the training nodes, 0 without classes.
+        classes: number of classes, 0 for other targets.
     """
 
     nodes: int
@@ -379,30 +385,30 @@ class Facts:
     classes: int = 0
 
     @property
-    def wide(self) -> bool:
-        """Whether there are so many features that they can be learned by heart."""
+    def is_high_dimensional(self) -> bool:
+        """Whether features are so many that a model can memorize the training nodes."""
         return self.features > self.train / 8
 
     @property
-    def alike(self) -> bool:
-        """Whether neighbours mostly share a class."""
-        return self.homophily >= ALIKE
+    def is_homophilous(self) -> bool:
+        """Whether neighbors mostly share a class."""
+        return self.homophily >= HOMOPHILOUS
 
     @property
     def metric(self) -> str | None:
-        """The metric that a skewed data set asks for, or None."""
-        return metric_of(self.classes, self.largest)
+        """Metric for imbalanced classes, or None."""
+        return imbalance_metric(self.classes, self.largest)
 
 
-def metric_of(classes: int, largest: float) -> str | None:
-    if classes < 2 or largest < SKEWED:
+def imbalance_metric(classes: int, largest: float) -> str | None:
+    if classes < 2 or largest < MAJORITY_SHARE:
         return None
     return "roc_auc" if classes == 2 else "macro_f1"
 
 
-def facts(graph: Graph, split: SplitConfig) -> Facts:
-    """Return what automatic settings depend on; without labels or with a split that the build will reject, sizes."""
-    sizes = Facts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes)
+def graph_stats(graph: Graph, split: SplitConfig) -> GraphStats:
+    """Return the statistics of a graph. Only sizes if there are no labels or the split is invalid."""
+    sizes = GraphStats(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes)
     if graph.y is None:
         return sizes
     try:
@@ -424,45 +430,49 @@ def facts(graph: Graph, split: SplitConfig) -> Facts:
 
 
 def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
-    """Return (h - sum_c p_c^2) / (1 - sum_c p_c^2), p_c the share of edge ends in class c, h that of edges within one.
+    """Return (h - sum_c p_c^2) / (1 - sum_c p_c^2) with edge homophily h and degree-weighted class shares p_c.
 
-    It is 1 where edges join equal classes alone, about 0 where they do not care; NaN without edges or with one class.
-    Edges with an end of class -1 are left out.
+    It is 1 if all edges join equal classes, about 0 if edges are independent of classes, and NaN without edges or with
+    one class. Edges with an endpoint of class -1 are ignored.
     """
     sources, targets = graph.edge_index()
     a, b = y[sources], y[targets]
-    known = (a >= 0) & (b >= 0) & (sources != targets)
-    if not known.any():
+    labeled = (a >= 0) & (b >= 0) & (sources != targets)
+    if not labeled.any():
         return float("nan")
-    shares = np.bincount(np.concatenate([a[known], b[known]])) / (2 * known.sum())
+    shares = np.bincount(np.concatenate([a[labeled], b[labeled]])) / (2 * labeled.sum())
     chance = float((shares**2).sum())
-    return (float((a[known] == b[known]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
+    return (float((a[labeled] == b[labeled]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
 
 
-def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
-    """Return settings of link prediction: about `STEPS` steps; with hide a step's links are no messages."""
+def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
+    """Return settings for about `LINK_STEPS` steps of link prediction. hide masks each step's target links."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
-    share = {"link.hide": True, "link.batch_size": int(np.clip(links // HIDDEN + 1, 1, STEP))} if hide else {}
-    each = config.link.batch_size or share.get("link.batch_size", STEP)
-    epochs = int(np.clip(STEPS // max(1, -(-links // each)), 20, STEPS))
+    masking = (
+        {"link.hide": True, "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH))}
+        if hide
+        else {}
+    )
+    batch_size = config.link.batch_size or masking.get("link.batch_size", FULL_GRAPH_LINK_BATCH)
+    epochs = int(np.clip(LINK_STEPS // max(1, -(-links // batch_size)), 20, LINK_STEPS))
     sparse = links < 8 * graph.num_nodes
     return {
-        "model.dropout": 0.5 if sparse and graph.num_features >= MANY else 0.2,
+        "model.dropout": 0.5 if sparse and graph.num_features >= MANY_FEATURES else 0.2,
         "model.dim": 128,
         "loop.optim.lr": 3e-3,
         "loop.epochs": epochs,
         "loop.patience": max(5, epochs // 3),
         "loop.eval_every": max(1, epochs // 20),
-        **share,
+        **masking,
     }
 
 
-def suit_metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
-    """Return the metric that skewed classes ask for, where neither the data nor the user name one."""
-    return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
+def auto_metric(stats: GraphStats, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
+    """Return the metric for imbalanced classes if neither the dataset nor the user sets one."""
+    return {} if metrics or config.metric != "auto" or stats.metric is None else {"metric": stats.metric}
 
 
-LINKS = (
+LINK_SETTINGS = (
     "link.hide",
     "link.batch_size",
     "model.dropout",

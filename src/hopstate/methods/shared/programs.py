@@ -1,7 +1,7 @@
-"""What exported programs take and give: tensors in, a model's own input record made of them, its answers out.
+"""Inputs and outputs of exported programs.
 
-A model is exported as it is; what stands here is how its input is made of tensors, once a kind of input, and the
-descriptions of these tensors that methods share.
+A program takes tensors, builds the model's input object from them and returns the model's outputs. This module builds
+those inputs for histories and graphs, and describes the tensors for the caller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hopstate.data.dates import Clock
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.decoders import PairDecoder
-from hopstate.methods.shared.static_link import rows_of
+from hopstate.methods.shared.static_link import node_rows
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.devices import bare
@@ -32,14 +32,13 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """An input or output.
+    """An input or output of a program.
 
     Args:
-        name: as the program calls it.
-        meaning: what it holds, for who calls it.
-        axes: a name for each axis whose length the caller chooses, "" for each that the model fixes; ports that share
-            a name share a length.
-        example: of an input, a tensor of its shape and dtype, every axis of free length two or longer.
+        name: name in the program.
+        meaning: description for the caller.
+        axes: a name for each axis of variable length, "" for each fixed axis. Ports that share a name share a length.
+        example: of an input, a tensor of its shape and dtype. Variable axes have at least two entries.
     """
 
     name: str
@@ -50,7 +49,7 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class StateQuery:
-    """Queries to a model with a memory: it over a past, (1 or 2, Q) rows of nodes or pairs, (Q,) times."""
+    """Queries to a memory model: a follower of a stream, (1 or 2, Q) rows of nodes or pairs, and (Q,) times."""
 
     follower: Any
     ends: np.ndarray
@@ -58,12 +57,12 @@ class StateQuery:
 
 
 class Program(nn.Module):
-    """Tensors in the order of inputs, or by name → what a model says of the input record that is made of them.
+    """A module that maps tensors, in the order of inputs or by name, to the outputs of a model.
 
     Args:
-        model: the model, as it is trained.
-        inputs: in order.
-        call: model and tensors by name → its answer.
+        model: the trained model.
+        inputs: input ports in order.
+        call: (model, tensors by name) → outputs.
     """
 
     def __init__(self, model: nn.Module, inputs: Sequence[Port], call: Callable[[Any, Tensors], Any]) -> None:
@@ -76,19 +75,19 @@ class Program(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSpec:
-    """What is exported of a run.
+    """Everything needed to export a run.
 
     Args:
-        module: takes the inputs in order and returns the output, or a tuple of several. It may use hopstate's
-            operators: they are traced in their reference form (`hopstate.ops.use_reference_ops`).
-        inputs: in the order of the module's arguments, with examples.
-        outputs: what it returns.
-        preprocessing: what the caller has to have done, in words.
-        fill: queries → at least the inputs, by name: of streams a tokenizer's answer, or `StateQuery`; of graphs what
-            `hopstate.export_inputs` was given, None for all. None where a method of one's own does not say.
-        reference: queries of graphs → the run's own first output for them, by the code that trained it.
-        sample: queries of graphs that a check makes; None for all.
-        left_out: what of the run no program holds, and why, in words; "" for nothing.
+        module: takes the inputs in order and returns the output, or a tuple of outputs. Operators of hopstate are
+            traced in their reference form (`hopstate.ops.use_reference_ops`).
+        inputs: input ports with examples, in the order of the module's arguments.
+        outputs: output ports.
+        preprocessing: description of the preprocessing that the caller must do.
+        fill: queries → inputs by name. Queries of streams are a tokenizer's result or a `StateQuery`. Queries of graphs
+            are those of `hopstate.export_inputs`, None for all. None if a custom method does not define it.
+        reference: graph queries → the first output, computed by the training code.
+        sample: graph queries for `check_program`. None for all.
+        left_out: description of what the program lacks, and why. "" for nothing.
     """
 
     module: nn.Module
@@ -105,29 +104,29 @@ class ExportSpec:
         return tuple(port.example for port in self.inputs if port.example is not None)
 
     def filled(self, queries: Any) -> tuple[Tensor, ...]:
-        """Return the inputs for queries, in order, in the program's precision."""
+        """Return the input tensors for queries, in order and in the program's precision."""
         assert self.fill is not None
-        given, found = self.fill(queries), []
+        tensors, filled = self.fill(queries), []
         for port, like in zip(self.inputs, self.example, strict=True):
-            value = given[port.name]
+            value = tensors[port.name]
             assert value is not None, port.name
-            found.append(value.to(like.dtype))
-        return tuple(found)
+            filled.append(value.to(like.dtype))
+        return tuple(filled)
 
 
-PAIRS, TOKENS = 3, 9  # of what is made to trace a program with
-LINKS = 100  # links of a graph that a check asks for, and as many other pairs of their ends
+PAIRS, TOKENS = 3, 9  # sizes of the example inputs
+LINKS = 100  # links that a check queries, with as many negatives
 MEANINGS = {
     "lengths": "tokens of each source's sequence, then of each target's; a sequence without a token is allowed",
     "gaps": "time from each token's event to the query, in units of the run's clock; 0 for the node itself",
-    "spans": "time from each event to the next of its sequence, of the last to the query; of the node itself, where it "
-    "stands first, the time from the sequence's first event to the query",
-    "counts": "how often the token's node stands in the source's sequence and in the target's",
+    "spans": "time from each event to the next of its sequence, of the last to the query; of the node itself, if it "
+    "is first, the time from the sequence's first event to the query",
+    "counts": "how often the token's node occurs in the source's and in the target's sequence",
     "x": "features of each token's node, scaled as in training",
     "edge_attr": "features of each token's event, scaled as in training, zeros for the node itself; where deletions "
     "are marked, the last column is 1 for them",
-    "pair": "what the pair's own history tells, NaN where something never happened; columns: ",
-    "nodes": "mean features of the neighbours of each source, then of each target, and their own",
+    "pair": "features of the pair's history, NaN if undefined; columns: ",
+    "nodes": "mean features of the neighbors of each source, then of each target, and their own",
 }
 
 
@@ -142,11 +141,11 @@ def logit_port() -> Port:
 
 
 # ---- histories ---------------------------------------------------------------------------------------------
-def packed_tokens(given: Tensors) -> HistoryTokens:
-    """Return a record of packed tokens; ids of nodes and events, which no model reads, are zeros."""
-    bounds, gaps = F.pad(given["lengths"].flatten().cumsum(0), (1, 0)), given["gaps"]
+def packed_tokens(tensors: Tensors) -> HistoryTokens:
+    """Return packed tokens from tensors. Ids of nodes and events, which no model reads, are zeros."""
+    bounds, gaps = F.pad(tensors["lengths"].flatten().cumsum(0), (1, 0)), tensors["gaps"]
     none = torch.zeros_like(gaps, dtype=torch.int64)
-    fields: dict[str, Any] = {name: given.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
+    fields: dict[str, Any] = {name: tensors.get(name) for name in ("spans", "counts", "x", "edge_attr", "pair")}
     longest = 0 if torch.compiler.is_exporting() else int(bounds.diff(append=bounds[-1:]).max())
     return HistoryTokens(offsets=bounds, nodes=none, event_ids=none, gaps=gaps, longest=longest, **fields)
 
@@ -160,19 +159,19 @@ def history_spec(
     record: Callable[[Tensors], Any] = packed_tokens,
     nodes: bool = False,
 ) -> ExportSpec:
-    """Return what is exported of a model of histories.
+    """Return the export of a model of event histories.
 
     Args:
-        names: columns that the model can read; features of no width are left out.
-        clock: what a gap of 1 is; None where the run does not know.
+        names: inputs that the model can read. Features with no columns are skipped.
+        clock: time normalization of the run, or None if unknown.
         record: tensors by name → the model's input.
-        nodes: one sequence a node, not two a pair.
+        nodes: one sequence per node instead of two per pair.
     """
-    own: Any = model
-    (node_dim, edge_dim), history = own.feature_dims, None if nodes else own.head.pair
-    known = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
-    known["pair"] = 0 if history is None else history.num_features
-    widths = {name: known[name] for name in names if known[name] or name in ("gaps", "spans")}
+    network: Any = model
+    (node_dim, edge_dim), history = network.feature_dims, None if nodes else network.head.pair
+    columns = {"gaps": 0, "spans": 0, "counts": 2, "x": node_dim, "nodes": node_dim, "edge_attr": edge_dim}
+    columns["pair"] = 0 if history is None else history.num_features
+    widths = {name: columns[name] for name in names if columns[name] or name in ("gaps", "spans")}
     lengths, like = torch.tensor([4, 2, 3] if nodes else [[3, 0, 2], [1, 1, 2]]), next(model.parameters())
     axes: tuple[str, ...] = ("sequence",) if nodes else ("", "pair")
     ports = [Port(name="lengths", meaning=MEANINGS["lengths"], axes=axes, example=lengths)]
@@ -194,48 +193,57 @@ def history_spec(
 
 
 def _history_tensors(found: Any, widths: dict[str, int], *, nodes: bool) -> Tensors:
-    """Return what a program takes of a tokenizer's answer; features that are all zero as zeros.
+    """Return the program's tensors from a tokenizer's result. Absent features become zeros.
 
-    found: `HistoryTokens`; or distinct ends of pairs, with fields tokens, ends, x and pair, each of which then stands
-    as often as it is an end. widths: columns of each input, 0 for one without.
+    Args:
+        found: `HistoryTokens`, or the distinct endpoints of pairs with fields tokens, ends, x and pair. Tokens of an
+            endpoint are repeated for each of its pairs.
+        widths: columns of each input, 0 for none.
+        nodes: one sequence per node instead of two per pair.
     """
-    alone = isinstance(found, HistoryTokens)
-    tokens = found if alone else found.tokens
-    ends = torch.arange(tokens.num_sequences) if alone else found.ends.flatten()
-    many = tokens.lengths[ends]
-    rows = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many) + torch.arange(int(many.sum()))
-    given = {"lengths": many if nodes else many.view(2, -1)}
+    single_nodes = isinstance(found, HistoryTokens)
+    tokens = found if single_nodes else found.tokens
+    ends = torch.arange(tokens.num_sequences) if single_nodes else found.ends.flatten()
+    lengths = tokens.lengths[ends]
+    rows = torch.repeat_interleave(tokens.offsets[ends] - (lengths.cumsum(0) - lengths), lengths) + torch.arange(
+        int(lengths.sum())
+    )
+    tensors = {"lengths": lengths if nodes else lengths.view(2, -1)}
     for name, width in widths.items():
         if name == "pair":
-            given[name] = found.pair
+            tensors[name] = found.pair
             continue
         value, places = (found.x, ends) if name == "nodes" else (getattr(tokens, name), rows)
         value = torch.zeros(len(places), width) if value is None else value[places]
-        given[name] = value.view(2, -1, width) if name == "nodes" else value
-    return given
+        tensors[name] = value.view(2, -1, width) if name == "nodes" else value
+    return tensors
 
 
 # ---- networks over one graph -------------------------------------------------------------------------------
-Whole = Callable[[NodeBatches[Any]], Mapping[str, Tensor | None]]
+FullGraph = Callable[[NodeBatches[Any]], Mapping[str, Tensor | None]]
 Vectors = Callable[[nn.Module, NodeBatches[Any]], Tensor]
 
 
 def graph_spec(
-    task: NodeTask[Any] | StaticLinkTask, of_network: Callable[[nn.Module], ExportSpec], whole: Whole, vectors: Vectors
+    task: NodeTask[Any] | StaticLinkTask,
+    of_network: Callable[[nn.Module], ExportSpec],
+    full_graph: FullGraph,
+    vectors: Vectors,
 ) -> ExportSpec:
-    """Return what is exported of a task of nodes or links, from what is exported of its network or encoder.
+    """Return the export of a node or link task from the export of its network or encoder.
 
     Args:
-        of_network: network → what is exported of it; its first input has a row a node.
-        whole: a source → its whole graph, by the names of the network's inputs.
-        vectors: network and source → (N, D) what the network itself says of all nodes.
+        task: the trained task.
+        of_network: network → its export. The first input has one row per node.
+        full_graph: source → inputs of the full graph, by name.
+        vectors: (network, source) → (N, D) outputs of all nodes.
     """
     if not isinstance(task, StaticLinkTask):
         spec, own = of_network(bare(task.model)), task
-        return replace(spec, fill=lambda _: whole(own.source), reference=lambda _: vectors(own.model, own.source))
+        return replace(spec, fill=lambda _: full_graph(own.source), reference=lambda _: vectors(own.model, own.source))
     model = bare(task.model)
     if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
-        raise ConfigError(f"{type(model).__name__} has no program: it is no encoder with a decoder of pairs")
+        raise ConfigError(f"{type(model).__name__} cannot be exported: it is not an encoder with a pair decoder")
     spec, links, decoder = of_network(model.encoder), task, model.decoder
     meaning, pairs = "int64 sources and targets of the pairs, by their rows among the nodes", torch.tensor([[0, 1]] * 4)
     inputs = [*spec.inputs, Port(name="pairs", meaning=meaning, axes=("pair", ""), example=pairs)]
@@ -255,14 +263,14 @@ def graph_spec(
 
     def fill(pairs: Any) -> dict[str, Tensor | None]:
         ends, (source, messages) = _ends(links, pairs), links.vectors("test")
-        given = {**whole(source), "pairs": torch.from_numpy(ends)}
-        if decoder.near is not None:  # by the links that the test split is judged over
-            given["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
-        return given
+        tensors = {**full_graph(source), "pairs": torch.from_numpy(ends)}
+        if decoder.near is not None:  # with the links that test evaluation uses
+            tensors["near"] = torch.from_numpy(links.near(messages).features(*np.ascontiguousarray(ends.T)))
+        return tensors
 
     def reference(pairs: Any) -> Tensor:
-        given, z = fill(pairs), vectors(model.encoder, links.vectors("test")[0])
-        ends, near = given["pairs"], given.get("near")
+        tensors, z = fill(pairs), vectors(model.encoder, links.vectors("test")[0])
+        ends, near = tensors["pairs"], tensors.get("near")
         assert ends is not None
         return decoder(z[ends[:, 0]], z[ends[:, 1]], None if near is None else near.to(z))
 
@@ -280,13 +288,13 @@ def graph_spec(
 
 
 def _ends(task: StaticLinkTask, pairs: Any) -> np.ndarray:
-    """Return (P, 2) rows of pairs of ids; None asks links of the test split, and other pairs of their ends."""
+    """Return (P, 2) node rows of pairs of ids. None: test links and negatives made of their endpoints."""
     if pairs is None:
         links = task.split.pairs["test"][:LINKS]
         return np.concatenate([links, np.stack([links[:, 0], np.roll(links[:, 1], 1)], 1)])
-    given = np.asarray(pairs)
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise ShapeError(f"pairs are (P, 2) ids of sources and targets; got {given.shape}")
+    ids = np.asarray(pairs)
+    if ids.ndim != 2 or ids.shape[1] != 2:
+        raise ShapeError(f"pairs must be (P, 2) ids of sources and targets: got {ids.shape}")
     return np.stack(
-        [rows_of(task.messages, column, "pairs", letter) for column, letter in zip(given.T, "ui", strict=True)], 1
+        [node_rows(task.messages, column, "pairs", letter) for column, letter in zip(ids.T, "ui", strict=True)], 1
     )

@@ -1,4 +1,4 @@
-"""Link prediction on a static graph for every method that gives nodes vectors: links shared out, messages, the task."""
+"""Static link prediction for all methods that compute node embeddings: edge splits, message edges and the task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.decoders import DECODERS, PairDecoder
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.node import SAMPLED, STEP, NodeRun, save_npz
+from hopstate.methods.shared.node import FULL_GRAPH_LINK_BATCH, SAMPLED_LINK_BATCH, NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, random_state_kept
 from hopstate.training.progress import note
@@ -25,72 +25,75 @@ from hopstate.training.tasks.static_link import LinkConfig, LinkModel, StaticLin
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
-    from hopstate.methods.shared.node import Make
+    from hopstate.methods.shared.node import BuildNetwork
 
-TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
+TIME_COLUMNS = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
 
 
-def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> StaticLinkTask:
-    """Return the task of predicting a graph's links."""
+def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> StaticLinkTask:
+    """Return the link-prediction task of a graph."""
     _check(config)
     link: LinkConfig = config.link
     split = edge_split(graph, link, config.split, context)
-    bare = without_time(graph, link)
-    messages = message_edges(bare, split.pairs["train"])
-    learned, over = _learned(split.pairs["train"], bare, messages, link, config.split, context)
-    made = make(over, context, every_node(graph.num_nodes), link.dim)
-    if link.hide and not made.whole:
-        raise ConfigError("link.hide is for networks that a step gives the whole graph (--batching.kind full)")
+    untimed = drop_time_column(graph, link)
+    messages = message_edges(untimed, split.pairs["train"])
+    supervision, train_messages = _supervision_split(
+        split.pairs["train"], untimed, messages, link, config.split, context
+    )
+    network = make(train_messages, context, placeholder_labels(graph.num_nodes), link.dim)
+    if link.hide and not network.full_graph:
+        raise ConfigError("link.hide needs full-graph training (--batching.kind full)")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
-        _tell(split, link, config, graph)
+        _note_split(split, link, config, graph)
 
     decoder = PairDecoder(
-        decoder_of(link, split), link.dim, directed=split.directed, dropout=made.dropout,
+        decoder_of(link, split), link.dim, directed=split.directed, dropout=network.dropout,
         features=FEATURES if link.structure else 0,
     )  # fmt: skip
-    encode = Without.encode if link.hide else made.source.encode
-    model = LinkModel(made.model, decoder, encode)
-    known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
-    finished = context if context.trained is not None else replace(context, trained=known)
+    encode = Without.encode if link.hide else network.source.encode
+    model = LinkModel(network.model, decoder, encode)
+    trained_facts = {"num_features": graph.num_features, "walks": network.walks, "edge_columns": model.edge_dim}
+    trained_context = context if context.trained is not None else replace(context, trained=trained_facts)
     sources = _Sources(
-        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, split.pairs,
+        lambda other: make(other, trained_context, placeholder_labels(graph.num_nodes), link.dim).source, untimed,
+        split.pairs,
         val_messages=link.val_messages,
     )  # fmt: skip
-    if over is messages:
-        sources.known["train"] = made.source, messages
-    sampled = link.batch_size or (STEP if made.whole else SAMPLED)
+    if train_messages is messages:
+        sources.known["train"] = network.source, messages
+    batch_size = link.batch_size or (FULL_GRAPH_LINK_BATCH if network.full_graph else SAMPLED_LINK_BATCH)
     return StaticLinkTask(
-        model, made.source, sources.vectors, split,
-        learned=learned, messages=messages,
+        model, network.source, sources.vectors, split,
+        learned=supervision, messages=messages,
         without=sources.without if link.hide else None,
-        link=link, batch_size=sampled, seed=config.loop.seed, split_seed=split_seed(config.split),
-        node_ids=graph.node_ids, walks=made.walks,
+        link=link, batch_size=batch_size, seed=config.loop.seed, split_seed=split_seed(config.split),
+        node_ids=graph.node_ids, walks=network.walks,
     )  # fmt: skip
 
 
-def _learned(
-    links: np.ndarray, bare: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
+def _supervision_split(
+    links: np.ndarray, untimed: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
 ) -> tuple[np.ndarray, Graph]:
     if not link.disjoint or context.trained is not None:
         return links, messages
     order = named_rng(split_seed(split), "disjoint").permutation(len(links))
     count = max(1, round(link.disjoint * len(links)))
-    return links[order[:count]], message_edges(bare, links[order[count:]])
+    return links[order[:count]], message_edges(untimed, links[order[count:]])
 
 
 @dataclass
 class _Sources:
-    """Sources of a network's vectors over other messages than it learns over; each is made on first use."""
+    """Batch sources over different message edges. Each is created on first use and cached."""
 
     make: Callable[[Graph], NodeBatches[Any]]
-    bare: Graph
+    untimed: Graph
     pairs: Mapping[str, np.ndarray]
     val_messages: bool
     known: dict[str, tuple[NodeBatches[Any], Graph]] = field(default_factory=dict)
 
     def over(self, links: np.ndarray) -> tuple[NodeBatches[Any], Graph]:
-        messages = message_edges(self.bare, links)
+        messages = message_edges(self.untimed, links)
         with random_state_kept():  # its weights are not used
             return self.make(messages), messages
 
@@ -106,11 +109,11 @@ class _Sources:
 
 
 def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
-    """Return how a run shares out the links of a graph; a finished run has its own in split.npz."""
+    """Return the edge split of a run. A finished run reads it from split.npz."""
     path = None if context is None or context.trained is None else context.run / "split.npz"
     if path is not None and path.is_file():
-        kept = load_split_pairs(path, graph.num_nodes)
-        return given_split(graph, {name: kept[name] for name in ("val", "test")})
+        saved = load_split_pairs(path, graph.num_nodes)
+        return given_split(graph, {name: saved[name] for name in ("val", "test")})
     if link.file is not None:
         return given_split(graph, read_split(graph, link.file))
     column = time_column(graph, link)
@@ -123,7 +126,7 @@ def split_seed(split: SplitConfig) -> int:
 
 
 def time_column(graph: Graph, link: LinkConfig) -> int | None:
-    """Return the column of the edges that holds their time, None where the split is not by time."""
+    """Return the index of the edge column that holds times, or None if the split is not by time."""
     if link.split in ("random", "file") or link.file is not None:
         return None
     names = () if graph.edge_table is None else graph.edge_table.columns
@@ -134,65 +137,71 @@ def time_column(graph: Graph, link: LinkConfig) -> int | None:
                 f"{', '.join(names) or 'none'}"
             )
         return names.index(link.time)
-    usual = [number for number, name in enumerate(names) if name.lower() in TIMES]
-    if link.split == "time" and not usual:
-        raise DataError(f"{graph.name} has no column of times of edges; name one (--link.time COLUMN)")
-    return usual[0] if usual else None
+    candidates = [number for number, name in enumerate(names) if name.lower() in TIME_COLUMNS]
+    if link.split == "time" and not candidates:
+        raise DataError(f"{graph.name} has no time column for edges; name one (--link.time COLUMN)")
+    return candidates[0] if candidates else None
 
 
-def without_time(graph: Graph, link: LinkConfig) -> Graph:
+def drop_time_column(graph: Graph, link: LinkConfig) -> Graph:
     column = time_column(graph, link)
     if column is None or graph.edge_attr is None or graph.edge_table is None:
         return graph
-    rest = [number for number in range(graph.edge_attr.shape[1]) if number != column]
+    kept_columns = [number for number in range(graph.edge_attr.shape[1]) if number != column]
     if len(graph.edge_table.columns) == 1:
         return graph.with_(edge_attr=None, edge_table=None)
     table = graph.edge_table.without(column)
-    return graph.with_(edge_attr=graph.edge_attr[:, rest], edge_table=table)
+    return graph.with_(edge_attr=graph.edge_attr[:, kept_columns], edge_table=table)
 
 
 def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
-    """Return the rows of the links that a table of source, target and split names."""
+    """Return the node rows of the links in a table with source, target and split columns."""
     from hopstate.data.readers.roles import SOURCES, TARGETS
     from hopstate.data.readers.tables import read_table
 
     table = read_table(Path(path).expanduser(), [*SOURCES, *TARGETS, "split"], num_ids=2)
     source = table.column(None, SOURCES, 0, "source_column")
     target = table.column(None, [name for name in TARGETS if name != source], 1, "target_column")
-    named = table.column(None, ("split", "part", "set"), 2, "split_column")
-    if source is None or target is None or named is None:
+    split_column = table.column(None, ("split", "part", "set"), 2, "split_column")
+    if source is None or target is None or split_column is None:
         raise DataError(f"{path} needs columns source, target and split; it has: {', '.join(map(str, table.frame))}")
-    ends = np.stack([rows_of(graph, table.ids(end), path, letter) for end, letter in ((source, "u"), (target, "i"))], 1)
-    words = table.frame[named].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
-    which = words.to_numpy(str)
-    bad = np.flatnonzero(~np.isin(which, SPLITS))
+    ends = np.stack(
+        [node_rows(graph, table.ids(end), path, letter) for end, letter in ((source, "u"), (target, "i"))], 1
+    )
+    values = (
+        table.frame[split_column].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
+    )
+    splits = values.to_numpy(str)
+    bad = np.flatnonzero(~np.isin(splits, SPLITS))
     if len(bad):
         raise DataError(
-            f"{path}: {table.place(int(bad[0]))} has the split {which[bad[0]]!r}; known: {', '.join(SPLITS)}"
+            f"{path}: {table.place(int(bad[0]))} has the split {splits[bad[0]]!r}; known: {', '.join(SPLITS)}"
         )
-    return {name: ends[which == name] for name in SPLITS if (which == name).any()}
+    return {name: ends[splits == name] for name in SPLITS if (splits == name).any()}
 
 
-def rows_of(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
-    """Return (n,) rows of user ids (n,); reading put `letter` ("u", "i") before ids of two sets of nodes."""
+def node_rows(graph: Graph, ids: np.ndarray, what: str, letter: str = "") -> np.ndarray:
+    """Return (n,) node rows of ids (n,). letter ("u", "i") is the prefix that reading gave ids of bipartite graphs."""
     vocabulary = graph.node_ids
     ids = np.asarray(ids)
     if vocabulary is not None:
         if vocabulary.is_text != (ids.dtype.kind in "UT"):
             ids = ids.astype(str) if vocabulary.is_text else _numbers(ids, what)
         rows = vocabulary.rows(ids)
-        if ids.dtype.kind in "UT":  # spaces around an id are no part of it, as in files
+        if ids.dtype.kind in "UT":  # ignore spaces around ids, as file readers do
             rows = np.where(rows < 0, vocabulary.rows(np.strings.strip(ids)), rows)
             if graph.two_sets and letter:
                 rows = np.where(rows < 0, vocabulary.rows(np.strings.add(letter, np.strings.strip(ids))), rows)
-        known: Any = vocabulary.first()
+        candidates: Any = vocabulary.first()
     else:
         ids = _numbers(ids, what)
-        rows, known = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
+        rows, candidates = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
     bad = np.flatnonzero(rows < 0)
     if len(bad):
-        told = f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[:1]].tolist()[0]!r}"
-        raise DataError(f"{what}: {told}{nearest(str(ids[bad[0]]), known)}")
+        problem = (
+            f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[:1]].tolist()[0]!r}"
+        )
+        raise DataError(f"{what}: {problem}{nearest(str(ids[bad[0]]), candidates)}")
     return rows.astype(np.int64)
 
 
@@ -203,10 +212,10 @@ def _numbers(ids: np.ndarray, what: str) -> np.ndarray:
         return np.array([int(name) for name in ids.tolist()], np.int64)
     except (ValueError, OverflowError):
         bad = next(name for name in ids.tolist() if not str(name).lstrip("+-").isdigit())
-        raise DataError(f"{what}: the nodes are numbers, and {bad!r} is none; give ids as in the data") from None
+        raise DataError(f"{what}: node ids must be integers, as in the data: got {bad!r}") from None
 
 
-def every_node(count: int) -> NodeLabels:
+def placeholder_labels(count: int) -> NodeLabels:
     target = Target(goal="classes", names=("node",), metrics=("accuracy",))
     return NodeLabels(y=np.zeros(count, np.int64), split={"train": np.arange(count)}, target=target)
 
@@ -222,21 +231,29 @@ def _column(graph: Graph, column: int) -> np.ndarray:
 
 def _check(config: NodeRun) -> None:
     if config.metric not in ("auto", "mrr"):
-        raise ConfigError(f"task=link is chosen by mrr; got metric={config.metric}, leave it out")
+        raise ConfigError(f"task=link selects models by mrr: got metric={config.metric}; remove it")
     if config.class_weights != "none":
-        raise ConfigError("class_weights are of classes of nodes; task=link has none, leave them out")
+        raise ConfigError("class_weights apply to node classes, not to task=link; remove them")
     if config.split.per_class is not None or config.split.fractions != SplitConfig().fractions:
-        raise ConfigError("split.fractions and split.per_class share out nodes; with task=link give link.fractions")
+        raise ConfigError("split.fractions and split.per_class split nodes; with task=link use link.fractions")
 
 
-def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
+def _note_split(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
     sizes = ", ".join(f"{len(split.pairs[name]):,} {name}" for name in SPLITS)
     column = time_column(graph, link)
     how = "the file" if link.file else "time" if column is not None else f"chance, seed {split_seed(config.split)}"
-    note(config.loop, f"links: {sizes}, by {how}; messages pass over training links alone")
+    note(config.loop, f"links: {sizes}, by {how}; only training links pass messages")
     kind = decoder_of(link, split)
     if split.directed and DECODERS[kind].symmetric:
         note(config.loop, f"links: link.decoder={kind} scores both directions of a pair alike; bilinear does not")
 
 
-__all__ = ["edge_split", "every_node", "link_task", "read_split", "rows_of", "split_seed", "time_column"]
+__all__ = [
+    "edge_split",
+    "link_task",
+    "node_rows",
+    "placeholder_labels",
+    "read_split",
+    "split_seed",
+    "time_column",
+]

@@ -20,8 +20,8 @@ from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
-from hopstate.methods.shared.baselines import below, graph_baselines
-from hopstate.methods.shared.node import adjusted_homophily, facts
+from hopstate.methods.shared.baselines import baselines_not_beaten, graph_baselines
+from hopstate.methods.shared.node import adjusted_homophily, graph_stats
 from hopstate.runs.data import resolve_config
 from hopstate.runs.run import fit
 from hopstate.training.config import LoopConfig
@@ -45,7 +45,7 @@ def blocks(n: int = 90, alike: float = 0.9, skew: float = 0.5, seed: int = 0) ->
 def suited(method: str, graph: Graph, metrics: tuple[str, ...] = (), **given: Any) -> Mapping[str, Any]:
     """Return what suits a graph if a configuration has these fields."""
     kind = {"nagphormer": NAGphormerRun, "gmn": GMNRun}.get(method, FullBatchRun)
-    return get_method(method).suit(graph, kind(data="memory:toy", **given), metrics)  # type: ignore[misc]
+    return get_method(method).auto_config(graph, kind(data="memory:toy", **given), metrics)  # type: ignore[misc]
 
 
 def settled(method: str, graph: Graph, **given: Any) -> Any:
@@ -122,7 +122,7 @@ def test_homophily_does_not_depend_on_how_classes_are_shared_out():
         assert abs(adjusted_homophily(graph, graph.y)) < 0.05
     empty = Graph.from_edges(np.zeros((0, 2), np.int64), 3, y=np.array([0, 1, 0]))
     assert np.isnan(adjusted_homophily(empty, empty.y))
-    assert facts(blocks(skew=0.9), SplitConfig()).largest > 0.8
+    assert graph_stats(blocks(skew=0.9), SplitConfig()).largest > 0.8
 
 
 def test_larger_graphs_get_narrower_models():
@@ -181,11 +181,11 @@ def test_links_are_judged_beside_recency(trained):
 
 def test_a_run_below_a_floor_is_named():
     floors = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
-    assert below({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
-    assert below({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
-    assert below({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
-    assert below({"accuracy": 0.9}, floors, "accuracy", "max") == []
-    assert below({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
+    assert baselines_not_beaten({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.9}, floors, "accuracy", "max") == []
+    assert baselines_not_beaten({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
 
 
 def test_runs_that_are_averaged_have_the_same_settings():

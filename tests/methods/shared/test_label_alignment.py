@@ -8,7 +8,7 @@ import pytest
 
 import hopstate
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.methods.shared.targets_as_trained import targets_as_trained
+from hopstate.methods.shared.label_alignment import align_targets
 from hopstate.training.tasks.target import Target
 
 NAN = np.nan
@@ -21,7 +21,7 @@ def rows(values):
 
 
 def taken(y, names, target=ABC, *, listed=False):
-    return targets_as_trained(y, names, target, len(y), "later", listed=listed)
+    return align_targets(y, names, target, len(y), "later", absent_is_zero=listed)
 
 
 def test_targets_are_taken_by_name_in_any_order():

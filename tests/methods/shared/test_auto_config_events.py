@@ -17,7 +17,7 @@ from hopstate.layers.encodings import TimeEncoding
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.config import parse_given
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.methods.shared.link import HISTORICAL
+from hopstate.methods.shared.link import HISTORICAL_SHARE
 from hopstate.runs.data import resolve_config
 from hopstate.testing.conformance import F64
 
@@ -40,7 +40,7 @@ def settled(method: str, stream: EventStream, **given):
 def suited(method: str, stream: EventStream, **given: Any) -> Mapping[str, Any]:
     """Return what suits a stream if a configuration has these fields."""
     chosen = get_method(method)
-    return chosen.suit(stream, chosen.config(data="memory:toy", **given), ())  # type: ignore[misc]
+    return chosen.auto_config(stream, chosen.config(data="memory:toy", **given), ())  # type: ignore[misc]
 
 
 def test_every_encoding_of_gaps_tells_them_apart():
@@ -139,7 +139,7 @@ def test_nothing_is_suited_if_that_is_asked():
 @pytest.mark.parametrize("method", sorted(name for name in MODULES if get_method(name).data == "events"))
 def test_automatic_settings_add_no_inputs_and_no_layers(method):
     """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
-    chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).suit else {}
+    chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
     allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.choose
         |model\.(dim|num_layers|dropout|slowest|fastest|filter_start|max_norm|read_norm|static)"""
     assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []
@@ -191,6 +191,6 @@ def test_historical_pairs_are_learned_from_where_pairs_meet_again():
     late = EventStream(src=np.append(src[:420], src[:180]), dst=200 + np.append(dst[:420], dst[:180]), t=np.arange(600))
     for method in METHODS:
         shares = [suited(method, one).get("negatives.mixture.historical", 0) for one in (made(), never, late)]
-        assert shares == [HISTORICAL, 0, 0]  # what is held back says nothing
+        assert shares == [HISTORICAL_SHARE, 0, 0]  # what is held back says nothing
     given = {"negatives.mixture": {"random": 0.5, "historical": 0.5}}
     assert settled("dyg-mamba", never, **given).negatives.mixture.historical == 0.5
