@@ -80,18 +80,18 @@ def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
 def evaluate_metrics(
     kind: Kind, names: Sequence[str], y: np.ndarray, predictions: np.ndarray, weights: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Return the metrics of those names; "loss" too of classes, and of labels if the first metric is undefined.
+    """Compute metrics; "loss" is included for classes, and for labels if the first metric is undefined.
 
     Args:
-        kind: of target.
-        names: of the metrics.
-        y: (n,) classes, those from C on unknown to the model; or (n, T) labels or values, NaN unknown.
+        kind: kind of target.
+        names: metric names.
+        y: (n,) classes, C and above if unknown to the model; or (n, T) labels or values, NaN if missing.
         predictions: (n, C) or (n, T) probabilities, or (n, T) values.
-        weights: (C,) of the classes: a predicted class has the largest weight times probability.
+        weights: (C,) class weights: the predicted class has the largest weight times probability.
 
     Raises:
-        ConfigError: an unknown metric, or a two-class metric asked for other than two classes.
-        DataError: a prediction is NaN.
+        ConfigError: a metric is unknown, or needs two classes and the data has more.
+        DivergenceError: a prediction is NaN or infinite.
     """
     check_scores(predictions, "predictions")
     metrics = [check_metric(name, kind) for name in names]
@@ -160,9 +160,9 @@ def _split_by_label(y: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarra
 
 
 def ovr_roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean over classes of the ROC AUC of each against the rest, from y (n,) and probabilities (n, C).
+    """Return the one-vs-rest ROC AUC, averaged over the classes in y (n,), from probabilities (n, C).
 
-    Of the classes that are there beside others; NaN where none is.
+    NaN if y has fewer than two classes.
 
     >>> ovr_roc_auc(np.array([0, 1, 2]), np.eye(3))
     1.0
@@ -174,7 +174,7 @@ def ovr_roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 # ---- classes ---------------------------------------------------------------------------------------------
 def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the share of rows whose largest of probabilities (n, C) is the class y (n,)."""
+    """Return the accuracy of the most likely class in probabilities (n, C), for classes y (n,)."""
     return float((probabilities.argmax(1) == y).mean()) if len(y) else float("nan")
 
 
@@ -186,9 +186,9 @@ def macro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean over the classes of y (n,) of the share of them found by probabilities (n, C).
+    """Return the recall averaged over the classes of y (n,), from probabilities (n, C).
 
-    The "accuracy-SBM" of PATTERN and CLUSTER (Dwivedi et al. 2020, arXiv:2003.00982), where every class occurs.
+    The "accuracy-SBM" of PATTERN and CLUSTER (Dwivedi et al. 2020, arXiv:2003.00982), if every class occurs.
     """
     found = probabilities.argmax(1) == y
     return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
@@ -203,16 +203,16 @@ def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and of their negatives.
+    """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and their negatives.
 
-    It suits binary cross-entropy and softmax alike, because a constant added to all logits does not change it.
+    It applies to binary cross-entropy and softmax, because a constant added to all logits does not change it.
     """
     return float(np.logaddexp(0, negative - positive).mean()) if len(negative) else float("nan")
 
 
 # ---- several 0/1 labels ----------------------------------------------------------------------------------
 def _mean_over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray], float]:
-    """Return the mean of a two-class metric over the labels (columns) that have both kinds among what is known."""
+    """Return a metric that averages a binary metric over the labels (columns) with both classes."""
 
     def mean(y: np.ndarray, probabilities: np.ndarray) -> float:
         found = []
@@ -226,7 +226,7 @@ def _mean_over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Call
 
 
 def micro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return F1 over all labels that are known in y (n, T), where probabilities (n, T) above one half say 1.
+    """Return the micro-averaged F1 over all known labels of y (n, T), with probabilities (n, T) thresholded at 0.5.
 
     >>> micro_f1(np.array([[1, 0, np.nan], [1, 1, 0]]), np.array([[0.9, 0.8, 0.9], [0.2, 0.6, 0.1]]))
     0.6666666666666666
@@ -238,7 +238,7 @@ def micro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def label_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the share of the labels known in y (n, T) on whose side of one half the probabilities (n, T) lie."""
+    """Return the accuracy over all known labels of y (n, T), with probabilities (n, T) thresholded at 0.5."""
     known = ~np.isnan(y)
     return float(((probabilities > 0.5) == (y > 0.5))[known].mean()) if known.any() else float("nan")
 
@@ -276,7 +276,7 @@ def spearman(y: np.ndarray, values: np.ndarray) -> float:
 
 
 def _mean_over_columns(metric: Function, y: np.ndarray, values: np.ndarray, *, both: bool = False) -> float:
-    """Return the mean of a metric over the columns of y (n, T), or of both, that vary, each over what is known."""
+    """Return the mean of a metric over the columns where y (n, T) varies (with both: values too), ignoring NaN in y."""
     found = []
     for own, guess in zip(y.T, values.T):
         known = ~np.isnan(own)
@@ -314,14 +314,13 @@ FULL_WEIGHT_EVENTS = 500  # events from which on a kind of pairs counts whole in
 
 
 def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
-    """Return the mean of a metric over kinds of pairs; a kind that fewer than `FULL` events tell counts less.
+    """Return the mean of a metric over kinds of pairs, with less weight for kinds with few events.
 
-    What a few events say, as those of the few nodes that are new in a part, is mostly chance, and a mean in which each
-    kind has the same say would choose by it.
+    Metrics from few events are mostly noise, so they should not decide the selection.
 
     Args:
-        values: (k,) of the metric.
-        events: (k,) that each is told from.
+        values: (k,) metric values.
+        events: (k,) number of events behind each value; `FULL_WEIGHT_EVENTS` and more have full weight.
 
     >>> mean_over_kinds([0.8, 0.6], [9_000, 700]), round(mean_over_kinds([0.8, 0.6], [9_000, 5]), 3)
     (0.7, 0.798)
@@ -330,12 +329,12 @@ def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
 
 
 def label_with_class(metric: str, positive: str | None, words: str = "") -> str:
-    """Return a metric's name, with the positive class if it is a metric of one class.
+    """Return a metric's label, with the positive class if the metric is defined for one class.
 
     Args:
-        metric: its name.
-        positive: of two classes, or None.
-        words: how people write the metric; by default its name.
+        metric: metric name.
+        positive: positive class of two, or None.
+        words: label of the metric. Default: its name.
 
     >>> label_with_class("roc_auc", "banned"), label_with_class("accuracy", "banned")
     ("roc_auc of 'banned'", 'accuracy')
@@ -346,12 +345,12 @@ def label_with_class(metric: str, positive: str | None, words: str = "") -> str:
 
 
 def selection_value(metrics: Mapping[str, float], metric: str, mode: str) -> float:
-    """Return what an epoch is chosen by, the larger the better: the metric, or the loss if the metric is undefined.
+    """Return the value for model selection, larger is better: the metric, or the negative loss if the metric is NaN.
 
     Args:
-        metrics: of validation.
-        metric: that chooses the model.
-        mode: "max" or "min", which of two values of it is the better.
+        metrics: validation metrics.
+        metric: name of the selection metric.
+        mode: "max" or "min".
 
     >>> selection_value({"roc_auc": float("nan"), "loss": 0.5}, "roc_auc", "max")
     -0.5

@@ -834,7 +834,7 @@ class MixedNegatives:
 def draw_kinds(shares: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Return (count,) int8 kind numbers in random order, with the frequencies given by shares.
 
-    >>> np.bincount(kinds_of(np.array([0.7, 0.3]), 10, seed=0)).tolist()
+    >>> np.bincount(draw_kinds(np.array([0.7, 0.3]), 10, seed=0)).tolist()
     [7, 3]
     """
     ends = np.round(np.cumsum(shares) * count).astype(np.int64)

@@ -1,8 +1,7 @@
-"""Batches of seeds with sampled neighborhoods as torch-geometric's `NeighborLoader` gives them, from wheels alone.
+"""A replacement for torch-geometric's `NeighborLoader` without compiled extensions.
 
-A sampler of ours behind torch-geometric's own `NodeLoader`, which joins features, labels and what else a `Data` holds;
-what stands in a batch is what its documentation says. Draws come from torch's generator: `torch.manual_seed` repeats
-them.
+A hopstate sampler behind torch-geometric's `NodeLoader`, which collects features, labels and other `Data` attributes.
+Random numbers come from torch's generator, so `torch.manual_seed` makes batches reproducible.
 
 Source: Hamilton et al. 2017, arXiv:1706.02216; the attributes are those of `torch_geometric.loader.NeighborLoader` 2.8.
 """
@@ -101,7 +100,7 @@ class NeighborLoader(NodeLoader):
 
 
 class _Sampler(BaseSampler):
-    """Samples hop by hop; a node's in-neighbors are drawn once, in the hop after the one that reached it."""
+    """Samples hop by hop; the in-neighbors of a node are drawn once, in the hop after the one that reached it."""
 
     def __init__(self, data: Data, fanouts: tuple[int, ...], kind: str, replace: bool, labor: bool) -> None:
         self.fanouts, self.kind, self.replace, self.labor = fanouts, kind, replace, labor
@@ -187,9 +186,12 @@ class _Sampler(BaseSampler):
 
 
 def _with_repeats(out: SamplerOutput, given: np.ndarray, first: np.ndarray) -> SamplerOutput:
-    """Return a sample in which each of the given seeds (B,) has a row and the edges to it, also if given twice.
+    """Return a sample in which each given seed (B,) has its own row and edges, also if seeds repeat.
 
-    out is the sample of the distinct seeds in the order in which they are met; first (D,) are their places.
+    Args:
+        out: sample of the distinct seeds, by first occurrence.
+        given: (B,) seeds with repeats.
+        first: (D,) first position of each distinct seed.
     """
     count, more = len(first), len(given) - len(first)
     place = np.concatenate([first, np.arange(count, len(out.node)) + more])  # row of the sample → row of the batch

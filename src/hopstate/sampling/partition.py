@@ -1,7 +1,7 @@
-"""Cuts a graph into clusters of about equal size with few edges between them: KaMinPar or METIS where installed.
+"""Graph partitioning into clusters of similar size with few edges between them, by KaMinPar, METIS or bisection.
 
 Source: Gottesbüren et al. 2021, arXiv:2105.02022 (KaMinPar, through kaminpar); Karypis & Kumar 1998 (METIS, through
-pymetis); `ops.sampling.bisected_clusters` where neither is installed.
+pymetis); `ops.sampling.bisected_clusters` if neither is installed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ NARROW = 2**32  # bytes of a graph's file up to which its places and ids have 32
 
 
 def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: int = 0) -> np.ndarray:
-    """Return (N,) int64 cluster numbers 0..clusters-1; no cluster is empty.
+    """Partition a graph into clusters.
 
     Args:
-        graph: an undirected graph (edges one way only are read as both).
+        graph: the graph; directed edges count in both directions.
         clusters: number of clusters, 1..N.
-        how: "kaminpar", "metis", "bisection", or "auto": the first of these that is installed.
-        seed: fixes KaMinPar and METIS; bisection draws nothing.
+        how: "kaminpar", "metis", "bisection", or "auto": the first of these that is installed. Default: "auto".
+        seed: random seed of KaMinPar and METIS. Default: 0.
+
+    Returns:
+        (N,) int64 cluster numbers 0..clusters-1; no cluster is empty.
 
     Raises:
-        ConfigError: fewer nodes than clusters.
-        MissingExtraError: what was asked for is not installed.
+        ConfigError: there are fewer nodes than clusters.
+        MissingExtraError: the partitioner is not installed.
     """
     if not 1 <= clusters <= max(1, graph.num_nodes):
         raise ConfigError(f"{graph.name} has {graph.num_nodes} nodes; it cannot be cut into {clusters} clusters")
@@ -72,13 +75,13 @@ def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: i
 
 
 def cut_fraction(graph: Graph, cluster: np.ndarray) -> float:
-    """Return the share of stored edges whose ends lie in different clusters."""
+    """Return the share of edges between different clusters."""
     cut = sum(int((cluster[rows] != cluster[targets]).sum()) for rows, targets in _entries(graph))
     return cut / graph.num_edges if graph.num_edges else 0.0
 
 
 def first_installed() -> Partitioner:
-    """Return the first partitioner that is installed, "bisection" where none is."""
+    """Return the first installed partitioner, or "bisection"."""
     return next((how for how in ("kaminpar", "metis") if find_spec(MODULES[how]) is not None), "bisection")
 
 
@@ -95,7 +98,7 @@ def _kaminpar(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int)
 
 
 def _write_parhip(path: Path, indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Write a CSR without weights in ParHIP's binary form: flags, N, entries; the byte each row starts at; columns."""
+    """Write an unweighted CSR in the ParHIP binary format: header, byte offset of each row, columns."""
     nodes, head = len(indptr) - 1, 3 * 8
     short = head + 4 * (len(indptr) + len(indices)) < NARROW
     kind = np.dtype(np.uint32 if short else np.uint64)
@@ -118,7 +121,7 @@ def _metis(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) ->
 
 
 def _symmetric(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return a CSR without self-loops that holds both directions of every edge; the graph's own where it is one."""
+    """Return the CSR of the undirected graph without self-loops; the graph's own arrays if possible."""
     if graph.is_undirected and not any((rows == targets).any() for rows, targets in _entries(graph)):
         return graph.indptr, graph.indices
     a = graph.to_scipy(np.int8)
@@ -130,7 +133,7 @@ def _symmetric(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _entries(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield sources and targets of stored edges, some nodes' at a time: about `SOME`."""
+    """Yield sources and targets of the edges, in blocks of about `SOME` edges."""
     first = 0
     while first < graph.num_nodes:
         last = int(np.searchsorted(graph.indptr, graph.indptr[first] + SOME, "right")) - 1

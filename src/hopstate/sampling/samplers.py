@@ -30,7 +30,7 @@ FEWEST = 200  # subgraphs that probabilities are counted in
 
 
 def cutter_of(graph: Graph) -> Neighborhoods:
-    """Return what cuts subgraphs and samples in-neighbors of a graph; its edges are positions in `graph.incoming`."""
+    """Return the subgraph and neighbor sampler of a graph; edges are positions in `graph.incoming`."""
     return Neighborhoods(graph.incoming.indptr, graph.incoming.indices)
 
 
@@ -39,8 +39,8 @@ class NodeSet:
     """Nodes of one batch.
 
     Args:
-        nodes: (b,) int64, distinct.
-        loss_weight: (b,) float32 1 / probability of each node, or None where all count alike.
+        nodes: (b,) int64 distinct nodes.
+        loss_weight: (b,) float32 weights 1 / probability, or None for equal weights.
     """
 
     nodes: Nodes
@@ -60,18 +60,18 @@ class NodeSampler(ABC):
 
 
 class ClusterSampler(NodeSampler):
-    """Some clusters of a partition to a batch, in an order drawn for every epoch.
+    """Batches of several clusters of a partition, shuffled in each epoch (Cluster-GCN).
 
     Args:
-        cluster: (N,) int64 cluster of each node; negative where it is in none.
-        per_batch: clusters to a batch.
-        seed: fixes the order.
-        rows: only these nodes are in batches (the training nodes, say); None takes all.
-        shuffle: draw anew which clusters share a batch; without it batches stay the same, only their order changes.
+        cluster: (N,) int64 cluster of each node; negative for nodes in no cluster.
+        per_batch: clusters per batch.
+        seed: random seed.
+        rows: restrict batches to these nodes, for example the training nodes. Default: all.
+        shuffle: combine clusters differently in each epoch; otherwise only their order changes.
 
     Raises:
-        ConfigError: more clusters to a batch than there are, or no node in any cluster.
-        DataError: a row that is in no cluster.
+        ConfigError: per_batch is larger than the number of clusters, or there are no nodes.
+        DataError: a row is in no cluster.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class ClusterSampler(NodeSampler):
 
 
 class UniformSampler(NodeSampler):
-    """All rows in batches of a size, shuffled for every epoch.
+    """Batches of uniformly sampled nodes; each epoch contains every node once.
 
     Args:
         rows: (n,) int64 nodes.
-        batch_size: nodes to a batch.
-        seed: fixes the order.
-        shuffle: draw batches anew every epoch; without it they stay the same, only their order changes.
+        batch_size: nodes per batch.
+        seed: random seed.
+        shuffle: draw new batches in each epoch; otherwise only their order changes. Default: True.
     """
 
     def __init__(self, rows: Nodes, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
@@ -340,7 +340,7 @@ class ShadowSampler(NodeSampler):
         return NodeSet(nodes, weight)
 
     def _reach(self, seeds: Nodes, key: np.random.Generator) -> tuple[np.ndarray, Nodes]:
-        """Return (offsets, nodes): each seed first, then the others of its subgraph."""
+        """Return (offsets, nodes) of the subgraphs: each seed first, then its other nodes."""
         if self.how == "ppr":
             return self._cutter.ppr(seeds, self.size)
         return self._cutter.hops(seeds, self.depth, self.fanout, seed=int(key.integers(2**62)))

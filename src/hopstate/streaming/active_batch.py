@@ -93,12 +93,12 @@ class ActiveBatch:
         Args:
             src, dst: (B,) nodes of the events, which may be none.
             t: (B,) times, never decreasing.
-            context: (2, E) edges that stand before and after: the events of sampled neighbors, without removed ones.
-            removed: (2, R) edges from before the batch that it removes.
+            context: (2, E) edges of sampled neighbors, active before and after the batch, without removed ones.
+            removed: (2, R) earlier edges that the batch removes.
             active_after: (B,) bool, whether an event's edge is active after the batch. Default: all are. An edge that
                 the batch both adds and removes is in neither graph.
-            gap: (B,) ln(1 + time since the pair last met).
-            x: (N, F) features of all nodes; the active rows are taken.
+            gap: (B,) ln(1 + time since the pair's last event).
+            x: (N, F) features of all nodes.
             edge_attr: (B, D) features of the events.
             others: (o,) nodes that are active too, repeats allowed: without an event, and edges only from the context.
 

@@ -128,7 +128,7 @@ class NodeState:
             nodes: (n,) distinct nodes.
             memory: (K, n, d).
             output: (n, d).
-            seen: (e,) nodes met by events, repeats allowed.
+            seen: (e,) end points of the events, with repeats.
             time: (e,) float64 times of those events.
             in_place: write into this state's own tensors (no gradient may be recorded); the returned state shares
                 them.
@@ -153,7 +153,7 @@ class NodeState:
         return replace(self, memory=self.memory.detach(), output=self.output.detach())
 
     def snapshot(self) -> NodeState:
-        """Return a copy that no later in-place update touches; to restore, go on from it."""
+        """Return a copy that later in-place updates do not change."""
         return self._with({k: v.clone() for k, v in self.tensors().items()}, self.rows)
 
     def to(self, device: torch.device | str) -> NodeState:
