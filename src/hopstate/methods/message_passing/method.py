@@ -212,7 +212,7 @@ def network(
         batching = with_partitioner(config.batching, context, config.loop)
         source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
-    whole = WholeGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
+    whole = FullGraph((torch.tensor(graph.x), full_adjacency(graph)), labels)
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, full_graph=True)
 
 
