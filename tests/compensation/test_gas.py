@@ -193,5 +193,5 @@ def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
     plain = Backbone(Backbone.Config(dim=8, num_layers=3, dropout=0.0, norm=norm), kind=kind, in_dim=5, num_classes=3)
     plain.load_state_dict(before)
     other = GasCache(60, [8, 8, 8])
-    plain(batch.x, GasBatch(batch.graph.around, batch.graph.nodes, other))
+    plain(batch.x, GasBatch(batch.graph.adjacency, batch.graph.nodes, other))
     assert all(relative_rmse(a, b) < 1e-6 for a, b in zip(history.tables, other.tables))

@@ -190,8 +190,8 @@ def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Parsed
 
     monkeypatch.setattr(CommandParser, "parse_args", parsed)
-    monkeypatch.setattr("hopstate.cli.compare.own_options", parsed)
-    monkeypatch.setattr("hopstate.cli.reproduce.own_options", parsed)
+    monkeypatch.setattr("hopstate.cli.compare.command_options", parsed)
+    monkeypatch.setattr("hopstate.cli.reproduce.command_options", parsed)
 
 
 def check_names(parser: Parser, words: Iterable[str]) -> None:

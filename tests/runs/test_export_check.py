@@ -96,10 +96,11 @@ def test_the_network_of_a_program_gives_what_the_run_gives(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, without a file, as it is and traced."""
-    run, specs, spec_of = trained(method, tmp_path / "run"), [], export.export_spec
-    monkeypatch.setattr(export, "spec_of", lambda *given, **how: specs.append(spec_of(*given, **how)) or specs[0])
+    run, specs, export_spec = trained(method, tmp_path / "run"), [], export.export_spec
+    keep = lambda *given, **how: specs.append(export_spec(*given, **how)) or specs[0]  # noqa: E731
+    monkeypatch.setattr(export, "export_spec", keep)
     with program_queries(run, run_data=data_of(method), sample=True) as asked:
-        wanted, inputs = asked.answers(), tuple(map(torch.from_numpy, asked.inputs.values()))
+        wanted, inputs = asked.expected(), tuple(map(torch.from_numpy, asked.inputs.values()))
         specs[0].module.eval()
         answered = [module(*inputs) for module in (specs[0].module, trace(specs[0]).module())]
     name = specs[0].outputs[0].name

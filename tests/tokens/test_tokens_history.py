@@ -148,7 +148,7 @@ def test_mixed_time_types_compare_as_numbers():
 
 def test_bad_queries_and_settings_are_named():
     tokenizer = _tokenizer(_stream())
-    with pytest.raises(ShapeError, match="destinations"):
+    with pytest.raises(ShapeError, match="u, v and t"):
         tokenizer.pairs(np.array([0, 1]), np.array([1]), np.array([3, 4]))
     with pytest.raises(DataError, match="7"):
         tokenizer.pairs(np.array([0]), np.array([7]), np.array([3]))

@@ -94,7 +94,7 @@ def test_all_is_every_destination_that_is_not_met_at_the_time(part):
 
 
 def test_more_pairs_than_fit_are_refused(monkeypatch):
-    monkeypatch.setattr("hopstate.sampling.negatives.MOST", 20)
+    monkeypatch.setattr("hopstate.sampling.negatives.MAX_NEGATIVES", 20)
     with pytest.raises(DataError, match=r"evaluation\.num_negatives"):
         one_against_many(_stream(), chronological_split(_stream()), num_negatives="all")
 

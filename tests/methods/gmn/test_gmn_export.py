@@ -24,7 +24,7 @@ from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig
 from hopstate.methods.method import Context
-from hopstate.runs.export import Format, export_run
+from hopstate.runs.export import Format, export_run, trace
 from hopstate.runs.load import load_run
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32
@@ -105,14 +105,14 @@ def own_answers(task: Any) -> tuple[Any, Tensor]:
 
 
 @torch.no_grad()
-def same_answers(method: str, task: Any, *, trace: bool = False) -> None:
+def same_answers(method: str, task: Any, *, traced: bool = False) -> None:
     """Check the module of a program against the task, or the program that torch traces of it."""
     asked, wanted = own_answers(task)
     spec = get_method(method).export(task)  # type: ignore[operator]
     spec.module.eval()
     inputs = spec.filled(asked)
     assert len(inputs) == len(spec.inputs)
-    found = (trace(spec).module() if trace else spec.module)(*inputs)
+    found = (trace(spec).module() if traced else spec.module)(*inputs)
     found = found[0] if isinstance(found, tuple) else found
     torch.testing.assert_close(found.to(wanted), wanted, rtol=F32, atol=F32)
 
@@ -132,7 +132,7 @@ def test_the_module_of_a_program_gives_the_answers_of_a_graph(settings: dict[str
     ids=str,
 )
 def test_traced_programs_give_the_answers_of_other_sizes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    same_answers(method, task_of(method, tmp_path, **settings), trace=True)
+    same_answers(method, task_of(method, tmp_path, **settings), traced=True)
 
 
 def test_the_module_of_a_program_gives_the_links_of_a_graph(tmp_path: Path) -> None:
