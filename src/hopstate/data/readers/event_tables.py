@@ -188,10 +188,13 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
         ends = assign_by_position(table, ends)
-    source, target, time = (
-        _required_column(table, option, ends[option], known, other - (dates if known is TIMES else set()))
-        for option, known in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
-    )
+    found = {
+        option: find_role_column(table, ends[option], names, option, other - (dates if names is TIMES else set()))
+        for option, names in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
+    }
+    if absent := [option for option, name in found.items() if name is None]:
+        raise _missing_columns_error(table, absent)
+    source, target, time = (str(name) for name in found.values())
     if named["time_column"] is None:
         check_single_time_column(table, time, {source, target, *other})
     used_names = {*other, source, target, time}
@@ -219,22 +222,18 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     )
 
 
-def _required_column(
-    table: Table, option: str, given: str | None, aliases: Sequence[str], excluded: Collection[str]
-) -> str:
-    """Return the column of a role that every table of events has."""
-    found = find_role_column(table, given, aliases, option, excluded)
-    if found is not None:
-        return found
+def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
+    """Return the error for roles without a column; it lists all of them, with the columns of the table."""
     if is_unnamed(table):
-        raise table.too_narrow(option)
-    names = table.names
-    free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
-    near = next((hint for word in aliases if (hint := nearest(word, free))), "")
-    near = f"; {SEPARATORS}" if len(names) == 1 else near
-    raise FormatError(
-        f"{table.path} has no column for {option} (known names: {', '.join(aliases)}){near}; "
-        f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
+        return table.too_narrow(options[0])
+    aliases = dict(zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True))
+    free = [name for name in table.names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
+    hints = [nearest(word, free) for option in options for word in aliases[option]]
+    near = f"; {SEPARATORS}" if len(table.names) == 1 else next(filter(None, hints), "")
+    usual = " ".join(f"--read.{option} NAME" for option in options)
+    return FormatError(
+        f"{table.path} has no column for {', '.join(options)}{near}; it has: {', '.join(table.names)}. "
+        f"Name the columns: {usual} ({options[0]}=... in Python)"
     )
 
 
