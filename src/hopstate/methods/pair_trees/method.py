@@ -286,7 +286,7 @@ def build(
     context: Context,
 ) -> PairTreesTask:
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock = clock_of(stream, split, config.time_scale, context)
     width = used_features(stream, context)["edge_dim"]
     num_columns = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, num_columns) if context.trained is None else np.arange(num_columns)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import torch
 
-from hopstate.data.dates import Clock, GapUnit
+from hopstate.data.dates import Clock, TimeScale
 from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
@@ -178,13 +178,13 @@ class EventRun(RunConfig):
     Args:
         read: how files are read.
         split: training, validation and test events.
-        gap_unit: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
+        time_scale: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
             of the file.
     """
 
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    gap_unit: GapUnit = "median"
+    time_scale: TimeScale = "median"
     loop: LoopConfig = field(default_factory=event_loop)
 
 
@@ -265,7 +265,7 @@ def history_task(
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step, None for all.
     """
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock = clock_of(stream, split, config.time_scale, context)
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
@@ -335,10 +335,10 @@ def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray |
     return None if rows is not None and is_prefix(rows) and folder_of(events) is not None else rows
 
 
-def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
+def clock_of(stream: EventStream, split: EventSplit, time_scale: TimeScale, context: Context) -> Clock:
     """Return the time normalization of the trained model, or fit it to the training events."""
     saved = (context.trained or {}).get("clock")
-    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
+    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, time_scale)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
