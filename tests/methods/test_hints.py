@@ -25,7 +25,7 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
         ("--loop.epochs=", "loop.epochs"),
         ("--evaluation.strategies random", "evaluation.strategies"),
         ("--read.edge_columns amount", "read.edge_columns"),
-        ("--evaluation.choose last", "evaluation.choose"),
+        ("--evaluation.select_by last", "evaluation.select_by"),
         ("--split.kind x", "split.kind"),
     ],
 )

@@ -115,7 +115,7 @@ METHODS = {
         "time since the pair's last event; nothing to train",
         "baseline",
         auto_config=auto_selection,
-        automatic=("evaluation.choose",),
+        automatic=("evaluation.select_by",),
         export="it has no weights: the score is the time since the pair's last event",
     ),
     "edgebank": Method(
@@ -126,7 +126,7 @@ METHODS = {
         "whether the pair has interacted; nothing to train",
         "arXiv:2207.10128",
         auto_config=auto_selection,
-        automatic=("evaluation.choose",),
+        automatic=("evaluation.select_by",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: the score is whether the pair has interacted",
     ),

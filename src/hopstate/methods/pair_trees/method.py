@@ -310,7 +310,7 @@ METHODS = {
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         baselines=heuristic_baselines,
         auto_config=auto_selection,
-        automatic=("evaluation.choose",),
+        automatic=("evaluation.select_by",),
         space={
             "historical": [0, 1, 2],
             "model.max_leaves": [15, 31, 63],

@@ -512,7 +512,7 @@ def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) 
 MAX_EPOCHS = 40  # for small streams
 HISTORICAL_SHARE = 0.25  # share of historical negatives in training
 SCHEDULE_SETTINGS = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
-PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.choose")
+PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.select_by")
 MIN_REPEATED_SHARE = 0.05  # share of repeat pairs in training below which historical negatives are off
 
 
@@ -532,7 +532,7 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
 def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the model-selection metric: the mean over negative strategies if there are several."""
     kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
-    return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
+    return {"evaluation.select_by": "mean"} if len(kinds) > 1 else {}
 
 
 def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
