@@ -66,8 +66,8 @@ def test_several_labels_in_a_cell_are_asked_about(tmp_path, cut):
     text = rows("cs.CV", f"cs.CV{cut}stat.ML", "stat.ML")
     with pytest.raises(DataError, match=r"cs.CV.*row 1"):
         graph(tmp_path, text)
-    assert graph(tmp_path, text, label_cells="first").class_names == ("cs.CV", "stat.ML")
-    assert len(graph(tmp_path, text, label_cells="whole").class_names) == 3
+    assert graph(tmp_path, text, multilabel="first").class_names == ("cs.CV", "stat.ML")
+    assert len(graph(tmp_path, text, multilabel="whole").class_names) == 3
     with pytest.raises(DataError):
         graph(tmp_path, rows("a", '"a,b"', "b"))
     assert graph(tmp_path, rows('"Doe, John"', '"Roe, Jane"', '"Doe, John"')).num_classes == 2
@@ -110,7 +110,7 @@ def test_an_array_of_several_labels_is_named(tmp_path):
 
 
 def test_other_choices_are_refused(tmp_path):
-    for options in ({"task": "rank"}, {"label_cells": "last"}):
+    for options in ({"task": "rank"}, {"multilabel": "last"}):
         with pytest.raises(ConfigError):
             graph(tmp_path, rows(0, 1), **options)
 
@@ -120,9 +120,9 @@ def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp
     """Only where each part is a label by itself: "New York" and "A/B testing" are one."""
     several = pd.DataFrame({"id": range(9), "label": ["cs.CV", f"cs.CV{cut}stat.ML", "stat.ML"] * 3})
     several.to_csv(tmp_path / "l.csv", index=False)
-    with pytest.raises(DataError, match="label_cells"):
+    with pytest.raises(DataError, match="multilabel"):
         read_labels(tmp_path / "l.csv", LabelOptions())
-    assert read_labels(tmp_path / "l.csv", LabelOptions(label_cells="first")).names == ("cs.CV", "stat.ML")
+    assert read_labels(tmp_path / "l.csv", LabelOptions(multilabel="first")).names == ("cs.CV", "stat.ML")
     one = several.replace({"label": {"stat.ML": "other"}})
     one.to_csv(tmp_path / "o.csv", index=False)
     assert len(read_labels(tmp_path / "o.csv", LabelOptions()).names) == 3

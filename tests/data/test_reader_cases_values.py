@@ -101,7 +101,7 @@ def test_times_that_lost_digits_are_refused(tmp_path, times):
     rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(cells))
     table = written(tmp_path, f"source,target,time\n{rows}")
     with pytest.raises(DataError, match=r"'time', row 0 \(line 2\)"):
-        read_events(table, missing_time="drop")
+        read_events(table, drop_missing_time=True)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 AS_STORED = "stored"  # of unlabelled: -1 is no label, and every other number is kept as it is
 TASKS = ("auto", "classification", "regression")
-CELLS = ("ask", "first", "whole", "all")
+MULTILABEL = ("error", "first", "whole", "all")
 MAX_CLASS_CODES = 10  # whole numbers of at most so many values are classes
 LABEL_COLUMNS = ("label", "y", "class", "target")
 SPLIT_COLUMNS = ("split", "mask", "fold")
@@ -61,7 +61,7 @@ class LabelOptions:
             an error if there are labels -1.
         task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
             amounts, and raises an error if whole numbers look like amounts.
-        label_cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first,
+        multilabel: of text with several labels in a cell ("a;b"): "error" raises an error, "first" takes the first,
             "whole" takes the cell as a class, "all" makes a 0/1 label of each.
         text_ids: ids are texts, as they are written.
     """
@@ -71,11 +71,11 @@ class LabelOptions:
     split_column: str | None = None
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    label_cells: Literal["ask", "first", "whole", "all"] = "ask"
+    multilabel: Literal["error", "first", "whole", "all"] = "error"
     text_ids: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.label_cells, CELLS)):
+        for name, value, known in (("task", self.task, TASKS), ("multilabel", self.multilabel, MULTILABEL)):
             if value not in known:
                 raise ConfigError(f"read.{name} is one of {', '.join(known)}; got {value!r}{nearest(value, known)}")
 
@@ -149,7 +149,7 @@ def has_column(path: Any, name: str) -> bool:
 def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> ParsedLabels:
     if len(chosen) > 1:
         return targets_from_columns(table, chosen, regression=options.task == "regression")
-    if options.label_cells == "all":
+    if options.multilabel == "all":
         return parse_multilabel(table, chosen[0], options.unlabelled)
     if options.label_column is None:
         _check_texts_recur(table, chosen[0])
@@ -230,7 +230,7 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
             raise DataError(
                 f"{where} holds {values[bad]!r} in {place(bad)}, which is not a number; convert the labels to numbers"
             )
-        found = _class_names(values, missing, where, place, options.label_cells)
+        found = _class_names(values, missing, where, place, options.multilabel)
     if not len(found):
         raise DataError(f"{where} has no labels")
     codes, names, note = encode_classes(found, ~missing, where)
@@ -373,18 +373,18 @@ def looks_like_regression(numbers: np.ndarray) -> bool:
     return bool(size > 1e-9 and (a * b).sum() > 0.6 * size)
 
 
-def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Place, label_cells: str) -> np.ndarray:
+def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Place, multilabel: str) -> np.ndarray:
     text = values[~missing].astype(str).str.strip()
-    cut = None if label_cells == "whole" or text.empty else find_separator(text.drop_duplicates())
+    cut = None if multilabel == "whole" or text.empty else find_separator(text.drop_duplicates())
     if cut is None:
         return text.to_numpy(TEXT)
-    if label_cells == "first":
+    if multilabel == "first":
         return text.str.split(cut).str[0].str.strip().to_numpy(TEXT)
     several = text.str.contains(cut, regex=False)
     first = int(several.index[int(np.argmax(several.to_numpy()))])
     raise DataError(
         f"{where} holds several labels in one cell, {text[first]!r} in {place(first)} "
-        f"({int(several.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.label_cells "
+        f"({int(several.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.multilabel "
         f"all (each label is a target of its own), first (the first of each cell) or whole (each combination is a "
         f"class)"
     )
@@ -456,7 +456,7 @@ def find_separator(different: pd.Series) -> str | None:
 
 # ---- labels of events ---------------------------------------------------------------------------------------
 def parse_event_labels(
-    table: Table, columns: Sequence[str | None], task: str, label_cells: str, unlabelled: str | None = None
+    table: Table, columns: Sequence[str | None], task: str, multilabel: str, unlabelled: str | None = None
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
@@ -467,7 +467,7 @@ def parse_event_labels(
         return None, None, ()
     if len(columns) > 1:
         return targets_from_columns(table, [str(name) for name in columns], regression=task == "regression")
-    if label_cells == "all":
+    if multilabel == "all":
         return parse_multilabel(table, first, unlabelled)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]

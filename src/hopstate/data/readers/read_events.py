@@ -226,8 +226,8 @@ def read_events(
             rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its
             rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
-            be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
-            without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
+            be filled from training events; "auto" still refuses infinities), drop_missing_time (True leaves events
+            without a usable time out), task ("regression" takes labels as amounts), multilabel ("all" takes each label
             of a cell such as "a;b" as a target of its own), unlabelled (the
             value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or

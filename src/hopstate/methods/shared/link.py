@@ -60,7 +60,7 @@ class EventReadOptions:
         task: meaning of labels: "classification" (also "auto") or "regression".
         unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
-        label_cells: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
+        multilabel: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
         positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
             otherwise the rarer class in training.
         edge_columns: columns of event features; null uses the usual names.
@@ -76,7 +76,7 @@ class EventReadOptions:
             (median and quartiles) or "none". "auto": none for published datasets, otherwise standard.
         missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
             and add an indicator column. "auto": mean; error for infinities.
-        missing_time: events without a valid time: "error" or "drop".
+        drop_missing_time: ignore events without a valid time. Otherwise they are an error.
         ties: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
             label, which makes results independent of row order. Streams with deletions keep the file order.
         max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
@@ -94,7 +94,7 @@ class EventReadOptions:
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
     unlabelled: str | None = None
-    label_cells: Literal["whole", "all"] = "whole"
+    multilabel: Literal["whole", "all"] = "whole"
     positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
@@ -105,7 +105,7 @@ class EventReadOptions:
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
-    missing_time: Literal["error", "drop"] = "error"
+    drop_missing_time: bool = False
     ties: Ties = "file"
     max_bytes: str | int | None = None
 
