@@ -147,13 +147,13 @@ def labelled(folder: Path, labels: list[str], **options: Any) -> Any:
 
 
 def test_a_word_for_nothing_is_no_class_unless_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'NA' in 1 rows, the first row 1 \(line 3\).*--read.unlabelled NA"):
+    with pytest.raises(DataError, match=r"'NA' in 1 rows, the first row 1 \(line 3\).*--read.unlabeled_value NA"):
         labelled(tmp_path, ["a", "NA", "b"])
-    assert labelled(tmp_path, ["a", "NA", "b"], unlabelled="NA").y.tolist() == [0, -1, 1]
-    assert labelled(tmp_path, ["a", "NA", "b"], unlabelled="none").class_names == ("NA", "a", "b")
-    numbers = labelled(tmp_path, ["0", "NA", "10", "2"], unlabelled="NA")
+    assert labelled(tmp_path, ["a", "NA", "b"], unlabeled_value="NA").y.tolist() == [0, -1, 1]
+    assert labelled(tmp_path, ["a", "NA", "b"], unlabeled_value="none").class_names == ("NA", "a", "b")
+    numbers = labelled(tmp_path, ["0", "NA", "10", "2"], unlabeled_value="NA")
     assert numbers.class_names == ("0", "2", "10")
-    amounts = labelled(tmp_path, ["0.5", "NA", "10", "2"], unlabelled="NA")
+    amounts = labelled(tmp_path, ["0.5", "NA", "10", "2"], unlabeled_value="NA")
     np.testing.assert_array_equal(amounts.y, np.array([0.5, np.nan, 10, 2], np.float32))
 
 

@@ -38,7 +38,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-AS_STORED = "stored"  # of unlabelled: -1 is no label, and every other number is kept as it is
+AS_STORED = "stored"  # of unlabeled_value: -1 is no label, and every other number is kept as it is
 TASKS = ("auto", "classification", "regression")
 MULTILABEL = ("error", "first", "whole", "all")
 MAX_CLASS_CODES = 10  # whole numbers of at most so many values are classes
@@ -57,8 +57,8 @@ class LabelOptions:
 
     Args:
         id_column, label_column, split_column: columns; None takes the usual names.
-        unlabelled: the value that means "no label", as empty cells do; "none" if there is no such value. None raises
-            an error if there are labels -1.
+        unlabeled_value: the value that means "no label", as empty cells do; "none" if there is no such value. None
+            raises an error if there are labels -1.
         task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
             amounts, and raises an error if whole numbers look like amounts.
         multilabel: of text with several labels in a cell ("a;b"): "error" raises an error, "first" takes the first,
@@ -69,7 +69,7 @@ class LabelOptions:
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    unlabelled: str | None = None
+    unlabeled_value: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     multilabel: Literal["error", "first", "whole", "all"] = "error"
     text_ids: bool = False
@@ -132,8 +132,8 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _labels_of_nodes(table, chosen, options)
     splits = None if split is None else _splits(table, split)
-    if splits is not None and options.unlabelled not in (None, "none"):
-        splits, notes = _without_unlabelled(splits, y, notes)
+    if splits is not None and options.unlabeled_value not in (None, "none"):
+        splits, notes = _without_unlabeled(splits, y, notes)
     return LabelTable(ids, y, names, splits, (*chosen, *not_none(split)), (*notes, *told))
 
 
@@ -150,7 +150,7 @@ def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions)
     if len(chosen) > 1:
         return targets_from_columns(table, chosen, regression=options.task == "regression")
     if options.multilabel == "all":
-        return parse_multilabel(table, chosen[0], options.unlabelled)
+        return parse_multilabel(table, chosen[0], options.unlabeled_value)
     if options.label_column is None:
         _check_texts_recur(table, chosen[0])
     return parse_labels(
@@ -200,7 +200,7 @@ def _splits(table: Table, column: str) -> np.ndarray:
     return splits
 
 
-def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+def _without_unlabeled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     none = (y < 0) if y.dtype.kind == "i" else np.isnan(y.reshape(len(y), -1)).all(1)
     left = int((none & (splits != "")).sum())
     if left:
@@ -213,7 +213,7 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
     """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes."""
     import pandas as pd
 
-    values, missing = _parse_values(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
+    values, missing = _parse_values(pd.Series(values).reset_index(drop=True), where, place, options.unlabeled_value)
     if not is_numeric(values) and options.task == "auto":
         words = values.where(values.notna(), "").astype(str).str.strip()
         check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
@@ -237,14 +237,16 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
     return codes, names, (note + told,)
 
 
-def _parse_values(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> tuple[pd.Series, np.ndarray]:
+def _parse_values(
+    values: pd.Series, where: str, place: Place, unlabeled_value: str | None
+) -> tuple[pd.Series, np.ndarray]:
     """Return values, converted to numbers if possible, and a mask (n,) of missing ones."""
     if values.dtype == bool:
         values = values.astype(np.int64)
-    missing = values.isna().to_numpy(bool) | is_unlabelled(values, unlabelled)
+    missing = values.isna().to_numpy(bool) | is_unlabeled(values, unlabeled_value)
     if is_numeric(values):
         return values, missing
-    if unlabelled is None:
+    if unlabeled_value is None:
         check_words(values, where, place)
     return numbers_if_all(values, missing), missing
 
@@ -275,7 +277,7 @@ def check_words(values: pd.Series, where: str, place: Place) -> None:
         word = str(values[row]).strip()
         raise DataError(
             f"{where} holds {word!r} in {int(words.sum())} rows, the first {place(row)}; say whether that is 'no "
-            f"label' (--read.unlabelled {word}) or a class of that name (--read.unlabelled none)"
+            f"label' (--read.unlabeled_value {word}) or a class of that name (--read.unlabeled_value none)"
         )
 
 
@@ -289,16 +291,18 @@ def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
     return values if numbers.isna().any() or not len(known) else numbers.reindex(values.index)
 
 
-def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
+def is_unlabeled(values: pd.Series, unlabeled_value: str | None) -> np.ndarray:
     """Return which values equal the marker of a missing label."""
-    if unlabelled in (None, "none", AS_STORED):
+    if unlabeled_value in (None, "none", AS_STORED):
         return np.zeros(len(values), bool)
     if not is_numeric(values):
-        return (values.astype(str).str.strip() == unlabelled).to_numpy(bool)
+        return (values.astype(str).str.strip() == unlabeled_value).to_numpy(bool)
     try:
-        return values.to_numpy(np.float64, na_value=np.nan) == float(str(unlabelled))
+        return values.to_numpy(np.float64, na_value=np.nan) == float(str(unlabeled_value))
     except ValueError:
-        raise ConfigError(f"read.unlabelled={unlabelled!r} is not a number, but the labels are numbers") from None
+        raise ConfigError(
+            f"read.unlabeled_value={unlabeled_value!r} is not a number, but the labels are numbers"
+        ) from None
 
 
 def _are_regression_targets(
@@ -323,7 +327,7 @@ def _are_regression_targets(
         )
     if len(broken) or options.task == "regression":
         return True
-    check_minus_one(numbers, labeled, where, place, options.unlabelled)
+    check_minus_one(numbers, labeled, where, place, options.unlabeled_value)
     if options.task == "auto" and looks_like_regression(numbers[labeled]):
         present = np.unique(numbers[labeled])
         raise DataError(
@@ -334,13 +338,15 @@ def _are_regression_targets(
     return False
 
 
-def check_minus_one(numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
-    """Raise DataError if -1 may be a class or a missing label and `unlabelled` is not set."""
+def check_minus_one(
+    numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, unlabeled_value: str | None
+) -> None:
+    """Raise DataError if -1 may be a class or a missing label and `unlabeled_value` is not set."""
     minus = labeled & (numbers == -1)
-    if minus.any() and unlabelled is None and not np.isin(numbers[labeled], (-1, 1)).all():
+    if minus.any() and unlabeled_value is None and not np.isin(numbers[labeled], (-1, 1)).all():
         raise DataError(
             f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
-            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
+            f"is 'no label' (--read.unlabeled_value -1) or a label like the others (--read.unlabeled_value none)"
         )
 
 
@@ -414,15 +420,15 @@ def targets_from_columns(table: Table, columns: Sequence[str], *, regression: bo
     return as_regression_targets(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; labeled: {known}",)
 
 
-def parse_multilabel(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
+def parse_multilabel(table: Table, column: str, unlabeled_value: str | None) -> ParsedLabels:
     """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown."""
     import pandas as pd
     from sklearn.preprocessing import MultiLabelBinarizer
 
     values = table.keep_leading_zeros(column)
     text = values.where(values.notna(), "").astype(str).str.strip()
-    if unlabelled not in (None, "none"):
-        text = text.where(text != unlabelled, "")
+    if unlabeled_value not in (None, "none"):
+        text = text.where(text != unlabeled_value, "")
     cut = find_separator(text[text != ""].drop_duplicates())
     cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
     binarizer = MultiLabelBinarizer()
@@ -456,7 +462,7 @@ def find_separator(different: pd.Series) -> str | None:
 
 # ---- labels of events ---------------------------------------------------------------------------------------
 def parse_event_labels(
-    table: Table, columns: Sequence[str | None], task: str, multilabel: str, unlabelled: str | None = None
+    table: Table, columns: Sequence[str | None], task: str, multilabel: str, unlabeled_value: str | None = None
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
@@ -468,26 +474,26 @@ def parse_event_labels(
     if len(columns) > 1:
         return targets_from_columns(table, [str(name) for name in columns], regression=task == "regression")
     if multilabel == "all":
-        return parse_multilabel(table, first, unlabelled)
+        return parse_multilabel(table, first, unlabeled_value)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
         told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
         return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
     where = f"{table.path}: column {first!r}"
-    values, missing = _parse_values(table.worded(first), where, table.place, unlabelled)
+    values, missing = _parse_values(table.worded(first), where, table.place, unlabeled_value)
     values = values.where(~missing) if missing.any() else values
     if is_numeric(values):
-        return _event_numbers(values, where, table.place, unlabelled)
+        return _event_numbers(values, where, table.place, unlabeled_value)
     return _event_classes(values, first, where, table.place)
 
 
-def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> ParsedLabels:
+def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value: str | None) -> ParsedLabels:
     """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     known = np.isfinite(numbers)
     broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
-    if unlabelled != AS_STORED and (numbers[known] == -1).any() and not len(broken):
-        check_minus_one(numbers, known, where, place, unlabelled)
+    if unlabeled_value != AS_STORED and (numbers[known] == -1).any() and not len(broken):
+        check_minus_one(numbers, known, where, place, unlabeled_value)
         codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
         return codes, names, (note,)
     empty = values.isna().to_numpy()

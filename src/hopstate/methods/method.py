@@ -119,7 +119,7 @@ class ReadOptions:
             number, category, date (ISO, or date:FORMAT as in strptime), drop.
         id_column, label_column, split_column: columns of node tables; null uses the usual names. A label_column
             "spam,bot" defines several numeric targets.
-        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+        unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
         task: meaning of numeric labels: "classification" or "regression". "auto": error if ambiguous.
         multilabel: cells with several labels ("a;b"): "error" raises an error; "first" label only; the "whole" cell as
@@ -152,7 +152,7 @@ class ReadOptions:
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    unlabelled: str | None = None
+    unlabeled_value: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     multilabel: Literal["error", "first", "whole", "all"] = "error"
     positive_class: str | None = None

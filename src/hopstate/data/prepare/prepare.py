@@ -437,7 +437,7 @@ class _Job:
         if number and whole and found["label_minus"]:
             raise DataError(
                 f"{where} has -1 in {found['label_minus']:,} rows; leave those cells empty if that is 'no label', "
-                "write classes from 0 on if it is one, or read the table in memory with --read.unlabelled"
+                "write classes from 0 on if it is one, or read the table in memory with --read.unlabeled_value"
             )
         if number:
             if absent and not whole:

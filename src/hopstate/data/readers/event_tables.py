@@ -69,7 +69,7 @@ class EventTableOptions:
     drop_missing_time: bool = False
     task: str = "auto"
     multilabel: str = "whole"
-    unlabelled: str | None = None
+    unlabeled_value: str | None = None
     text_ids: bool = False
     time_format: str | None = None
     bipartite: Any = "auto"
@@ -156,7 +156,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     if roles.features:
         features, more = _event_features(table, roles.features, options.missing, specs, kinds)
     labels, names, of_labels = parse_event_labels(
-        table, roles.labels or (None,), options.task, options.multilabel, options.unlabelled
+        table, roles.labels or (None,), options.task, options.multilabel, options.unlabeled_value
     )
     left = text_column_notes(
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]

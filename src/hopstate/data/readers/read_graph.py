@@ -244,7 +244,7 @@ def read_graph(
             - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
             - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
               stay in the graph's tables, to be filled by training nodes and their edges once these are known.
-            - unlabelled, task, multilabel: see `hopstate.data.labels.LabelOptions`.
+            - unlabeled_value, task, multilabel: see `hopstate.data.labels.LabelOptions`.
             - text_ids: ids are texts, as they are written in all tables.
             - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; "auto" takes two if
               no node is in both columns. See `hopstate.data.readers.roles`.

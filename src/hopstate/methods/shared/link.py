@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hopstate.data.dates import Clock, TimeScale
-from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
+from hopstate.data.events import EventStream, TieOrder, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
@@ -58,7 +58,7 @@ class EventReadOptions:
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
         task: meaning of labels: "classification" (also "auto") or "regression".
-        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+        unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
         multilabel: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
         positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
@@ -77,7 +77,7 @@ class EventReadOptions:
         missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
             and add an indicator column. "auto": mean; error for infinities.
         drop_missing_time: ignore events without a valid time. Otherwise they are an error.
-        ties: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
+        tie_order: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
             label, which makes results independent of row order. Streams with deletions keep the file order.
         max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
             least 256 MiB.
@@ -93,7 +93,7 @@ class EventReadOptions:
     kind_column: str | None = None
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
-    unlabelled: str | None = None
+    unlabeled_value: str | None = None
     multilabel: Literal["whole", "all"] = "whole"
     positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
@@ -106,7 +106,7 @@ class EventReadOptions:
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
     drop_missing_time: bool = False
-    ties: Ties = "file"
+    tie_order: TieOrder = "file"
     max_bytes: str | int | None = None
 
 
