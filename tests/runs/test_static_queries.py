@@ -126,7 +126,7 @@ def test_records_in_memory_options_and_errors(tmp_path):
     graph = Graph.from_edges(rng.integers(0, 25, (90, 2)), 25, x=rng.random((25, 4)), name="bare")
     with pytest.raises(DataError, match="--task"):
         hopstate.fit("gcn", graph, out=tmp_path / "nodes", **{"loop.progress": False})
-    options = {"link.candidates": 0, "link.bootstrap": 5, "link.disjoint": 0.3, "split.number": 1}
+    options = {"link.num_candidates": 0, "link.bootstrap": 5, "link.disjoint_train_ratio": 0.3, "split.number": 1}
     run = hopstate.fit("sage", graph, out=tmp_path / "links", task="link", **{**SMALL, **options})
     assert run.evaluate(graph) == pytest.approx(run.metrics["test"])
     assert "mrr_low" in run.metrics["test"]
