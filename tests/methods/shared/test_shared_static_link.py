@@ -224,9 +224,9 @@ def test_the_links_of_a_step_are_no_messages_in_it_where_they_are_hidden(tmp_pat
     assert sorted(asked) == sorted(train)
     judged = task.vectors("test")[0].inputs[1].edge_index().numpy()
     assert set(link_keys(judged.T, 36).tolist()) == train
-    with pytest.raises(ConfigError, match=r"link\.hide"):
+    with pytest.raises(ConfigError, match=r"link\.mask_target_edges"):
         build("gcn", blocks(), tmp_path, **{"link.mask_target_edges": True, "link.disjoint_train_ratio": 0.5})
-    with pytest.raises(ConfigError, match=r"link\.hide"):
+    with pytest.raises(ConfigError, match=r"link\.mask_target_edges"):
         build("neighbor-sage", blocks(), tmp_path, **{"link.mask_target_edges": True})
 
 
