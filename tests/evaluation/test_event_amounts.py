@@ -110,7 +110,7 @@ def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: 
     np.testing.assert_allclose(bare["prediction"], whole["prediction"], rtol=1e-9)
     alone = run.predict(later[:1])
     np.testing.assert_allclose(alone["prediction"], whole["prediction"][:1], rtol=F64)
-    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     np.testing.assert_allclose(live["prediction"], whole["prediction"], rtol=1e-9)
     outputs = run.node_outputs(["u1", "u2"], [500, 600])
     turned = run.node_outputs(["u2", "u1"], [600, 500])

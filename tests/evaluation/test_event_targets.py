@@ -203,7 +203,7 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
         pd.testing.assert_frame_equal(one[["p_spam", "p_bot"]], whole[["p_spam", "p_bot"]], rtol=1e-5)
     alone = run.predict(later[:1])
     np.testing.assert_allclose(alone["p_bot"], whole["p_bot"][:1], rtol=1e-5)
-    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     np.testing.assert_allclose(live["p_spam"], whole["p_spam"], rtol=1e-5)
     outputs = run.node_outputs(["u1", "u2"], [500, 600])
     turned = run.node_outputs(["u2", "u1"], [600, 500])

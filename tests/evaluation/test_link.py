@@ -335,7 +335,7 @@ def test_events_that_are_all_pairs_of_new_nodes_have_no_table_beside_pairs_of_th
     run = fit("recency", stream, out=tmp_path / "run", config={"loop.progress": False})
     assert {"historical_average_precision", "new_average_precision"} <= run.metrics["test"].keys()
     assert "new_historical_average_precision" not in run.metrics["test"]
-    assert run.evaluate(stream, split="test", fresh=True) == run.metrics["test"]
+    assert run.evaluate(stream, split="test", cold_start=True) == run.metrics["test"]
     one = EventStream(src=np.zeros(9, np.int64), dst=np.ones(9, np.int64), t=np.arange(9), num_nodes=2)
     with pytest.raises(NoOtherPairError):
         link_negatives(one, chronological_split(one), "test", ("historical",), 5, 0, None, None)

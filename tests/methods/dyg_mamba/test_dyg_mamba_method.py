@@ -47,7 +47,7 @@ def test_a_model_with_features_scores_a_stream_without(tmp_path: Path) -> None:
     bare = repeating(160).with_(edge_attr=None)
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     done = fit("dyg-mamba", bare.with_(x=x), out=tmp_path / "run", config={**QUIET, **SMALL, **RANDOM})
-    assert predict(done.path, data=bare, fresh=True)["score"].between(0, 1).all()
+    assert predict(done.path, data=bare, cold_start=True)["score"].between(0, 1).all()
 
 
 def test_training_looks_up_training_events_alone(tmp_path: Path) -> None:

@@ -162,7 +162,9 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):
-                columns, now = continue_stream(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
+                columns, now = continue_stream(
+                    task, now, part(later_scaled, a, min(a + size, 100)), allow_duplicates=True
+                )
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
     calls = [score_stream(trained_on.path, part(later, a, a + 50), run_data=own) for a in (0, 50)]

@@ -70,7 +70,7 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
         found["prediction"].tolist() == np.array(names)[found[[f"p_{n}" for n in names]].to_numpy().argmax(1)].tolist()
     )
     later = table(200, 30).drop(columns="label")
-    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     assert list(live) == [column for column in found if column != "label"]
     pd.testing.assert_frame_equal(live, run.predict(later), rtol=F32)
 
@@ -109,9 +109,9 @@ def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
     assert found["label"].tolist() == frame["label"].tolist()[-len(found) :]
     frame["label"] = np.where(frame["label"] == 10, 40, frame["label"])  # a class that the run does not know
     with pytest.warns(HopstateWarning, match="40"):
-        found = evaluate(run.path, data=frame, fresh=True)
+        found = evaluate(run.path, data=frame, cold_start=True)
     with pytest.warns(HopstateWarning, match="40"):
-        told = hopstate.predict(run.path, data=frame, fresh=True, split="test")
+        told = hopstate.predict(run.path, data=frame, cold_start=True, split="test")
     assert found["accuracy"] == pytest.approx((told["prediction"] == told["label"].astype(str)).mean())
 
 
