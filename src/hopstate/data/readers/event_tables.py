@@ -128,9 +128,8 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     roles = assign_roles(table, options, specs)
 
     notes: tuple[str, ...] = ()
-    form = specs[roles.time].format if roles.time in specs and specs[roles.time].kind == "date" else ""
-    form = options.time_format or form
-    if roles.time not in specs and not form:
+    form = options.time_format or ""
+    if not form:
         table, notes = join_date_and_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
     table, t, unit, told = parse_time_column(
@@ -183,18 +182,22 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     several = split_column_names(table, options.label_column)
     chosen = options.edge_columns
     other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several}
-    dates = {name for name, spec in specs.items() if spec.kind == "date"}
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
         ends = assign_by_position(table, ends)
     found = {
-        option: find_role_column(table, ends[option], names, option, other - (dates if names is TIMES else set()))
+        option: find_role_column(table, ends[option], names, option, other)
         for option, names in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
     }
     if absent := [option for option, name in found.items() if name is None]:
         raise _missing_columns_error(table, absent)
     source, target, time = (str(name) for name in found.values())
+    if time in specs:
+        raise ConfigError(
+            f"read.columns declares a feature {time!r}, which is the column of times; --read.time_format gives the "
+            "form of its dates, --read.time_column takes another column as the time"
+        )
     if named["time_column"] is None:
         check_single_time_column(table, time, {source, target, *other})
     used_names = {*other, source, target, time}
