@@ -126,8 +126,7 @@ def _rank(argv: list[str]) -> CommandResult:
     pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
     parser.add_argument("--candidates", metavar="FILE", help=pool)
     new = "leave out the source itself and whom it has met before the time, in either direction"
-    parser.add_argument("--new-only", action="store_true", help=new)
-    parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
+    parser.add_argument("--exclude-seen", action="store_true", help=new)
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
@@ -135,7 +134,7 @@ def _rank(argv: list[str]) -> CommandResult:
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
+    chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))

@@ -117,7 +117,7 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         num_neighbors: int = 2000,
         window: float | None = None,
         clock: Clock | None = None,
-        deletions: Deletions = "left-out",
+        deletions: Deletions = "drop",
         dtype: type[np.floating] = np.float32,
     ) -> None:
         check_range(minimum=1, num_links=num_links, num_neighbors=num_neighbors)
@@ -186,7 +186,7 @@ class GraphMixer(HistoryModel):
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
-            pair_history: the head also reads features of the pair's history.
+            pair_features: the head also reads features of the pair's history.
         """
 
         num_links: int = 20
@@ -197,7 +197,7 @@ class GraphMixer(HistoryModel):
         token_ratio: float = 0.5
         channel_ratio: float = 4.0
         dropout: float = 0.1
-        pair_history: bool = False
+        pair_features: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", minimum=1, num_links=self.num_links, time_dim=self.time_dim)
@@ -228,7 +228,7 @@ class GraphMixer(HistoryModel):
             *(MixerBlock(c.num_links, dim, dropout=c.dropout, **ratios) for _ in range(c.num_layers))
         )
         self.output = nn.Linear(dim + node_dim, out)
-        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_features else None)
 
     def forward(self, links: RecentLinks) -> Tensor:
         """Return (P,) logits of P pairs.

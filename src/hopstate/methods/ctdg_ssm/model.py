@@ -69,7 +69,7 @@ class CTDGSSMConfig:
         read_norm: scale embeddings to unit root mean square before the decoder.
         node_gaps: the link decoder also reads the time since the last event of each endpoint.
         pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also reads, 0 for none.
-        pair_history: the link decoder also reads features of the pair's history.
+        pair_features: the link decoder also reads features of the pair's history.
         step_bias: initial step size softplus(step_bias). Lower values remember longer.
         quadrature_nodes: Gauss-Legendre nodes for the integral of the input.
         max_norm: maximum norm of a node's memory, null for none.
@@ -97,7 +97,7 @@ class CTDGSSMConfig:
     read_norm: bool = False
     node_gaps: bool = False
     pair_dim: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
     step_bias: float = -3.0
     quadrature_nodes: int = 8
     max_norm: float | None = None
@@ -230,7 +230,7 @@ class CTDGSSM(MemoryModel):
         super().__init__()
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
-        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_features=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
         self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
@@ -373,7 +373,7 @@ class CTDGSSM(MemoryModel):
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
-                target's last event; at most as many columns as the decoder takes are read. Then, with pair_history,
+                target's last event; at most as many columns as the decoder takes are read. Then, with pair_features,
                 the (e, F) features of `hopstate.tokens.pair_features`.
         """
         return self.readout([self.represent(state, source), self.represent(state, target)], gap)[:, 0]
@@ -407,9 +407,9 @@ class Readout(nn.Module):
         self.norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
         pair = c.pair_dim if links else 0
         self.pair = nn.ModuleList(nn.Linear(width, pair) for _ in range(2 if pair else 0))
-        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
+        self.pair_features = PairHistory(len(NAMES)) if c.pair_features else None
         inputs = (2 if links else 1) * width + pair + self.gaps * c.time_dim
-        inputs += 0 if self.pair_history is None else self.pair_history.dim
+        inputs += 0 if self.pair_features is None else self.pair_features.dim
         self.decoder: nn.Module
         if c.hidden:
             self.decoder = nn.Sequential(nn.Linear(inputs, c.hidden), nn.GELU(), nn.Linear(c.hidden, outputs))
@@ -428,8 +428,8 @@ class Readout(nn.Module):
             seen.append(self.pair[0](ends[0]) * self.pair[1](ends[1]))
         if self.gap is not None and gap is not None:
             seen.append(self.gap(gap[:, : self.gaps]).flatten(1))
-        if self.pair_history is not None and gap is not None:
-            seen.append(self.pair_history(gap[:, self.gaps :]))
+        if self.pair_features is not None and gap is not None:
+            seen.append(self.pair_features(gap[:, self.gaps :]))
         return self.decoder(torch.cat(seen, 1))
 
 

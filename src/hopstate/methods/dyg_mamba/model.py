@@ -293,7 +293,7 @@ class DyGMambaConfig:
         encoders: "shared" by both endpoints, or "independent".
         time_encoding, cooccurrence: use this encoding.
         cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
-        pair_history: the head also reads features of the pair's history.
+        pair_features: the head also reads features of the pair's history.
     """
 
     channel_dim: int = 50
@@ -305,7 +305,7 @@ class DyGMambaConfig:
     time_encoding: bool = True
     cooccurrence: bool = True
     cross_attention: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
 
     def __post_init__(self) -> None:
         check_range("model.", minimum=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
@@ -391,7 +391,7 @@ class DyGMamba(HistoryModel):
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        self.head = LinkHead(config.out_dim, pair=PairHistory(len(NAMES)) if config.pair_history else None)
+        self.head = LinkHead(config.out_dim, pair=PairHistory(len(NAMES)) if config.pair_features else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs.
@@ -424,11 +424,11 @@ class DyGMambaNodes(HistoryModel):
 
     def __init__(self, config: DyGMambaConfig, num_classes: int = 1, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
-        if config.encoders != "shared" or config.cross_attention or config.pair_history:
+        if config.encoders != "shared" or config.cross_attention or config.pair_features:
             raise ConfigError(
                 f"a node is classified by one history: model.encoders={config.encoders!r}, "
-                f"model.cross_attention={config.cross_attention} and model.pair_history={config.pair_history} are for "
-                "pairs; leave them at their defaults"
+                f"model.cross_attention={config.cross_attention} and model.pair_features={config.pair_features} are "
+                "for pairs; leave them at their defaults"
             )
         self.config, self.feature_dims = config, (node_dim, edge_dim)
         self.encoder = HistoryEncoder(config, node_dim, edge_dim, counts=False)

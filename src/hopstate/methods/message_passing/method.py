@@ -55,8 +55,8 @@ def auto_config_backbone(
     """Return the automatic settings of a backbone."""
     backbone = BACKBONES[kind]
     if config.task == "link":
-        structure, whole = config.link.structure, config.batching.kind == "full"
-        hide = backbone.edges != "unused" and structure and not config.link.disjoint and whole
+        structure, whole = config.link.structural_features, config.batching.kind == "full"
+        hide = backbone.edges != "unused" and structure and not config.link.disjoint_train_ratio and whole
         block = backbone.link_block(structure=structure, hide=hide, jump=config.model.jump)
         chosen = auto_config_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
         return chosen if block is None else chosen | {"model.block": block}

@@ -449,7 +449,10 @@ def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> d
     """Return settings for about `LINK_STEPS` steps of link prediction. hide masks each step's target links."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
     masking = (
-        {"link.hide": True, "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH))}
+        {
+            "link.mask_target_edges": True,
+            "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH)),
+        }
         if hide
         else {}
     )
@@ -473,7 +476,7 @@ def auto_metric(stats: GraphStats, config: NodeRun, metrics: tuple[str, ...]) ->
 
 
 LINK_SETTINGS = (
-    "link.hide",
+    "link.mask_target_edges",
     "link.batch_size",
     "model.dropout",
     "model.dim",
