@@ -234,10 +234,12 @@ def score_queries(
         own = np.concatenate([some for _, some in parts])
         if len(own):
             order = np.argsort(own, kind="stable")  # event by event, whatever the sets
+            rows_of_pairs = own[order]
             src = np.concatenate([one.src[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             dst = np.concatenate([one.dst[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             scores = np.empty(len(own))
-            scores[order] = as_scores(scorer.score(src, dst, stream.t[own[order]]), len(own))
+            asked = src, dst, *stream.pairs(rows_of_pairs)[2:]
+            scores[order] = as_scores(scorer.score(*asked), len(own))
             for out, (at, some) in zip(found, parts, strict=True):
                 out[at], scores = scores[: len(some)], scores[len(some) :]
         if b % _PAGES == _PAGES - 1:

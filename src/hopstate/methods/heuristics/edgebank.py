@@ -158,7 +158,7 @@ class EdgeBank:
         """Restore the memory that `state` returned."""
         self.memory = deepcopy(state)
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,). The times t (Q,) are ignored."""
         store, since = self.memory.store, self._forgotten(src, dst)
         if isinstance(store, ObservedPrefix):

@@ -50,11 +50,13 @@ class Recency(StatelessScorer):
         scorer.store, scorer.clock = past.store(), self.clock.over(past.time_unit or "")
         return scorer
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
         return np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
 
-    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def log_odds(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
         return self.score(src, dst, t)
 
 

@@ -87,13 +87,15 @@ class PairTreesScorer(StatelessScorer):
         scorer.features = self.features.over(past)
         return scorer
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
         from scipy.special import expit
 
         return expit(self.log_odds(src, dst, t))
 
-    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def log_odds(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
         return self.forest.scores(self.features.pairs(src, dst, t))
 
     def feature_shares(

@@ -248,7 +248,9 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         return self.source.follow(self.model, past)
 
     @abstractmethod
-    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(
+        self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> Scores:
         """Return (Q,) or (Q, C) scores for events."""
 
 
