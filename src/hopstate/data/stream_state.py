@@ -477,7 +477,9 @@ def _resolved(state: StreamState, added: EventStream) -> tuple[EventStream, np.n
     added = expand_node_deletions(added, tuple(earlier), sent | received)
     front = len(ids)
     names = ("src", "dst", "relation")
-    whole = {name: np.concatenate([before, getattr(added, name)]) for name, before in zip(names, earlier)}
+    whole: dict[str, Any] = {
+        name: np.concatenate([before, getattr(added, name)]) for name, before in zip(names, earlier)
+    }
     kind = np.concatenate(
         [np.zeros(front, np.int8), np.zeros(len(added), np.int8) if added.kind is None else added.kind]
     )
