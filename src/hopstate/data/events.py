@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ADD, DELETE, GONE = 0, 1, 2
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
-Ties = Literal["file", "sorted"]
-TIES: tuple[Ties, ...] = ("file", "sorted")
+TieOrder = Literal["file", "sorted"]
+TIE_ORDERS: tuple[TieOrder, ...] = ("file", "sorted")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
