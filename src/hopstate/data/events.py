@@ -549,6 +549,16 @@ def _events_at(
     return stream.with_(**columns)
 
 
+def order_of_first(relation: np.ndarray) -> list[int]:
+    """Return the distinct relations of events (E,), in the order of their first events.
+
+    >>> order_of_first(np.array([2, 0, 2, 1]))
+    [2, 0, 1]
+    """
+    found, first = np.unique(relation, return_index=True)
+    return found[np.argsort(first)].tolist()  # type: ignore[no-any-return]
+
+
 def as_slice(rows: np.ndarray) -> np.ndarray | slice:
     """Return ascending rows (P,) as a slice if they are consecutive.
 

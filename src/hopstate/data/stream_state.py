@@ -21,7 +21,7 @@ import numpy as np
 
 from hopstate.data.dates import UNITS, format_time
 from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
-from hopstate.data.neighbor_store import Column, NeighborStore, NeighborView
+from hopstate.data.neighbor_store import Column, EventRelations, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
@@ -289,6 +289,11 @@ class StreamState:
     def relation(self) -> np.ndarray | None:
         """(E,) int32 relations of the events; None without relations."""
         return None if self.log.relation is None else self.log.relation.rows[: self.num_events]
+
+    @property
+    def relations(self) -> EventRelations | None:
+        """Relations of the events by id, as look-ups read them; None without relations."""
+        return None if self.relation is None else EventRelations(self.relation)
 
     @property
     def edge_ends(self) -> np.ndarray:

@@ -183,6 +183,10 @@ def _empty_stream(facts: Mapping[str, Any]) -> EventStream:
     """Return a stream without events that has the nodes and the time unit of a run's data."""
     none = np.empty(0, np.int64)
     kept = {name: facts[name] for name in ("num_nodes", "time_unit", "name")}
+    if names := facts.get("relation_names"):
+        kept |= {"relation": np.empty(0, np.int32), "relation_names": tuple(names)}
+    if names := facts.get("node_type_names"):
+        kept |= {"node_type": np.full(facts["num_nodes"], -1, np.int16), "node_type_names": tuple(names)}
     return EventStream(src=none, dst=none, t=none, labels=none, **kept)
 
 

@@ -158,7 +158,8 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         stream_fields["two_sets"] = src is not plain[0]
     src, dst = _rows(src, dst, stream_fields)
 
-    relation, relation_names = None, ()
+    relation: np.ndarray | None = None
+    relation_names: tuple[str, ...] = ()
     if roles.relation is not None:
         relation, relation_names = _relations(table, roles.relation, kinds, stream_fields.pop("relation_names", ()))
     features: FeatureTable | None = None
@@ -378,7 +379,7 @@ def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Return (E,) the number of each text among names, -1 for others."""
     import pandas as pd
 
-    return pd.Index(names, dtype=object).get_indexer(texts)
+    return np.asarray(pd.Categorical(texts, categories=list(names)).codes, np.int32)
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
