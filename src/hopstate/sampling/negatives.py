@@ -24,7 +24,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from hopstate.data.events import EventStream, as_slice
+from hopstate.data.events import EventStream, as_slice, order_of_first
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, check_range, nearest, refuse_idle
 from hopstate.io.files import replace_file
