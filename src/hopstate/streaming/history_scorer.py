@@ -125,9 +125,9 @@ class _HistoryScorer(Generic[TokenizerT]):
 class HistoryScorer(_HistoryScorer[PairTokenizer]):
     """Scores pairs from event histories, without a node memory."""
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
-        return self._run(self.tokenizer.pairs, src, dst, t)
+        return self._run(self.tokenizer.pairs, src, dst, t, *(() if relation is None else (relation,)))
 
 
 class HistoryNodeScorer(_HistoryScorer[HistoryTokenizer]):

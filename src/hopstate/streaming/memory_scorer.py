@@ -168,7 +168,7 @@ def _ends_of(stream: EventStream) -> np.ndarray | None:
     """Return (E,) ids of the events that end each edge, above all ids if none does; None if no edge is deleted."""
     if stream.kind is None or not stream.has_deletes:
         return None
-    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes, stream.relation)
     ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
     return ends
 
@@ -210,7 +210,7 @@ class MemoryScorer:
         """Restore a state from `state`."""
         self.memory = state.snapshot().to(self._device)
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) CPU probabilities of pairs src (Q,), dst (Q,) at times t (Q,), without a memory update."""
         return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
 
