@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 ADD, DELETE, GONE = 0, 1, 2
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
-Ties = Literal["file", "sorted"]
-TIES: tuple[Ties, ...] = ("file", "sorted")
+TieOrder = Literal["file", "sorted"]
+TIE_ORDERS: tuple[TieOrder, ...] = ("file", "sorted")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -555,6 +555,16 @@ def _events_at(
     columns["file_rows"] = np.where(is_original, stream.in_file(place), -1)
     columns["file_length"] = stream.file_length if stream.file_length >= 0 else len(stream)
     return stream.with_(**columns)
+
+
+def order_of_first(relation: np.ndarray) -> list[int]:
+    """Return the distinct relations of events (E,), in the order of their first events.
+
+    >>> order_of_first(np.array([2, 0, 2, 1]))
+    [2, 0, 1]
+    """
+    found, first = np.unique(relation, return_index=True)
+    return found[np.argsort(first)].tolist()  # type: ignore[no-any-return]
 
 
 def as_slice(rows: np.ndarray) -> np.ndarray | slice:

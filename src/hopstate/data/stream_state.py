@@ -21,7 +21,7 @@ import numpy as np
 
 from hopstate.data.dates import UNITS, format_time
 from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
-from hopstate.data.neighbor_store import Column, NeighborStore, NeighborView
+from hopstate.data.neighbor_store import Column, EventRelations, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
@@ -296,6 +296,11 @@ class StreamState:
         return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
 
     @property
+    def relations(self) -> EventRelations | None:
+        """Relations of the events by id, as look-ups read them; None without relations."""
+        return None if self.relation is None else EventRelations(self.relation)
+
+    @property
     def edge_ends(self) -> np.ndarray:
         """(E,) ids of the events that end edges; at least E if none of this state does."""
         return np.full(self.num_events, NEVER) if self.log.ends is None else self.log.ends.rows[: self.num_events]
@@ -482,7 +487,9 @@ def _resolved(state: StreamState, added: EventStream) -> tuple[EventStream, np.n
     added = expand_node_deletions(added, tuple(earlier), sent | received)
     front = len(ids)
     names = ("src", "dst", "relation")
-    whole = {name: np.concatenate([before, getattr(added, name)]) for name, before in zip(names, earlier)}
+    whole: dict[str, Any] = {
+        name: np.concatenate([before, getattr(added, name)]) for name, before in zip(names, earlier)
+    }
     kind = np.concatenate(
         [np.zeros(front, np.int8), np.zeros(len(added), np.int8) if added.kind is None else added.kind]
     )

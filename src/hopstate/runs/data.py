@@ -95,9 +95,9 @@ def _training_rows(
             "edge_attr": lambda: edges_of_links(record, edge_split(record, *links).pairs["train"]),
         }
     else:
-        unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
+        unlabeled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
         split = getattr(config, "split", None)
-        if unlabelled or not isinstance(split, SplitConfig):
+        if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
         rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
@@ -301,7 +301,7 @@ def _apply_scaler(
 
 _TABLE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
+    *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
@@ -562,6 +562,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
     **dict.fromkeys(("num_nodes", "num_features"), _is_count),
     **dict.fromkeys(("notes", "class_names", "metrics", "automatic"), _are_texts),
+    **dict.fromkeys(("relation_names", "node_type_names"), _are_texts),
     **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
     **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
     "two_sets": lambda value: value in (None, True, False),
@@ -626,6 +627,7 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
+        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

@@ -25,7 +25,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, rows_of_batches
-from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
+from hopstate.sampling.negatives import MixedNegatives, RelationEnds, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
     HistoryScorer,
@@ -59,6 +59,11 @@ class EpochNegatives:
         self._of, self._config = (stream, rows, batch_size, seed), mixture
 
     @cached_property
+    def _ends(self) -> RelationEnds | None:
+        stream, rows = self._of[:2]
+        return None if stream.relation is None else RelationEnds(stream, rows)
+
+    @cached_property
     def _mixed(self) -> MixedNegatives:
         return MixedNegatives(*self._of[:2], self._config)
 
@@ -67,7 +72,11 @@ class EpochNegatives:
         stream, rows, batch_size, seed = self._of
         numbers = [(epoch,), *((epoch, k) for k in range(1, self._config.candidates))]
         random = [training_negatives(stream, rows, batch_size, seed, *number) for number in numbers]
-        return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
+        draw = int(named_rng(seed, "mixture", epoch).integers(2**32))
+        src, dst = self._mixed.draw(np.stack(random, 1), draw)
+        if self._ends is None:
+            return src, dst
+        return self._ends.respected(rows, src, dst, seed=draw, avoid_positives=True)
 
 
 def with_negatives(
