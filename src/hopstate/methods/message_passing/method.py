@@ -112,6 +112,8 @@ def _network_spec(model: nn.Module) -> ExportSpec:
 
     if not isinstance(model, Backbone):
         raise ConfigError(f"{type(model).__name__} is no backbone and has no program over a list of edges")
+    if BACKBONES[model.kind].edges == "relations":
+        raise ConfigError(f"{model.kind} cannot be exported: it chooses the edges of each relation in turn")
     like, count = next(model.parameters()), len(EDGES[0])
     first: Any = next(m for m in model.modules() if isinstance(m, (nn.Linear, Linear)))
     width, ports = first.in_features if isinstance(first, nn.Linear) else first.in_channels, []
@@ -230,6 +232,7 @@ def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: i
         num_classes=num_classes,
         degrees=torch.tensor(graph.incoming.count) if BACKBONES[kind].needs_degrees else None,
         edge_dim=edge_columns(graph),
+        num_relations=len(graph.relation_names),
     )
 
 

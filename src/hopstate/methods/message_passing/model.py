@@ -1,11 +1,11 @@
-"""Message-passing backbones in residual blocks: MLP, GCN, GraphSAGE, GIN, GAT, PNA, and GCNII.
+"""Message-passing backbones in residual blocks: MLP, GCN, GraphSAGE, GIN, GAT, PNA, GCNII, and RGCN.
 
 A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerNorm, BatchNorm or nothing, or another of
 `BackboneConfig.block`; conv is torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own
 residuals and are ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block,
 or all of them (jumping knowledge). Edge weights enter the sums of GCN and GCNII, edge features the messages of GAT, PNA
-and GIN (GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.propagate`, so that the
-same model runs on a whole graph and on any kind of batch.
+and GIN (GIN-E), and relations choose the matrices of RGCN; the others have no place for them. Of the graph a model
+knows only `Adjacency.propagate`, so that the same model runs on a whole graph and on any kind of batch.
 
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge);
 Shi et al. 2025 (TOP), appendix B.2 (the mean of perceptrons of all layers). The layers' papers are in `backbones`.
@@ -46,6 +46,7 @@ class BackboneConfig:
         jump: what the head sees: the last block ("none"), all of them joined ("cat"), their maximum ("max"), or the
             mean of a perceptron of each, what the first block receives included ("mean", as TOP's GCNII+JK).
         heads: attention heads of GAT.
+        num_bases: basis matrices that RGCN's relations combine; null for a matrix of each relation's own.
         alpha, theta: GCNII's weight of the first representation, and of its identity map.
     """
 
@@ -56,11 +57,12 @@ class BackboneConfig:
     block: Literal["ffn", "plain", "bare", "convolutions"] = "ffn"
     jump: Literal["none", "cat", "max", "mean"] = "none"
     heads: int = 8
+    num_bases: int | None = None
     alpha: float = 0.1
     theta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_range("model.", minimum=1, dim=self.dim, heads=self.heads)
+        check_range("model.", minimum=1, dim=self.dim, heads=self.heads, num_bases=self.num_bases)
         check_range("model.", minimum=0, num_layers=self.num_layers)
         check_range("model.", minimum=0, below=1, dropout=self.dropout)
         check_range("model.", minimum=0, maximum=1, alpha=self.alpha)
@@ -109,6 +111,7 @@ class ResidualBlock(_Block):
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
         edge_dim: columns of the edge features; 0 without.
         widths: in and out; the configuration's if None.
+        num_relations: relations of edges, for RGCN.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class ResidualBlock(_Block):
         degrees: Tensor | None = None,
         edge_dim: int = 0,
         widths: tuple[int, int] | None = None,
+        num_relations: int = 0,
     ) -> None:
         super().__init__(kind, layer, edge_dim)
         dim, drop = config.dim, config.dropout
@@ -127,7 +131,13 @@ class ResidualBlock(_Block):
         self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](dim)
         in_dim, out_dim = widths or (dim, dim)
         spec = LayerSpec(
-            config=config, in_dim=in_dim, out_dim=out_dim, number=layer, edge_dim=edge_dim, degrees=degrees
+            config=config,
+            in_dim=in_dim,
+            out_dim=out_dim,
+            number=layer,
+            edge_dim=edge_dim,
+            degrees=degrees,
+            num_relations=num_relations,
         )
         self.conv = get_backbone(kind).layer(spec)
         if self.bare and layer == config.num_layers - 1:
@@ -196,6 +206,7 @@ class Backbone(nn.Module):
         num_classes: width of the output.
         degrees: in-degrees of the training graph; only PNA looks at them.
         edge_dim: columns of the edge features; 0 where there are none.
+        num_relations: relations of edges, for RGCN, whose one edge feature is the relation's number.
 
     Raises:
         ConfigError: an unknown kind, a width that the heads do not divide, or edge features that it has no place for.
@@ -212,22 +223,23 @@ class Backbone(nn.Module):
         num_classes: int,
         degrees: Tensor | None = None,
         edge_dim: int = 0,
+        num_relations: int = 0,
     ) -> None:
         super().__init__()
         backbone = get_backbone(kind)
-        if edge_dim and backbone.edges != "features":
+        if edge_dim and backbone.edges not in ("features", "relations"):
             able = ", ".join(name for name, other in BACKBONES.items() if other.edges == "features")
             raise ConfigError(f"{kind} has no place for edge features; {able} have one")
         self.config, self.kind, self.edge_dim = config, kind, edge_dim
         self.normalization = backbone.normalization_of(edge_dim)
         self.embed: nn.Module = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
         if config.block == "convolutions":
-            self._convolutions(in_dim, num_classes, edge_dim)
+            self._convolutions(in_dim, num_classes, edge_dim, num_relations)
             return
         self.blocks = nn.ModuleList(
             InitialResidualBlock(kind, config, i)
             if backbone.initial_residual
-            else ResidualBlock(kind, config, i, degrees, edge_dim)
+            else ResidualBlock(kind, config, i, degrees, edge_dim, num_relations=num_relations)
             for i in range(config.num_layers)
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
@@ -242,7 +254,7 @@ class Backbone(nn.Module):
             self.jumps = nn.ModuleList(perceptron(config) for _ in range(config.num_layers + 1))
             self.head = nn.Sequential(perceptron(config), self.head)
 
-    def _convolutions(self, in_dim: int, num_classes: int, edge_dim: int) -> None:
+    def _convolutions(self, in_dim: int, num_classes: int, edge_dim: int, num_relations: int) -> None:
         if not BACKBONES[self.kind].changes_width:
             able = ", ".join(name for name, kind in BACKBONES.items() if kind.changes_width)
             raise ConfigError(
@@ -252,7 +264,8 @@ class Backbone(nn.Module):
         widths = [in_dim, *[self.config.dim] * (count - 1), num_classes]
         self.embed, self.norm, self.head = nn.Identity(), nn.Identity(), nn.Identity()
         self.blocks = nn.ModuleList(
-            ResidualBlock(self.kind, self.config, i, None, edge_dim, (widths[i], widths[i + 1])) for i in range(count)
+            ResidualBlock(self.kind, self.config, i, None, edge_dim, (widths[i], widths[i + 1]), num_relations)
+            for i in range(count)
         )
 
     @property
