@@ -127,7 +127,7 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
         counts = torch.bincount(degrees.long()) if known else torch.tensor([0, 1])  # type: ignore[union-attr]
         from hopstate.layers.edge_layers import PNA
 
-        return PNA(dim, counts, edge_dim=dim if edges else None)
+        return PNA(dim, dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
         return GCNConv(dim, dim, normalize=False)
     if kind == "sage":
