@@ -85,10 +85,10 @@ def test_depth_follows_the_neighbors_and_the_metric_the_classes():
     assert "metric" not in suited("gcn", skewed, metrics=("macro_f1",))
 
 
-def test_links_by_vectors_alone_take_plain_blocks_of_gcn():
+def test_links_take_conv_blocks_of_gcn():
     link, alone = {"task": "link"}, {"task": "link", "link": LinkConfig(structure=False)}
-    assert suited("gcn", blocks(), **alone)["model.block"] == "plain"
-    assert suited("gcn", blocks(), **link)["model.block"] == "convolutions"
+    assert "model.pre_linear" not in suited("gcn", blocks(), **alone)
+    assert suited("gcn", blocks(), **link)["model.pre_linear"] is False
     for method, given in (
         ("gcn", {}), ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jump="cat")}),
         ("gcn", link | {"batching": Batching(kind="neighbor")}),
