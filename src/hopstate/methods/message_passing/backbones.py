@@ -53,7 +53,7 @@ class Convolution:
         edges: what of the edges the layer reads: "weights", "features", "none", or "unused" without any edge.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
         needs_degrees: whether it is made from the in-degrees of the training graph.
-        layers: automatic number of layers on graphs with and without homophily.
+        num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
         edge_cost: multiply-adds a layer, edge and unit of width.
@@ -66,7 +66,7 @@ class Convolution:
     edges: EdgeRole = "none"
     initial_residual = False
     needs_degrees = False
-    layers: tuple[int, int] = (2, 5)
+    num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
     edge_cost = 4
@@ -88,7 +88,6 @@ class MLP(Convolution):
     source = "Platonov et al. 2023"
     normalization = None
     edges = "unused"
-    layers = (2, 2)
     edge_cost = 0
 
     def layer(self, spec: LayerSpec) -> nn.Module:
@@ -195,7 +194,7 @@ class GCNII(Convolution):
     normalization = "symmetric"
     edges = "weights"
     initial_residual = True
-    layers = (8, 8)
+    num_layers = 8
     link_layers = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:

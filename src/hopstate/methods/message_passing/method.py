@@ -47,7 +47,37 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 MULTIPLY_ADDS_PER_SECOND = 2e10  # of one core, for the estimate of epoch time
 MAX_EPOCH_SECONDS = 1.0  # of full-graph training
 LINK_BLOCK = {"model.block": "conv", "model.residual": False, "model.norm": "none", "model.pre_linear": False}
-AUTOMATIC = ("model.num_layers", *LINK_BLOCK, "metric", *LINK_SETTINGS)
+PRESETS: Mapping[str, Mapping[str, Any]] = {  # benchmarks/defaults.py compares them
+    "shallow": {
+        "model.block": "ffn", "model.norm": "layer", "model.num_layers": 2, "model.dropout": 0.5,
+        "loop.optim.name": "adamw", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 0.0,
+    },
+    "residual": {
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.5,
+        "loop.optim.name": "adam", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 5e-4,
+    },
+    "deep": {
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 10, "model.dropout": 0.2,
+        "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
+    },
+}  # fmt: skip
+AUTOMATIC = (*LINK_BLOCK, *PRESETS["shallow"], "metric", *LINK_SETTINGS)
+
+
+def choose_preset(stats: GraphStats) -> str:
+    """Return the name of the preset for a node task on a graph.
+
+    ========================  ====================  ==========================================================
+    neighbors share classes   features              preset
+    ========================  ====================  ==========================================================
+    yes, or no edges          any                   shallow: averages over two hops, strong dropout
+    no                        many per label        residual: a node's own features beside those of three hops
+    no                        few per label         deep: ten hops, because the label depends on structure
+    ========================  ====================  ==========================================================
+    """
+    if stats.is_homophilous or not stats.edges:
+        return "shallow"
+    return "residual" if stats.is_high_dimensional else "deep"
 
 
 def auto_config_backbone(
@@ -65,15 +95,15 @@ def auto_config_backbone(
             return chosen | {"model.block": "conv"}
         return chosen | LINK_BLOCK if hide and config.model.jump == "none" else chosen
     stats = graph_stats(graph, config.split)
-    layers = backbone.layers[0 if stats.is_homophilous else 1]
-    chosen = {
-        "model.num_layers": layers,
-        "model.dropout": 0.5 if stats.is_high_dimensional else 0.2,
-        "model.dim": _width(stats, layers, kind),
-        "loop.optim.lr": 3e-3,
-        "loop.epochs": 300,
-        "loop.patience": 60,
-    }
+    name = choose_preset(stats)
+    if backbone.edges == "unused" or backbone.initial_residual:  # blocks of its own, or none that reads neighbors
+        name = "shallow"
+    elif name == "deep" and config.batching.kind == "neighbor":  # neighborhoods grow with every layer
+        name = "residual"
+    chosen = {**PRESETS[name], "loop.epochs": 300, "loop.patience": 60}
+    if backbone.num_layers is not None:
+        chosen["model.num_layers"] = backbone.num_layers
+    chosen["model.dim"] = _width(stats, chosen["model.num_layers"], kind)
     return {**chosen, **auto_metric(stats, config, metrics)}
 
 
