@@ -28,15 +28,16 @@ class GAT(GATConv):
     `takes_graph` marks that it accepts a graph without edge features instead of an edge list.
 
     Args:
-        dim: input and output width, a multiple of heads.
+        in_dim: input width.
+        dim: output width, a multiple of heads.
         heads: number of attention heads.
         edge_dim: number of edge features, or None.
     """
 
     takes_graph = True
 
-    def __init__(self, dim: int, heads: int, *, edge_dim: int | None = None) -> None:
-        super().__init__(dim, dim // heads, heads, edge_dim=edge_dim)
+    def __init__(self, in_dim: int, dim: int, heads: int, *, edge_dim: int | None = None) -> None:
+        super().__init__(in_dim, dim // heads, heads, edge_dim=edge_dim)
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency, *args: Any, **kwargs: Any) -> Any:
         """Return (N, dim) for an edge list as in torch-geometric, or (R, dim) for a graph without edge features."""
@@ -57,17 +58,18 @@ class PNA(PNAConv):
     `takes_graph`: see `GAT`.
 
     Args:
-        dim: input and output width.
+        in_dim: input width.
+        dim: output width.
         degrees: (D,) histogram of in-degrees in the training graph.
         edge_dim: number of edge features, or None.
     """
 
     takes_graph = True
 
-    def __init__(self, dim: int, degrees: Tensor, *, edge_dim: int | None = None) -> None:
+    def __init__(self, in_dim: int, dim: int, degrees: Tensor, *, edge_dim: int | None = None) -> None:
         if not bool(degrees[1:].any()):
             degrees = torch.tensor([0, 1])  # without edges the mean of log(degree + 1) is 0, and it divides
-        super().__init__(dim, dim, AGGREGATORS, SCALERS, degrees, edge_dim=edge_dim)
+        super().__init__(in_dim, dim, AGGREGATORS, SCALERS, degrees, edge_dim=edge_dim)
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_attr: Tensor | None = None) -> Tensor:
         """Return (N, dim) for an edge list as in torch-geometric, or (R, dim) for a graph without edge features."""

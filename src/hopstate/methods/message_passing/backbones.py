@@ -12,7 +12,7 @@ arXiv:1703.06103 (RGCN).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hopstate.errors import ConfigError, nearest
 
@@ -30,7 +30,7 @@ class LayerSpec:
 
     Args:
         config: of the network.
-        in_dim, out_dim: widths, different only if the backbone's `changes_width` is true.
+        in_dim: width of the input; the output has config.dim.
         number: of the layer, from 0.
         edge_dim: columns of the edge features, 0 without.
         degrees: (N,) in-degrees of the training graph, or None.
@@ -39,7 +39,6 @@ class LayerSpec:
 
     config: BackboneConfig
     in_dim: int
-    out_dim: int
     number: int = 0
     edge_dim: int = 0
     degrees: Tensor | None = None
@@ -56,10 +55,9 @@ class Convolution:
             layer that passes no messages.
         edges: what of the edges the layer reads: "weights", "features", "relations", "none", or "unused" without any
             edge.
-        changes_width: whether a layer may have different input and output widths.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
         needs_degrees: whether it is made from the in-degrees of the training graph.
-        layers: automatic number of layers on graphs with and without homophily.
+        num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
         edge_cost: multiply-adds a layer, edge and unit of width.
@@ -70,10 +68,9 @@ class Convolution:
     source: str
     normalization: Normalization | None = "sum"
     edges: EdgeRole = "none"
-    changes_width = False
     initial_residual = False
     needs_degrees = False
-    layers: tuple[int, int] = (2, 5)
+    num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
     edge_cost = 4
@@ -86,10 +83,6 @@ class Convolution:
         """Return an untrained layer of torch-geometric; its adjacency holds the normalization, the layer only sums."""
         raise NotImplementedError
 
-    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
-        """Return the automatic model.block for link prediction, None for the default."""
-        return None
-
 
 class MLP(Convolution):
     """A linear map of each node: no messages."""
@@ -99,14 +92,12 @@ class MLP(Convolution):
     source = "Platonov et al. 2023"
     normalization = None
     edges = "unused"
-    changes_width = True
-    layers = (2, 2)
     edge_cost = 0
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch import nn
 
-        return nn.Linear(spec.in_dim, spec.out_dim)
+        return nn.Linear(spec.in_dim, spec.config.dim)
 
 
 class GCN(Convolution):
@@ -117,18 +108,11 @@ class GCN(Convolution):
     source = "arXiv:1609.02907"
     normalization = "symmetric"
     edges = "weights"
-    changes_width = True
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch_geometric.nn import GCNConv
 
-        return GCNConv(spec.in_dim, spec.out_dim, normalize=False)
-
-    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
-        # chosen on validation of three splits of Cora; other backbones and batches are not measured
-        if structure:
-            return "convolutions" if hide and jump == "none" else None
-        return "plain"
+        return GCNConv(spec.in_dim, spec.config.dim, normalize=False)
 
 
 class SAGE(Convolution):
@@ -138,13 +122,12 @@ class SAGE(Convolution):
     summary = "GraphSAGE, mean aggregation, residual"
     source = "arXiv:1706.02216"
     normalization = "mean"
-    changes_width = True
     dense_cost = 4
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch_geometric.nn import SAGEConv
 
-        return SAGEConv(spec.in_dim, spec.out_dim, aggr="sum")
+        return SAGEConv(spec.in_dim, spec.config.dim, aggr="sum")
 
 
 class GIN(Convolution):
@@ -155,7 +138,6 @@ class GIN(Convolution):
     source = "arXiv:1810.00826"
     normalization = "sum"
     edges = "features"
-    changes_width = True
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         return "edges" if edge_dim else "sum"
@@ -165,8 +147,8 @@ class GIN(Convolution):
         from torch_geometric.nn import GINConv, GINEConv
 
         if spec.edge_dim:
-            return GINEConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True, edge_dim=spec.edge_dim)
-        return GINConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True)
+            return GINEConv(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True, edge_dim=spec.edge_dim)
+        return GINConv(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True)
 
 
 class GAT(Convolution):
@@ -181,9 +163,9 @@ class GAT(Convolution):
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        if spec.out_dim % spec.config.heads:
-            raise ConfigError(f"model.dim={spec.out_dim} is not a multiple of model.heads={spec.config.heads}")
-        return edge_layers.GAT(spec.out_dim, spec.config.heads, edge_dim=spec.edge_dim or None)
+        if spec.config.dim % spec.config.heads:
+            raise ConfigError(f"model.dim={spec.config.dim} is not a multiple of model.heads={spec.config.heads}")
+        return edge_layers.GAT(spec.in_dim, spec.config.dim, spec.config.heads, edge_dim=spec.edge_dim or None)
 
 
 class PNA(Convolution):
@@ -204,7 +186,7 @@ class PNA(Convolution):
         from hopstate.layers import edge_layers
 
         counts = torch.zeros(1) if spec.degrees is None else torch.bincount(spec.degrees.long())
-        return edge_layers.PNA(spec.out_dim, counts, edge_dim=spec.edge_dim or None)
+        return edge_layers.PNA(spec.in_dim, spec.config.dim, counts, edge_dim=spec.edge_dim or None)
 
 
 class GCNII(Convolution):
@@ -216,13 +198,13 @@ class GCNII(Convolution):
     normalization = "symmetric"
     edges = "weights"
     initial_residual = True
-    layers = (8, 8)
+    num_layers = 8
     link_layers = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch_geometric.nn import GCN2Conv
 
-        return GCN2Conv(spec.out_dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
+        return GCN2Conv(spec.config.dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
 
 
 class RGCN(Convolution):

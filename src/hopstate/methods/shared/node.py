@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -421,6 +422,7 @@ def _without_edge_data(graph: Graph) -> Graph:
 
 # ---- automatic settings: from sizes, and from classes of training nodes only ---------------------------------
 # Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
+FEW_LABELS = 50  # training nodes per class under which nothing follows from the absence of edges between them
 HOMOPHILOUS = 0.3  # adjusted homophily above which neighbors mostly share a class
 MANY_FEATURES = 64  # features from which a high input dropout helps
 MAJORITY_SHARE = 0.7  # share of the largest class above which accuracy is uninformative
@@ -455,7 +457,9 @@ class GraphStats:
 
     @property
     def is_homophilous(self) -> bool:
-        """Whether neighbors mostly share a class."""
+        """Whether neighbors mostly share a class. It is assumed if labels are too few to have edges between them."""
+        if math.isnan(self.homophily):
+            return 0 < self.train < FEW_LABELS * self.classes
         return self.homophily >= HOMOPHILOUS
 
     @property
