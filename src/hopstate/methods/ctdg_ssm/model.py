@@ -300,7 +300,7 @@ class CTDGSSM(MemoryModel):
 
     def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
         transition = self._transition(batch)
-        x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
+        x = self._encode(batch, self.static(state.identity(batch.nodes))).view(batch.blocks, -1, self.config.dim)
         before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
         memory = []
         for cell, H in zip(self.cells, before, strict=True):
@@ -320,7 +320,7 @@ class CTDGSSM(MemoryModel):
             raise ShapeError("the model was trained on typed events, and the batch has no relations")
         if (batch.gap is None) == (c.time_dim > 0):
             raise ShapeError(f"time_dim={c.time_dim}, but the batch has {'no ' if batch.gap is None else ''}gaps")
-        self.static.check(batch.nodes)
+        self.static.check(state.identity(batch.nodes))
         if len(batch.nodes):
             state = state.grown(int(batch.nodes.max()) + 1)
         if batch.blocks == 1 and len(batch) and float(batch.time[0]) < state.clock:
@@ -351,11 +351,15 @@ class CTDGSSM(MemoryModel):
             dense = [L[:1] for L in dense]
         return DenseTransition(coefficients, *dense)
 
-    def _encode(self, batch: ActiveBatch) -> Tensor:
-        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none."""
+    def _encode(self, batch: ActiveBatch, fixed: Tensor) -> Tensor:
+        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none.
+
+        Args:
+            batch: the events.
+            fixed: (n, w) static embeddings of the active nodes.
+        """
         ends = torch.cat([batch.source, batch.target])  # own end first, the other end second
         others = torch.cat([batch.target, batch.source])
-        fixed = self.static(batch.nodes)
         parts = [] if batch.node_attr is None else [batch.node_attr[ends], batch.node_attr[others]]
         parts += [] if batch.edge_attr is None else [batch.edge_attr.repeat(2, 1)]
         parts += [] if self.gap_in is None else [self.gap_in(batch.gap).repeat(2, 1)]
@@ -382,9 +386,9 @@ class CTDGSSM(MemoryModel):
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, w) decoder inputs of nodes (n,) in a state. Unseen nodes have zeros and their static embedding."""
-        self.static.check(nodes)
+        fixed = self.static(state.identity(nodes))
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
+        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), fixed], 1)
 
     def link_logits(
         self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
