@@ -89,7 +89,7 @@ def test_a_label_that_may_be_none_is_asked_about_whatever_its_column_is_called(t
     labels = written(tmp_path, "id,party\n1,red\n2,NA\n3,red\n", "labels.csv")
     with pytest.raises(DataError, match=r"'party'.*row 1.*unlabelled"):
         read_graph(edges, labels=labels)
-    assert read_graph(edges, labels=labels, unlabelled="NA").y.tolist() == [0, -1, 0]
+    assert read_graph(edges, labels=labels, unlabeled_value="NA").y.tolist() == [0, -1, 0]
 
 
 # ---- times that a spreadsheet cut ------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_times_that_lost_digits_are_refused(tmp_path, times):
     rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(cells))
     table = written(tmp_path, f"source,target,time\n{rows}")
     with pytest.raises(DataError, match=r"'time', row 0 \(line 2\)"):
-        read_events(table, missing_time="drop")
+        read_events(table, drop_missing_time=True)
 
 
 @pytest.mark.parametrize(
@@ -242,14 +242,14 @@ def test_minus_one_of_events_is_asked_about(tmp_path):
     for door in (read_events, lambda path: prepare(path, tmp_path / "store")):
         with pytest.raises(DataError, match=r"'label'.*-1"):
             door(table)
-    assert set(read_events(table, unlabelled="-1").labels.tolist()) == {-1, 0, 1}
-    found = read_events(table, unlabelled="none")
+    assert set(read_events(table, unlabeled_value="-1").labels.tolist()) == {-1, 0, 1}
+    found = read_events(table, unlabeled_value="none")
     assert found.labels[:3].tolist() == [1, 0, 2]
     assert found.class_names == ("-1", "0", "1")
-    assert read_events(table, unlabelled="stored").labels[:3].tolist() == [0, -1, 1]
+    assert read_events(table, unlabeled_value="stored").labels[:3].tolist() == [0, -1, 1]
     signs = read_events(events(tmp_path, -1, 1))
     assert (signs.labels[:2].tolist(), signs.class_names) == ([0, 1], ("-1", "1"))
-    assert read_events(events(tmp_path, 0, 1, 9), unlabelled="9").labels[:3].tolist() == [0, 1, -1]
+    assert read_events(events(tmp_path, 0, 1, 9), unlabeled_value="9").labels[:3].tolist() == [0, 1, -1]
     assert read_events(events(tmp_path, -0.5, -1, 1), task="regression").labels[1] == -1
 
 
@@ -257,8 +257,8 @@ def test_words_for_nothing_among_labels_of_events_are_asked_about(tmp_path):
     table = events(tmp_path, "good", "NA", "bad")
     with pytest.raises(DataError, match=r"'label'.*row 1.*unlabelled NA"):
         read_events(table)
-    assert read_events(table, unlabelled="NA").labels[:3].tolist() == [1, -1, 0]
-    assert read_events(table, unlabelled="none").class_names == ("NA", "bad", "good")
+    assert read_events(table, unlabeled_value="NA").labels[:3].tolist() == [1, -1, 0]
+    assert read_events(table, unlabeled_value="none").class_names == ("NA", "bad", "good")
     assert read_events(events(tmp_path, "0", "", "1")).labels[:3].tolist() == [0, -1, 1]
 
 

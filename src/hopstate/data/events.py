@@ -14,7 +14,7 @@ import numpy as np
 
 from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array
+from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array, set_type_names
 from hopstate.data.vocabulary import TEXT, Vocabulary
 from hopstate.errors import DataError
 from hopstate.errors import warn as give_warning
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ADD, DELETE, GONE = 0, 1, 2
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
-Ties = Literal["file", "sorted"]
-TIES: tuple[Ties, ...] = ("file", "sorted")
+TieOrder = Literal["file", "sorted"]
+TIE_ORDERS: tuple[TieOrder, ...] = ("file", "sorted")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +41,7 @@ class EventBatch:
         kind: (B,) int8 as in `EventStream`, or None where every event adds.
         edge_attr: (B, D) float32 or None.
         labels: (B,) or (B, T), or None.
+        relation: (B,) int32 as in `EventStream`, or None.
     """
 
     event_ids: np.ndarray
@@ -50,6 +51,7 @@ class EventBatch:
     kind: np.ndarray | None = None
     edge_attr: np.ndarray | None = None
     labels: np.ndarray | None = None
+    relation: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.src)
@@ -77,7 +79,11 @@ class EventStream:
         edge_attr: (E, D) float32 or None.
         labels: (E,) integers or floats, for node classification at the source (-1, and NaN of floats: unknown);
             (E, T) floats of several targets, NaN unknown; or None.
+        relation: (E,) int32 relations 0..R-1 ("call", "transfer", ...), or None where events are of one kind.
+        relation_names: the R names; by default their numbers.
         x: (N, F) float32 node features or None.
+        node_type: (N,) int16 types of nodes ("user", "item", ...), -1 unknown; or None where nodes are of one kind.
+        node_type_names: the names of types; by default their numbers.
         num_nodes: N; by default one more than the largest row, or the rows of x or node_ids.
         node_ids: the user's own ids, or None where ids are 0..N-1.
         time_unit: the unit of t ("s", "day", ...), for messages and cards; "" if unknown.
@@ -106,7 +112,11 @@ class EventStream:
     kind: np.ndarray | None = None
     edge_attr: np.ndarray | None = None
     labels: np.ndarray | None = None
+    relation: np.ndarray | None = None
+    relation_names: tuple[str, ...] = ()
     x: np.ndarray | None = None
+    node_type: np.ndarray | None = None
+    node_type_names: tuple[str, ...] = ()
     num_nodes: int = -1
     node_ids: Vocabulary | None = None
     time_unit: str = ""
@@ -131,8 +141,9 @@ class EventStream:
         object.__setattr__(self, "notes", tuple(self.notes))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(map(str, self.class_names)))
+        set_type_names(self)
         check_events(self)
-        for array in (self.src, self.dst, self.t, self.kind, self.edge_attr, self.labels, self.x):
+        for array in (*self._columns().values(), self.x, self.node_type):
             if array is not None:
                 array.flags.writeable = False
         if self.from_start and not self.first_id:
@@ -160,7 +171,9 @@ class EventStream:
         columns = {"src": src, "dst": dst, "t": t}
         if fields.get("edge_attr") is not None:
             fields["edge_attr"] = as_float32(fields["edge_attr"], f"{where}: edge_attr")
-        for name, dtype in (("kind", np.int8), ("edge_attr", None), ("labels", None)):
+        if fields.get("node_type") is not None:
+            fields["node_type"] = np.asarray(fields["node_type"], np.int16)
+        for name, dtype in (("kind", np.int8), ("edge_attr", None), ("labels", None), ("relation", np.int32)):
             if fields.get(name) is not None:
                 columns[name] = np.asarray(fields.pop(name), dtype)
                 if len(columns[name]) != len(src):
@@ -313,7 +326,7 @@ class EventStream:
         return replace(self, **dropped | changes)
 
     def _columns(self) -> dict[str, np.ndarray]:
-        columns = ("src", "dst", "t", "kind", "edge_attr", "labels")
+        columns = ("src", "dst", "t", "kind", "edge_attr", "labels", "relation")
         return {name: getattr(self, name) for name in columns if getattr(self, name) is not None}
 
     # ---- identity --------------------------------------------------------------------------------------
@@ -323,6 +336,8 @@ class EventStream:
         parts: list[Any] = [f"events {self.num_nodes}"]
         for name, array in {**self._columns(), "x": self.x}.items():
             parts += [name, array]
+        parts += [] if self.node_type is None else ["node_type", self.node_type]
+        parts += ["\n".join(names) for names in (self.relation_names, self.node_type_names) if names]
         if self.edge_table is not None:
             parts += [~np.isfinite(self.edge_table.values)] if self.edge_table.has_missing else []
             parts += self.edge_table.text_arrays()
@@ -545,6 +560,7 @@ def canonical_tie_order(stream: EventStream) -> EventStream:
         return stream
     order = _refined(np.arange(size), [t], [stream.dst, stream.src])
     later = [] if stream.labels is None else list(stream.labels.reshape(size, -1).T)
+    later += [] if stream.relation is None else [stream.relation]
     if stream.edge_table is not None:
         later += [text.codes for text in stream.edge_table.texts] + list(stream.edge_table.values.T)
     elif stream.edge_attr is not None:
@@ -554,7 +570,7 @@ def canonical_tie_order(stream: EventStream) -> EventStream:
         return stream
     columns = {
         name: column[order]
-        for name in ("src", "dst", "kind", "edge_attr", "labels")
+        for name in ("src", "dst", "kind", "edge_attr", "labels", "relation")
         if (column := getattr(stream, name)) is not None
     }
     table = None if stream.edge_table is None else stream.edge_table.take(order)

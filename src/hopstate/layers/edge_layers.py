@@ -64,6 +64,8 @@ class PNA(PNAConv):
     takes_graph = True
 
     def __init__(self, dim: int, degrees: Tensor, *, edge_dim: int | None = None) -> None:
+        if not bool(degrees[1:].any()):
+            degrees = torch.tensor([0, 1])  # without edges the mean of log(degree + 1) is 0, and it divides
         super().__init__(dim, dim, AGGREGATORS, SCALERS, degrees, edge_dim=edge_dim)
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_attr: Tensor | None = None) -> Tensor:

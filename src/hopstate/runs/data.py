@@ -95,9 +95,9 @@ def _training_rows(
             "edge_attr": lambda: edges_of_links(record, edge_split(record, *links).pairs["train"]),
         }
     else:
-        unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
+        unlabeled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
         split = getattr(config, "split", None)
-        if unlabelled or not isinstance(split, SplitConfig):
+        if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
         rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
@@ -301,7 +301,7 @@ def _apply_scaler(
 
 _TABLE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
+    *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 

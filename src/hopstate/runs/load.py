@@ -111,7 +111,7 @@ def load_run(
     with where as place:
         with random_state_kept():
             saved = load_checkpoint(folder.weights)
-            facts = load_data_facts(folder) | {"label_cells": settings["read"].get("label_cells")}
+            facts = load_data_facts(folder) | {"multilabel": settings["read"].get("multilabel")}
             config = _config(folder, chosen, settings, data, given, tables)
             if bare:
                 record: Any = _empty_stream(facts)

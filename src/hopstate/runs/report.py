@@ -385,19 +385,26 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
-def _verdict(groups: Sequence[Group]) -> Section:
-    """Say which method is best, how good, above which baseline, at what cost."""
+def verdicts(groups: Sequence[Group]) -> dict[str, str]:
+    """Return of each data set: which method is best, how good, above which baseline, at what cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
             sets.setdefault((group.data, group.metric), []).append(group)
-    section = Section("Verdict")
+    found: dict[str, str] = {}
     for (data, metric), members in sets.items():
-        section.subsection(data)
         waiting = sum(not run.result for group in groups if group.data == data for run in group.runs)
-        notes = [*_verdict_sentences(metric, members)]
+        notes = [found.get(data, ""), *_verdict_sentences(metric, members)]
         notes += [f"{waiting} {'run was' if waiting == 1 else 'runs were'} not finished."] if waiting else []
-        section.paragraph(" ".join(filter(None, notes)), "verdict")
+        found[data] = " ".join(filter(None, notes))
+    return found
+
+
+def _verdict(groups: Sequence[Group]) -> Section:
+    section = Section("Verdict")
+    for data, text in verdicts(groups).items():
+        section.subsection(data)
+        section.paragraph(text, "verdict")
     return section
 
 

@@ -198,7 +198,7 @@ def test_floors_count_training_links_alone(tmp_path):
 
 def test_disjoint_links_are_no_messages_and_validation_may_be(tmp_path):
     graph = blocks()
-    task, *_ = build("gcn", graph, tmp_path, **{"link.disjoint": 0.4, "link.val_messages": True})
+    task, *_ = build("gcn", graph, tmp_path, **{"link.disjoint": 0.4, "link.messages_from_val": True})
     assert len(task.learned) == round(0.4 * len(task.split.pairs["train"]))
     held = [source.inputs[1] for source in (task.source, task.vectors("val")[0], task.vectors("test")[0])]
     sizes = [len(adjacency.indices) // 2 for adjacency in held]

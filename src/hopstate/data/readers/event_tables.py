@@ -66,16 +66,16 @@ class EventTableOptions:
     header: bool | None = None
     separator: str | None = None
     missing: str = "error"
-    missing_time: str = "error"
+    drop_missing_time: bool = False
     task: str = "auto"
-    label_cells: str = "whole"
-    unlabelled: str | None = None
+    multilabel: str = "whole"
+    unlabeled_value: str | None = None
     text_ids: bool = False
     time_format: str | None = None
     bipartite: Any = "auto"
 
     def __post_init__(self) -> None:
-        LabelOptions(task=self.task, label_cells=self.label_cells)  # type: ignore[arg-type]  # checks the values
+        LabelOptions(task=self.task, multilabel=self.multilabel)  # type: ignore[arg-type]  # checks the values
 
     @property
     def named(self) -> dict[str, str | None]:
@@ -133,7 +133,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         table, notes = join_date_and_clock(table, roles.time)
     dates = NAIVE if form else zone_of(table.frame[roles.time])
     table, t, unit, told = parse_time_column(
-        table, roles.time, stream_fields.get("time_unit", ""), options.missing_time, form
+        table, roles.time, stream_fields.get("time_unit", ""), options.drop_missing_time, form
     )
     notes += told
     kinds = None
@@ -155,7 +155,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     if roles.features:
         features, more = _event_features(table, roles.features, options.missing, specs, kinds)
     labels, names, of_labels = parse_event_labels(
-        table, roles.labels or (None,), options.task, options.label_cells, options.unlabelled
+        table, roles.labels or (None,), options.task, options.multilabel, options.unlabeled_value
     )
     left = text_column_notes(
         table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]

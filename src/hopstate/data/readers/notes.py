@@ -47,11 +47,13 @@ def edge_notes(
     self_loops: str,
     edge_attr: np.ndarray | None = None,
     edge_weight: np.ndarray | None = None,
+    relation: np.ndarray | None = None,
 ) -> tuple[str, ...]:
     """Return notes on what `Graph.from_edges` changes."""
     features = edge_attr is not None
     distinct = np.unique(sources * num_nodes + targets)
-    repeated = len(sources) - len(distinct)
+    triples = distinct if relation is None else np.unique(np.stack([sources, targets, relation]), axis=1).T
+    repeated = len(sources) - len(triples)
     loops = int((sources == targets).sum())
     one, other = np.divmod(distinct, num_nodes)
     apart = one != other

@@ -104,7 +104,7 @@ def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTD
         train: (P,) positions of the training events.
         config: the run configuration.
     """
-    clock = Clock.fit(stream.t[train], stream.time_unit, config.gap_unit)
+    clock = Clock.fit(stream.t[train], stream.time_unit, config.time_scale)
     recent = stream.additions(train)[-LOOKED_AT:]
     store = NeighborStore.from_stream(stream, train)
     src, dst, t = stream.src[recent], stream.dst[recent], stream.t[recent]

@@ -107,7 +107,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     split = config.split.of(stream)
     targets = event_targets(stream, split, config, context)
     init = init_context(config, context, links="dyg-mamba")
-    clock, deletions = clock_of(stream, split, config.gap_unit, init), deletions_of(stream, config.deletions, init)
+    clock, deletions = clock_of(stream, split, config.time_scale, init), deletions_of(stream, config.deletions, init)
     keeps_deletions = deletions != "left-out"
 
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:

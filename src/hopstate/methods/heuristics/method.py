@@ -88,7 +88,7 @@ class EdgeBankRun(LinkRun):
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        refuse_idle(self, gap_unit="EdgeBank does not use time differences")
+        refuse_idle(self, time_scale="EdgeBank does not use time differences")
 
     def scorer(self, stream: EventStream, clock: Clock) -> FollowsStream:
         """Return the scorer over a stream; it needs no clock."""
@@ -97,7 +97,7 @@ class EdgeBankRun(LinkRun):
 
 def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> LinkTask:
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock = clock_of(stream, split, config.time_scale, context)
     return LinkTask(
         Untrained(lambda events: config.scorer(events, clock), stream, split),
         evaluation=config.evaluation,
@@ -115,7 +115,7 @@ METHODS = {
         "time since the pair's last event; nothing to train",
         "baseline",
         auto_config=auto_selection,
-        automatic=("evaluation.choose",),
+        automatic=("evaluation.select_by",),
         export="it has no weights: the score is the time since the pair's last event",
     ),
     "edgebank": Method(
@@ -126,7 +126,7 @@ METHODS = {
         "whether the pair has interacted; nothing to train",
         "arXiv:2207.10128",
         auto_config=auto_selection,
-        automatic=("evaluation.choose",),
+        automatic=("evaluation.select_by",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: the score is whether the pair has interacted",
     ),
@@ -162,9 +162,9 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
 
 
 def _clock(stream: EventStream, split: EventSplit, config: LinkRun, context: Context, task: Task[Any]) -> Clock:
-    default_unit = RecencyRun(data="").gap_unit
+    default_unit = RecencyRun(data="").time_scale
     task_clock = task.clock if isinstance(task, LinkTask) else None
-    if task_clock is not None and config.gap_unit == default_unit:
+    if task_clock is not None and config.time_scale == default_unit:
         return task_clock
     return clock_of(stream, split, default_unit, replace(context, trained=None))
 

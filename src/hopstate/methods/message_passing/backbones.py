@@ -199,7 +199,7 @@ class PNA(Convolution):
 
         from hopstate.layers import edge_layers
 
-        counts = torch.bincount(torch.ones(1, dtype=torch.int64) if spec.degrees is None else spec.degrees.long())
+        counts = torch.zeros(1) if spec.degrees is None else torch.bincount(spec.degrees.long())
         return edge_layers.PNA(spec.out_dim, counts, edge_dim=spec.edge_dim or None)
 
 

@@ -286,7 +286,7 @@ def build(
     context: Context,
 ) -> PairTreesTask:
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock = clock_of(stream, split, config.time_scale, context)
     width = used_features(stream, context)["edge_dim"]
     num_columns = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, num_columns) if context.trained is None else np.arange(num_columns)
@@ -310,7 +310,7 @@ METHODS = {
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         baselines=heuristic_baselines,
         auto_config=auto_selection,
-        automatic=("evaluation.choose",),
+        automatic=("evaluation.select_by",),
         space={
             "historical": [0, 1, 2],
             "model.max_leaves": [15, 31, 63],

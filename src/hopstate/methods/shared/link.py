@@ -11,8 +11,8 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import torch
 
-from hopstate.data.dates import Clock, GapUnit
-from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
+from hopstate.data.dates import Clock, TimeScale
+from hopstate.data.events import EventStream, TieOrder, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
@@ -58,9 +58,9 @@ class EventReadOptions:
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
         task: meaning of labels: "classification" (also "auto") or "regression".
-        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+        unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
-        label_cells: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
+        multilabel: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
         positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
             otherwise the rarer class in training.
         edge_columns: columns of event features; null uses the usual names.
@@ -76,8 +76,8 @@ class EventReadOptions:
             (median and quartiles) or "none". "auto": none for published datasets, otherwise standard.
         missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
             and add an indicator column. "auto": mean; error for infinities.
-        missing_time: events without a valid time: "error" or "drop".
-        ties: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
+        drop_missing_time: ignore events without a valid time. Otherwise they are an error.
+        tie_order: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
             label, which makes results independent of row order. Streams with deletions keep the file order.
         max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
             least 256 MiB.
@@ -93,8 +93,8 @@ class EventReadOptions:
     kind_column: str | None = None
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
-    unlabelled: str | None = None
-    label_cells: Literal["whole", "all"] = "whole"
+    unlabeled_value: str | None = None
+    multilabel: Literal["whole", "all"] = "whole"
     positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
@@ -105,8 +105,8 @@ class EventReadOptions:
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
-    missing_time: Literal["error", "drop"] = "error"
-    ties: Ties = "file"
+    drop_missing_time: bool = False
+    tie_order: TieOrder = "file"
     max_bytes: str | int | None = None
 
 
@@ -178,13 +178,13 @@ class EventRun(RunConfig):
     Args:
         read: how files are read.
         split: training, validation and test events.
-        gap_unit: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
+        time_scale: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
             of the file.
     """
 
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    gap_unit: GapUnit = "median"
+    time_scale: TimeScale = "median"
     loop: LoopConfig = field(default_factory=event_loop)
 
 
@@ -265,7 +265,7 @@ def history_task(
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step, None for all.
     """
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock = clock_of(stream, split, config.time_scale, context)
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
@@ -335,10 +335,10 @@ def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray |
     return None if rows is not None and is_prefix(rows) and folder_of(events) is not None else rows
 
 
-def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
+def clock_of(stream: EventStream, split: EventSplit, time_scale: TimeScale, context: Context) -> Clock:
     """Return the time normalization of the trained model, or fit it to the training events."""
     saved = (context.trained or {}).get("clock")
-    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
+    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, time_scale)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
@@ -512,7 +512,7 @@ def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) 
 MAX_EPOCHS = 40  # for small streams
 HISTORICAL_SHARE = 0.25  # share of historical negatives in training
 SCHEDULE_SETTINGS = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
-PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.choose")
+PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.select_by")
 MIN_REPEATED_SHARE = 0.05  # share of repeat pairs in training below which historical negatives are off
 
 
@@ -532,7 +532,7 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
 def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the model-selection metric: the mean over negative strategies if there are several."""
     kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
-    return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
+    return {"evaluation.select_by": "mean"} if len(kinds) > 1 else {}
 
 
 def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:

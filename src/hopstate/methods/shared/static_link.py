@@ -58,7 +58,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
     sources = _Sources(
         lambda other: make(other, trained_context, placeholder_labels(graph.num_nodes), link.dim).source, untimed,
         split.pairs,
-        val_messages=link.val_messages,
+        messages_from_val=link.messages_from_val,
     )  # fmt: skip
     if train_messages is messages:
         sources.known["train"] = network.source, messages
@@ -89,7 +89,7 @@ class _Sources:
     make: Callable[[Graph], NodeBatches[Any]]
     untimed: Graph
     pairs: Mapping[str, np.ndarray]
-    val_messages: bool
+    messages_from_val: bool
     known: dict[str, tuple[NodeBatches[Any], Graph]] = field(default_factory=dict)
 
     def over(self, links: np.ndarray) -> tuple[NodeBatches[Any], Graph]:
@@ -101,7 +101,7 @@ class _Sources:
         return self.over(np.delete(self.pairs["train"], hidden, 0))[0]
 
     def vectors(self, name: str) -> tuple[NodeBatches[Any], Graph]:
-        name = name if name == "test" and self.val_messages else "train"
+        name = name if name == "test" and self.messages_from_val else "train"
         if name not in self.known:
             splits = ("train", "val") if name == "test" else ("train",)
             self.known[name] = self.over(np.concatenate([self.pairs[split] for split in splits]))

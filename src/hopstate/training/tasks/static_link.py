@@ -51,7 +51,7 @@ class LinkConfig:
             edge for both. Evaluation passes messages over all training edges.
         hide: remove a step's own edges from its messages, as at evaluation; for models that see the whole graph per
             step.
-        val_messages: also pass messages over validation edges when test edges are scored.
+        messages_from_val: also pass messages over validation edges when test edges are scored.
         decoder: score of two node embeddings: "dot", "mlp" (on their product), "bilinear" or "merge" (on their
             concatenation). "auto" uses bilinear for directed edges and dot otherwise, because dot and mlp are
             symmetric.
@@ -73,7 +73,7 @@ class LinkConfig:
     file: str | None = None
     disjoint: float = 0.0
     hide: bool = False
-    val_messages: bool = False
+    messages_from_val: bool = False
     decoder: str = "auto"
     structure: bool = True
     dim: int = 128
