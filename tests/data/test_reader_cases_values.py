@@ -87,7 +87,7 @@ def test_a_text_that_may_be_none_is_asked_about_among_features(tmp_path, word):
 def test_a_label_that_may_be_none_is_asked_about_whatever_its_column_is_called(tmp_path):
     edges = written(tmp_path, "a,b\n1,2\n2,3\n3,1\n")
     labels = written(tmp_path, "id,party\n1,red\n2,NA\n3,red\n", "labels.csv")
-    with pytest.raises(DataError, match=r"'party'.*row 1.*unlabelled"):
+    with pytest.raises(DataError, match=r"'party'.*row 1.*unlabeled_value"):
         read_graph(edges, labels=labels)
     assert read_graph(edges, labels=labels, unlabeled_value="NA").y.tolist() == [0, -1, 0]
 
@@ -255,7 +255,7 @@ def test_minus_one_of_events_is_asked_about(tmp_path):
 
 def test_words_for_nothing_among_labels_of_events_are_asked_about(tmp_path):
     table = events(tmp_path, "good", "NA", "bad")
-    with pytest.raises(DataError, match=r"'label'.*row 1.*unlabelled NA"):
+    with pytest.raises(DataError, match=r"'label'.*row 1.*unlabeled_value NA"):
         read_events(table)
     assert read_events(table, unlabeled_value="NA").labels[:3].tolist() == [1, -1, 0]
     assert read_events(table, unlabeled_value="none").class_names == ("NA", "bad", "good")

@@ -217,7 +217,7 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions, *
     import pandas as pd
 
     values, missing = _parse_values(
-        pd.Series(values).reset_index(drop=True), where, place, options.unlabelled, typed=typed
+        pd.Series(values).reset_index(drop=True), where, place, options.unlabeled_value, typed=typed
     )
     if not is_numeric(values) and options.task == "auto":
         words = values.where(values.notna(), "").astype(str).str.strip()
@@ -497,12 +497,12 @@ def parse_event_labels(
         return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
     where = f"{table.path}: column {first!r}"
     values, missing = _parse_values(
-        table.keep_leading_zeros(first), where, table.place, unlabelled, typed=not table.written
+        table.keep_leading_zeros(first), where, table.place, unlabeled_value, typed=not table.written
     )
     values = values.where(~missing) if missing.any() else values
     told = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
-        return _event_numbers(values, where, table.place, unlabelled, told)
+        return _event_numbers(values, where, table.place, unlabeled_value, told)
     return _event_classes(values, where, table.place, told)
 
 

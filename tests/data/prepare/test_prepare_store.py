@@ -297,7 +297,7 @@ def test_a_fraction_after_many_whole_times_and_labels(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize(
-    ("labels", "unlabelled"),
+    ("labels", "unlabeled_value"),
     [
         (["01", "1", "2"], None),
         (["NA", "1", "2"], None),
@@ -312,7 +312,7 @@ def test_a_fraction_after_many_whole_times_and_labels(tmp_path):
         (["none", "spam", "ham"], "none"),
     ],
 )
-def test_unknown_labels_are_those_of_reading(tmp_path, labels, unlabelled, kind):
+def test_unknown_labels_are_those_of_reading(tmp_path, labels, unlabeled_value, kind):
     table = pd.DataFrame({"source": "a", "target": "b", "time": range(30), "label": labels * 10})
     path = tmp_path / f"e.{kind}"
     if kind == "csv":
@@ -320,15 +320,15 @@ def test_unknown_labels_are_those_of_reading(tmp_path, labels, unlabelled, kind)
     else:
         table.to_parquet(path)
     reads = (read_events, lambda source, **read: prepare(source, tmp_path / "s", batch_rows=8, **read))
-    if unlabelled is None and labels[0] in ("NA", *["-1"] * (kind == "csv")):  # typed texts are classes
+    if unlabeled_value is None and labels[0] in ("NA", *["-1"] * (kind == "csv")):  # typed texts are classes
         for read in reads:
-            with pytest.raises(DataError, match=r"--read\.unlabelled"):
+            with pytest.raises(DataError, match=r"--read\.unlabeled_value"):
                 read(path)
         return
-    expected, made = (read(path, unlabelled=unlabelled) for read in reads)
+    expected, made = (read(path, unlabeled_value=unlabeled_value) for read in reads)
     same(read_events(tmp_path / "s"), expected)
     unknown = (expected.labels < 0).sum()
-    assert unknown == (10 if unlabelled not in (None, "none") or not labels[0] else 0)
+    assert unknown == (10 if unlabeled_value not in (None, "none") or not labels[0] else 0)
     for notes in (expected.notes, made.notes):
         assert ("10 of 30 rows" in " ".join(notes)) == (unknown == 10)
 

@@ -437,7 +437,7 @@ class _Job:
         if column is None:
             return None
         where, absent = f"{path}: column {column!r}", found["label_missing"]
-        if found.get("label_words") and self.columns.unlabelled is None:
+        if found.get("label_words") and self.columns.unlabeled_value is None:
             raise missing_word_error(where, found["label_word"], f"{found['label_words']:,} rows")
         text = rows.label.type().is_string()
         integer = found["label_integer"] if text else not rows.label.type().is_floating()
@@ -446,8 +446,8 @@ class _Job:
         whole = integer or found["label_integral"]
         if number and whole and found["label_minus"]:
             raise DataError(
-                f"{where} has -1 in {found['label_minus']:,} rows; say --read.unlabelled -1 if that is 'no label', or "
-                "write classes from 0 on"
+                f"{where} has -1 in {found['label_minus']:,} rows; say --read.unlabeled_value -1 if that is 'no label', "
+                "or write classes from 0 on"
             )
         if number:
             if absent and not whole:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hopstate.data.dates import zone_of
-from hopstate.data.labels import is_unlabelled, split_column_names
+from hopstate.data.labels import is_unlabeled, split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
 from hopstate.data.readers.ids import INTEGER, as_text, ids_of
@@ -33,7 +33,7 @@ from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import exists, expand_home, first_bytes, reading, shorten
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite", "unlabelled")
+OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite", "unlabeled_value")
 EDGE_OPTIONS = tuple(
     name
     for name in (*TABLE_OPTIONS, "undirected", "duplicates", "self_loops", "order")
@@ -56,7 +56,7 @@ class Columns:
     sets: str = ONE  # see `hopstate.data.readers.roles.bipartite_by_name`
     dated: bool = False  # times are dates
     time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
-    unlabelled: str | None = None  # see `hopstate.data.labels.LabelOptions`
+    unlabeled_value: str | None = None  # see `hopstate.data.labels.LabelOptions`
 
     @property
     def names(self) -> list[str]:
@@ -186,8 +186,10 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
     sets = roles.sets if bipartite == "auto" else ONE
     label = next(iter(roles.labels), None)
-    unlabelled = read.get("unlabelled")
-    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabelled)
+    unlabeled_value = read.get("unlabeled_value")
+    return Columns(
+        roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabeled_value
+    )
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
@@ -270,7 +272,7 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
         values = table.numbers(columns.features, "event features", "error", "error")
         found |= {f"f{place}": column for place, column in enumerate(values.T)}
     if columns.label is not None:
-        found["label"] = _labels(table, columns.label, columns.unlabelled, facts)
+        found["label"] = _labels(table, columns.label, columns.unlabeled_value, facts)
     good = pa.table(found)
     if bad:
         kept = np.ones(count, bool)
@@ -301,7 +303,7 @@ def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
     return found.t
 
 
-def _labels(table: Table, name: str, unlabelled: str | None, facts: dict[str, Any]) -> Any:
+def _labels(table: Table, name: str, unlabeled_value: str | None, facts: dict[str, Any]) -> Any:
     """Return labels: numbers of a typed column, else texts, null where there is none."""
     values = table.frame[name]
     if table.written:
@@ -313,10 +315,10 @@ def _labels(table: Table, name: str, unlabelled: str | None, facts: dict[str, An
         values = values.mask(values > np.iinfo(np.int64).max) if values.dtype.kind == "u" else values
         facts["label_type"] = str(values.dtype).lower()
         numbers = pa.array(values, pa.float64() if values.dtype.kind == "f" else pa.int64(), from_pandas=True)
-        return _with_nulls(numbers, pa.array(is_unlabelled(values, unlabelled)))
+        return _with_nulls(numbers, pa.array(is_unlabeled(values, unlabeled_value)))
     else:
         cells = pa.array(as_text(values), pa.string(), from_pandas=True)
-    none = [""] if unlabelled in (None, "none") else ["", unlabelled]
+    none = [""] if unlabeled_value in (None, "none") else ["", unlabeled_value]
     return _with_nulls(cells, pc.is_in(cells, pa.array(none)))
 
 
