@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,6 @@ def _answer(
 
 def show_queries(table: Any) -> None:
     """Print a table of `score` or `rank`: what all rows share above it, and reasons below each row."""
-    from rich.padding import Padding
-
     from hopstate.io.output import screen
 
     console = screen()
@@ -199,7 +198,9 @@ def show_queries(table: Any) -> None:
     for cells, reason in zip(zip(*columns, strict=True), reasons, strict=True):
         console.print("  ".join(cells).rstrip(), highlight=False)
         if reason:
-            console.print(Padding(reason, (0, 0, 0, 4)), highlight=False)
+            indent = {"initial_indent": "    ", "subsequent_indent": "    "}
+            text = textwrap.fill(reason, console.width, **indent, break_on_hyphens=False)
+            console.print(text, soft_wrap=True, highlight=False)
     console.print(f"probability: {table.attrs['probability']}", highlight=False)
 
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 LATEST = 16  # events of each end that are left out, one at a time
 LATEST_OF_MEMORY = 8  # the same, if a memory is replayed without each
 PAIRS_AT_ONCE = 16  # pairs whose events are left out together
-SHOWN = 3  # events, or features, in a text
+SHOWN = 2  # features, and events, in a text
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 
