@@ -20,7 +20,7 @@ from hopstate.cli.main import main
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import DataError, FormatError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
 
 CASES = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "cases" / "readers"
 
@@ -220,11 +220,15 @@ def test_times_of_a_country_are_read_as_said(tmp_path):
     table = written(tmp_path, "src,dst,time\na,b,31.12.2026 14:05\nb,c,01.01.2027 00:00\n")
     with pytest.raises(DataError, match=r"'time', row 0.*%d\.%m\.%Y %H:%M"):
         read_events(table)
-    events = read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
+    events = read_events(table, time_format="%d.%m.%Y %H:%M")
     assert (events.t.tolist(), events.time_unit, events.dates) == ([1798725900, 1798761600], "s", "naive")
     assert events.edge_attr is None
     with pytest.raises(DataError, match=r"'time', row 0"):
-        read_events(table, columns=["time=date:%d/%m/%Y"])
+        read_events(table, time_format="%d/%m/%Y")
+    with pytest.raises(FormatError, match="time_column"):
+        read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
+    with pytest.raises(ConfigError, match="time_format"):
+        read_events(table, columns=["time=date"], time_column="time")
 
 
 # ---- labels of events ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,7 +119,7 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
             values = values[:, 0]
         if values.ndim != 1:
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
-        y, names, notes = parse_labels(values, path, lambda row: f"row {row}", options)
+        y, names, notes = parse_labels(values, path, lambda row: f"row {row}", options, typed=True)
         return LabelTable(None, y, names, notes=notes)
     known = [*IDS, *LABEL_COLUMNS, *not_none(options.id_column), *(options.label_column or "").split(",")]
     table = replace(read_table(source, known, what=path), text_ids=options.text_ids)
@@ -153,9 +154,8 @@ def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions)
         return parse_multilabel(table, chosen[0], options.unlabeled_value)
     if options.label_column is None:
         _check_texts_recur(table, chosen[0])
-    return parse_labels(
-        table.keep_leading_zeros(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options
-    )
+    where, values = f"{table.path}: column {chosen[0]!r}", table.keep_leading_zeros(chosen[0])
+    return parse_labels(values, where, table.place, options, typed=not table.written)
 
 
 def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
@@ -209,15 +209,20 @@ def _without_unlabeled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]
 
 
 # ---- one column: classes or amounts -------------------------------------------------------------------------
-def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -> ParsedLabels:
-    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes."""
+def parse_labels(values: Any, where: str, place: Place, options: LabelOptions, *, typed: bool) -> ParsedLabels:
+    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes.
+
+    Typed texts are classes; those of a text file may be numbers.
+    """
     import pandas as pd
 
-    values, missing = _parse_values(pd.Series(values).reset_index(drop=True), where, place, options.unlabeled_value)
+    values, missing = _parse_values(
+        pd.Series(values).reset_index(drop=True), where, place, options.unlabeled_value, typed=typed
+    )
     if not is_numeric(values) and options.task == "auto":
         words = values.where(values.notna(), "").astype(str).str.strip()
         check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
-    told = f"; {int(missing.sum()):,} of {len(missing):,} rows without a label" if missing.any() else ""
+    told = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         if _are_regression_targets(numbers, ~missing, where, place, options):
@@ -237,8 +242,13 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
     return codes, names, (note + told,)
 
 
+def missing_note(missing: int, rows: int) -> str:
+    """Return the end of a note on labels that says how many are unknown."""
+    return f"; {missing:,} of {rows:,} rows without a label" if missing else ""
+
+
 def _parse_values(
-    values: pd.Series, where: str, place: Place, unlabeled_value: str | None
+    values: pd.Series, where: str, place: Place, unlabeled_value: str | None, *, typed: bool
 ) -> tuple[pd.Series, np.ndarray]:
     """Return values, converted to numbers if possible, and a mask (n,) of missing ones."""
     if values.dtype == bool:
@@ -248,7 +258,8 @@ def _parse_values(
         return values, missing
     if unlabeled_value is None:
         check_words(values, where, place)
-    return numbers_if_all(values, missing), missing
+    missing |= (values.astype(str).str.strip() == "").to_numpy(bool)
+    return values if typed else numbers_if_all(values, missing), missing
 
 
 def encode_classes(
@@ -274,11 +285,16 @@ def check_words(values: pd.Series, where: str, place: Place) -> None:
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
-        word = str(values[row]).strip()
-        raise DataError(
-            f"{where} holds {word!r} in {int(words.sum())} rows, the first {place(row)}; say whether that is 'no "
-            f"label' (--read.unlabeled_value {word}) or a class of that name (--read.unlabeled_value none)"
-        )
+        raise missing_word_error(where, str(values[row]).strip(), f"{int(words.sum())} rows, the first {place(row)}")
+
+
+def missing_word_error(where: str, word: str, rows: str) -> DataError:
+    """Return the error for a label that is a marker of missing values."""
+    option = f"--read.unlabeled_value {shlex.quote(word)}"
+    return DataError(
+        f"{where} holds {word!r} in {rows}; say whether that is 'no label' ({option}) or a class of that name "
+        "(--read.unlabeled_value none)"
+    )
 
 
 def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
@@ -397,14 +413,14 @@ def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Plac
 
 
 # ---- several labels -----------------------------------------------------------------------------------------
-def split_column_names(table: Table, chosen: str | None) -> tuple[str, ...]:
+def split_column_names(table: Table, chosen: str | None, option: str = "label_column") -> tuple[str, ...]:
     """Return the columns that "spam,bot" names; none if it names one column, or nothing."""
     names = [str(name) for name in table.frame.columns]
     if chosen is None or chosen in names or "," not in chosen:
         return ()
     parts = tuple(part.strip() for part in chosen.split(","))
     for part in parts:
-        table.column(part, (), None, "label_column")
+        table.column(part, (), None, option)
     return parts
 
 
@@ -438,10 +454,10 @@ def parse_multilabel(table: Table, column: str, unlabeled_value: str | None) -> 
         raise DataError(f"{table.path}: column {column!r} has no labels")
     unknown = (text == "").to_numpy()
     y[unknown] = np.nan
+    told = missing_note(int(unknown.sum()), len(unknown))
     counts = pd.DataFrame(y, columns=names).sum().astype(int)
     shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:5]) + ", ..." * (len(names) > 5)
-    rest = f"; {int(unknown.sum()):,} rows without any" if unknown.any() else ""
-    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){rest}",)
+    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){told}",)
 
 
 def find_separator(different: pd.Series) -> str | None:
@@ -477,17 +493,20 @@ def parse_event_labels(
         return parse_multilabel(table, first, unlabeled_value)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
-        told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
+        told = missing_note(int(np.isnan(y).sum()), len(y))
         return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
     where = f"{table.path}: column {first!r}"
-    values, missing = _parse_values(table.worded(first), where, table.place, unlabeled_value)
+    values, missing = _parse_values(
+        table.keep_leading_zeros(first), where, table.place, unlabeled_value, typed=not table.written
+    )
     values = values.where(~missing) if missing.any() else values
+    told = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
-        return _event_numbers(values, where, table.place, unlabeled_value)
-    return _event_classes(values, first, where, table.place)
+        return _event_numbers(values, where, table.place, unlabeled_value, told)
+    return _event_classes(values, where, table.place, told)
 
 
-def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value: str | None) -> ParsedLabels:
+def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value: str | None, told: str) -> ParsedLabels:
     """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     known = np.isfinite(numbers)
@@ -495,7 +514,7 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value:
     if unlabeled_value != AS_STORED and (numbers[known] == -1).any() and not len(broken):
         check_minus_one(numbers, known, where, place, unlabeled_value)
         codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
-        return codes, names, (note,)
+        return codes, names, (note + told,)
     empty = values.isna().to_numpy()
     if not empty.any():
         return values.to_numpy(), None, ()
@@ -505,11 +524,11 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value:
             f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
             "--read.task regression"
         )
-    return np.where(empty, -1, numbers).astype(np.int64), None, ()
+    return np.where(empty, -1, numbers).astype(np.int64), None, (f"labels: {where}{told}",)
 
 
 def _event_classes(
-    values: pd.Series, column: str, where: str, place: Place
+    values: pd.Series, where: str, place: Place, told: str
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return texts as classes by their frequency; None if they hardly recur."""
     text = values.astype(str).str.strip().where(values.notna(), "")
@@ -517,13 +536,11 @@ def _event_classes(
     known = text[text != ""]
     if set(known.str.lower()) <= {"true", "false"}:  # a column of truth values with gaps is read as texts
         truth = text.str.lower().map({"false": 0, "true": 1})
-        return truth.fillna(-1).to_numpy(np.int64), None, ()
+        return truth.fillna(-1).to_numpy(np.int64), None, (f"labels: {where}{told}",)
     counts = known.value_counts()
     if len(known) >= 20 and len(counts) > 0.5 * len(known):
-        told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
-        return None, None, (told,)
+        return None, None, (f"{where} holds {len(counts):,} different texts, which are hardly classes; it is not used",)
     names = sorted(counts.index, key=lambda name: (-counts[name], name))
     codes = text.map({name: number for number, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
     shown = ", ".join(f"{code} = {name} ({counts[name]:,} events)" for code, name in enumerate(names[:5]))
-    absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
-    return codes, tuple(names), (f"labels: column {column!r}, {shown}{', ...' * (len(names) > 5)}{absent}",)
+    return codes, tuple(names), (f"labels: {where}, {shown}{', ...' * (len(names) > 5)}{told}",)

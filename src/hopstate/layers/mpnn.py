@@ -123,11 +123,10 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
     from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
 
     if kind == "pna":
-        known = degrees is not None and bool(degrees.any())  # else nothing to scale by: a node of one edge
-        counts = torch.bincount(degrees.long()) if known else torch.tensor([0, 1])  # type: ignore[union-attr]
         from hopstate.layers.edge_layers import PNA
 
-        return PNA(dim, counts, edge_dim=dim if edges else None)
+        counts = torch.zeros(1) if degrees is None else torch.bincount(degrees.long())
+        return PNA(dim, dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
         return GCNConv(dim, dim, normalize=False)
     if kind == "sage":

@@ -562,7 +562,7 @@ class GraphSession:
         """Return the table of `rank`; candidates are all nodes but the source, of two sets those of the other set."""
         import pandas as pd
 
-        ids, types = self.graph.node_ids, self.graph.node_type
+        ids, types = self.graph.node_ids, self.graph.sides
         given = node_rows(self.graph, read_ids(sources, "sources", ids), "sources", "u")
         pool = np.arange(self.graph.num_nodes)
         if candidates is not None:

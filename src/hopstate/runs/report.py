@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-FLOOR = "floor"
+BASELINE = "baseline"
 NUMBERS = {"loop.seed": "seed", "split.number": "split", "fold": "fold"}  # settings that number a run, by their names
 STYLE = {
     "svg.fonttype": "none",
@@ -138,14 +138,14 @@ class RunInfo:
 class Group:
     """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it.
 
-    Baselines that were computed next to runs are groups, too, of the method FLOOR.
+    Baselines that were computed next to runs are groups, too, of the method BASELINE.
     """
 
     label: str
     runs: list[RunInfo]
 
     method = property(lambda self: self.runs[0].method)
-    is_floor = property(lambda self: self.method in (FLOOR, *EVENT_BASELINES))
+    is_floor = property(lambda self: self.method in (BASELINE, *EVENT_BASELINES))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -284,7 +284,7 @@ class Section:
             caption: above it.
             columns: their names.
             rows: cells by column; the first names the row.
-            marks: "best", "floor" or "" of each row; none marks no row.
+            marks: "best", "baseline" or "" of each row; none marks no row.
         """
         if not rows:
             return
@@ -374,39 +374,44 @@ def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
         for name in run.floors.keys() - methods:
             result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
             positive = run.result.get("positive_class")
-            floor = replace(run, method=FLOOR, result=result | {"positive_class": positive}, curves={})
+            floor = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
             found[baseline_label(name), result["metric"]].append(floor)
     floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
     return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
 
 
 def _mark(group: Group, best: Sequence[Group | None]) -> str:
-    return "best" if group in best else "floor" if group.is_floor else ""
+    return "best" if group in best else "baseline" if group.is_floor else ""
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
-def _verdict(groups: Sequence[Group]) -> Section:
-    """Say which method is best, how good, above which baseline, at what cost."""
+def verdicts(groups: Sequence[Group]) -> dict[str, str]:
+    """Return of each data set: which method is best, how good, above which baseline, at what cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
             sets.setdefault((group.data, group.metric), []).append(group)
-    section = Section("Verdict")
+    found: dict[str, str] = {}
     for (data, metric), members in sets.items():
-        section.subsection(data)
         waiting = sum(not run.result for group in groups if group.data == data for run in group.runs)
-        notes = [*_verdict_sentences(metric, members)]
+        notes = [found.get(data, ""), *_verdict_sentences(metric, members)]
         notes += [f"{waiting} {'run was' if waiting == 1 else 'runs were'} not finished."] if waiting else []
-        section.paragraph(" ".join(filter(None, notes)), "verdict")
+        found[data] = " ".join(filter(None, notes))
+    return found
+
+
+def _verdict(groups: Sequence[Group]) -> Section:
+    section = Section("Verdict")
+    for data, text in verdicts(groups).items():
+        section.subsection(data)
+        section.paragraph(text, "verdict")
     return section
 
 
 def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     methods, ranked = _methods(groups), _ranked(groups, metric)
     if not ranked and len(methods) > 1:
-        return [
-            "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
-        ]
+        return ["No run has a validation metric, so none is called best: choosing by test would be selection on test."]
     best = (ranked or methods)[0]
     tests = {group.label: _existing_summary(group, metric) for group in groups}
     test, val, limits = tests[best.label], best.summary(metric, "val"), _limits(metric, best.interval(metric))
@@ -432,7 +437,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
             highest = figure(metric, tests[first].mean)
             sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
     elif test.runs == 1:
-        sentences.append("One run: how far chance moves it was not measured.")
+        sentences.append("One run: its variance is unknown.")
     return sentences
 
 
@@ -456,8 +461,8 @@ def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
     value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
     if rank(metric, mean) < rank(metric, value):
-        return f"That is {_points(metric, mean - value)} better than the best floor, {best}."
-    return f"It does not stand above the floor {best}."
+        return f"That is {_points(metric, mean - value)} better than the best baseline, {best}."
+    return f"That is not better than the baseline {best}."
 
 
 def _points(metric: str, difference: float) -> str:
@@ -468,7 +473,7 @@ def _points(metric: str, difference: float) -> str:
 def _second(metric: str, label: str, other: Summary, best: Summary) -> str:
     """Say how far the second by validation is from the best, on test; near is under twice the standard error."""
     side = "ahead" if rank(metric, other.mean) < rank(metric, best.mean) else "behind"
-    doubt = "; single runs, so chance was not measured"
+    doubt = "; single runs, so the variance is unknown"
     if best.std is not None and other.std is not None:
         error = math.sqrt(best.std**2 / best.runs + other.std**2 / other.runs)
         doubt = ", too near to call" if abs(best.mean - other.mean) < 2 * error else ""

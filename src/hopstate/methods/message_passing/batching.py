@@ -225,8 +225,8 @@ def batched_source(
         )
     elif config.kind == "gas" and fitted:
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
-        widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
-        missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
+        dtype = next(model.parameters()).dtype
+        missing = GasCache(graph.num_nodes, model.sent_dims, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else EmptySource()
 
     def device() -> torch.device:

@@ -57,6 +57,9 @@ class EventReadOptions:
             usual names.
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
+        relation_column: column with the relation of each event, such as "call" or "transfer". "none" leaves out the
+            relations of a store. null: a table has none.
+        node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         task: meaning of labels: "classification" (also "auto") or "regression".
         unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
@@ -92,6 +95,8 @@ class EventReadOptions:
     time_column: str | None = None
     kind_column: str | None = None
     label_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
     unlabeled_value: str | None = None
     multilabel: Literal["whole", "all"] = "whole"
@@ -446,9 +451,9 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
         tokenizer.inner, tokenizer.features = self.inner.over(past), self.features.over(past)
         return tokenizer
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
-        inputs = self.inner.pairs(u, v, t)
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
+        """Return the input for pairs u (P,), v (P,) at times t (P,), of a relation (P,); errors as the inner one's."""
+        inputs = self.inner.pairs(u, v, t, relation)
         return inputs._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 

@@ -198,7 +198,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         self.without = without
         self._curve: IsotonicCurve | None = None  # fitted to the latest validation scores
         every = np.concatenate([split.pairs[name] for name in SPLITS])
-        kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.node_type}
+        kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.sides}
         self.free = NonNeighbors(every, messages.num_nodes, **kinds)
         self._near: dict[int, Proximity] = {}
         self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, **kinds)
@@ -229,7 +229,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
                 inputs, nodes = self.source.encoder_batch(encoder, np.empty(0, np.int64), epoch, number)
                 links = self._flip_at_random(_inside(self.learned, nodes, self.messages.num_nodes), rng)
                 known = _inside(self.split.pairs["train"], nodes, self.messages.num_nodes)
-                types = None if self.messages.node_type is None else self.messages.node_type[nodes]
+                types = None if self.messages.sides is None else self.messages.sides[nodes]
                 free = NonNeighbors(known, len(nodes), directed=self.split.directed, node_type=types)
                 others = self._negatives(free, links[:, 0], rng)
                 yield self._batch(inputs, nodes, links, np.maximum(others, 0), others >= 0)
