@@ -41,6 +41,6 @@ def _print(done: Run) -> None:
     shown = {done.method: done.metrics["test"], **done.floors}
     table = Table("test metric, shares in percent", *shown)
     for name in done.metrics["test"]:
-        table.add_row(name, *(cell(name, own[name]) if name in own else "" for own in shown.values()))
+        table.add_row(name, *(cell(name, own.get(name)) for own in shown.values()))
     screen().print(table)
     screen().print(f"run folder: {done.path}", soft_wrap=True)

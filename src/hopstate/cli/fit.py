@@ -134,7 +134,7 @@ def print_result(done: Run) -> None:
     for split in done.metrics:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
-        cells = (cell(name, v[name]) if name in v else "" for v in done.metrics.values())
+        cells = (cell(name, v.get(name)) for v in done.metrics.values())
         table.add_row(metric_label(name, result.get("positive_class")), *cells)
     console.print(table)
     share = result.get("train_share", 1.0)
@@ -148,10 +148,12 @@ def print_result(done: Run) -> None:
     console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
 
 
-def cell(metric: str, value: float) -> str:
-    """Return a metric's cell: counts as whole numbers, shares in percent."""
+def cell(metric: str, value: float | None) -> str:
+    """Return a metric's cell: counts as whole numbers, shares in percent, "" for None."""
     from hopstate.runs.summary import figure
 
+    if value is None:
+        return ""
     return f"{value:,}" if isinstance(value, int) else figure(metric, value)
 
 

@@ -220,9 +220,8 @@ def show_queries(table: Any) -> None:
     for cells, reason in zip(zip(*columns, strict=True), reasons, strict=True):
         console.print("  ".join(cells).rstrip(), highlight=False)
         if reason:
-            indent = {"initial_indent": "    ", "subsequent_indent": "    "}
-            text = textwrap.fill(reason, console.width, **indent, break_on_hyphens=False)
-            console.print(text, soft_wrap=True, highlight=False)
+            text = textwrap.fill(reason, console.width - 4, break_on_hyphens=False)
+            console.print(textwrap.indent(text, "    "), soft_wrap=True, highlight=False)
     console.print(f"probability: {table.attrs['probability']}", highlight=False)
 
 
