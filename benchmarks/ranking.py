@@ -78,7 +78,7 @@ def scored(task: LinkTask, split: str, args: argparse.Namespace) -> Scored:
     drawn = {}
     for name, few in ((split, args.events), (f"new_{split}", args.events // 2)):
         found = one_against_many(stream, splits, name, num_negatives=args.candidates, seed=args.seed)
-        drawn[name, "many"] = spread(found, few) if few else found
+        drawn[name, "ranking"] = spread(found, few) if few else found
     kept = score_split(task.scorer(split), stream, splits.rows(split), drawn, batch_size=task.evaluation.batch_size)
     return {key[0]: (kept[key], drawn[key]) for key in kept}
 

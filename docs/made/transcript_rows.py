@@ -246,7 +246,7 @@ except hopstate.errors.ConfigError as error:
             ),
             Step("hopstate datasets tgbl-wiki", keep="^(name|address|reachable|licence|sizes_at)", mark="", same=True),
             Step(
-                "hopstate fit recency --data events.csv --evaluation.strategies '[many]' --evaluation.num_negatives 20 "
+                "hopstate fit recency --data events.csv --evaluation.strategies '[ranking]' --evaluation.num_negatives 20 "
                 "--out runs/many -q",
                 keep="mrr|hits",
             ),

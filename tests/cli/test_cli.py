@@ -361,7 +361,7 @@ def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path
     assert main(["predict", "run", "--split", "test", "--out", "p.csv"]) == 0
     table, events = pd.read_csv("p.csv"), pd.read_csv(messages)
     assert table["src"].tolist() == events["src"].iloc[-len(table) :].tolist()
-    assert len(table) == result("run")["metrics"]["test"]["events"] < len(events)
+    assert len(table) == result("run")["metrics"]["test"]["num_events"] < len(events)
     assert main(["check-leak", "run", "--moments", "2", "--queries", "8"]) == 0
 
 

@@ -16,15 +16,15 @@ def row(method: str, **kinds: float) -> dict[str, Any]:
 
 
 def test_floors_are_compared_with_methods_and_with_each_other() -> None:
-    rows = [row("graphmixer", random=0.8, many=0.5), row("edgebank", random=0.7, many=0.2)]
-    floors = {"recency": {"random": 0.75, "many": 0.6}, "edgebank": {"random": 0.7, "many": 0.2}}
+    rows = [row("graphmixer", random=0.8, ranking=0.5), row("edgebank", random=0.7, ranking=0.2)]
+    floors = {"recency": {"random": 0.75, "ranking": 0.6}, "edgebank": {"random": 0.7, "ranking": 0.2}}
     found = {one["method"]: one for one in with_floors(rows, floors)}
     assert list(found) == ["graphmixer", "edgebank", "recency"]
     assert "recency" in found["graphmixer"]["below"]
     assert "edgebank" not in found["graphmixer"]["below"]
     assert "recency" in found["edgebank"]["below"]
     assert found["recency"]["below"] == ""
-    other = with_floors(rows, {"recency": {"random": 0.1, "many": 0.6}})[-1]
+    other = with_floors(rows, {"recency": {"random": 0.1, "ranking": 0.6}})[-1]
     assert (other["method"], "edgebank" in other["below"]) == ("recency", True)
 
 

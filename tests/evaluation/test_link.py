@@ -96,7 +96,7 @@ def test_intervals_of_one_against_many():
     stream = made_stream()
     split = chronological_split(stream)
     report = evaluate_link(
-        Recency(NeighborStore.from_stream(stream)), stream, split, "val", strategies=("random", "many"), bootstrap=50
+        Recency(NeighborStore.from_stream(stream)), stream, split, "val", strategies=("random", "ranking"), bootstrap=50
     )
     many = report.rows[1]
     assert many["mrr_low"] < many["mrr"] < many["mrr_high"]
@@ -106,7 +106,7 @@ def test_intervals_of_one_against_many():
         < report.value("average_precision")
         < report.rows[0]["average_precision_high"]
     )
-    assert report.value("mrr", "many") == many["mrr"]
+    assert report.value("mrr", "ranking") == many["mrr"]
     with pytest.raises(ConfigError, match="mrr"):
         report.value("mrr", "random")
 
@@ -124,12 +124,12 @@ def test_a_positive_without_negatives_is_left_out_of_the_mean_rank():
     cut = replace(
         negatives, src=negatives.src[keep], dst=negatives.dst[keep], offsets=np.concatenate([[0], np.cumsum(sizes)])
     )
-    whole = evaluate_link(scorer, stream, split, strategies=("many",), negatives={("test", "many"): negatives})
+    whole = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): negatives})
     with pytest.warns(HopstateWarning):
-        part = evaluate_link(scorer, stream, split, strategies=("many",), negatives={("test", "many"): cut})
-    held = whole.scores["test", "many"]
+        part = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): cut})
+    held = whole.scores["test", "ranking"]
     expected = mrr(ranks(held.positive, held.negative, held.offsets)[half])
-    assert part.value("mrr", "many") == expected
+    assert part.value("mrr", "ranking") == expected
     assert expected < 1
 
 

@@ -74,7 +74,7 @@ def test_paths_are_settings(tables: dict[str, Path]) -> None:
 def test_durations_are_settings(events: str, window: Any) -> None:
     split = {"kind": "window", "window": window}
     run = hopstate.fit("recency", events, read={"time_unit": "s"}, split=split, loop=LOOP)
-    assert run.metrics["test"]["events"] == 20
+    assert run.metrics["test"]["num_events"] == 20
 
 
 def test_explaining_a_node_keeps_the_random_state(tables: dict[str, Path]) -> None:

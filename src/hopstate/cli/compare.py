@@ -329,7 +329,7 @@ def show_kinds(rows: list[Row], data: str) -> None:
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
     if len(metrics) < 2:
         return
-    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives")
+    table = Table(title=f"{data}: AP (ranking: MRR) in percent, by kind of negatives")
     table.add_column("method")
     for metric in metrics:
         table.add_column(negatives_label(metric), justify="right")

@@ -139,7 +139,7 @@ def print_result(done: Run) -> None:
     console.print(table)
     share = result.get("train_share", 1.0)
     if share < 1 and "train" in done.metrics:
-        count = done.metrics["train"].get("events")
+        count = done.metrics["train"].get("num_events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: evaluated on {share:.1%} {which}", highlight=False)
     print_baselines(done, console)

@@ -85,7 +85,7 @@ def test_microbatches_add_up_to_the_gradient_of_the_batch(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "option",
     [
-        {"history.max_length": None, "evaluation.strategies": ["many"], "split.kind": "dyglib", "batch_size": 200},
+        {"history.max_length": None, "evaluation.strategies": ["ranking"], "split.kind": "dyglib", "batch_size": 200},
         {"history.window": 40.0, "loop.precision": "bf16-mixed", "model.cross_attention": 2},
     ],
     ids=str,

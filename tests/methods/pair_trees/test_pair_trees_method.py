@@ -133,7 +133,7 @@ def test_equal_seeds_give_equal_bits_and_threads_do_not_matter(run: Run, tmp_pat
 def test_evaluate_and_predict_are_what_training_saw(run: Run) -> None:
     assert evaluate(run.path, data=events()) == run.metrics["test"]
     table = predict(run.path, data=events(), split="test")
-    assert len(table) == run.metrics["test"].get("events", len(table))
+    assert len(table) == run.metrics["test"].get("num_events", len(table))
     assert table.score.between(0, 1).all()
 
 

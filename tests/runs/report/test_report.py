@@ -177,11 +177,11 @@ def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> 
 def test_figures_of_links_come_with_the_number_of_events(tmp_path: Path) -> None:
     link = {"average_precision": 0.9, "new_average_precision": 0.85}
     make_run(tmp_path / "old", "dyg-mamba", "enron", link)  # of earlier versions, which do not say
-    make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"events": 8976, "new_events": 11})
+    make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"num_events": 8976, "new_num_events": 11})
     text = "".join(Seen(write_report([tmp_path], tmp_path / "report.html").read_text()).words)
     assert "8,976 events" in text
     assert "11 events" in text
-    make_run(tmp_path / "few/dyg", "dyg-mamba", "uci", link | {"events": 40})
+    make_run(tmp_path / "few/dyg", "dyg-mamba", "uci", link | {"num_events": 40})
     text = "".join(Seen(write_report([tmp_path / "few"], tmp_path / "few.html").read_text()).words)
     assert "40 events" in text
 
