@@ -232,7 +232,7 @@ RECENCY = {  # AUC (AP) of random, historical, inductive; transductive, then ind
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["uci", "enron"])
-def test_recency_reproduces_the_floor(shared, name):
+def test_recency_reproduces_the_baseline(shared, name):
     stream = real(shared, name)
     split, store = dyglib_split(stream), NeighborStore.from_stream(stream)
     report = evaluate_link(Recency(store), stream, split)

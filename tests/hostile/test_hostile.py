@@ -130,7 +130,7 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
 
 
 # undefined where a part of the data holds one class, as few rows do
-_RANKS = re.compile(r"roc_auc|average_precision|macro_f1|\b(new_)?(auc|ap)\b|floors:")
+_RANKS = re.compile(r"roc_auc|average_precision|macro_f1|\b(new_)?(auc|ap)\b|baselines:")
 
 
 def _misread(case: Case, folder: Path, done: dict) -> str:

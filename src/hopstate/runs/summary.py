@@ -188,14 +188,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
-def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> str:
     """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
     NaN values are skipped. "all" means every one of several kinds.
 
     Args:
         values: metric → mean of a method, between 0 and 1, larger is better.
-        floors: baseline → metric → mean.
+        baselines: baseline → metric → mean.
 
     >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
     >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})
@@ -203,7 +203,7 @@ def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Map
     """
     only_new = all(metric.startswith("new_") for metric in values)
     found = []
-    for name, baseline in floors.items():
+    for name, baseline in baselines.items():
         labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
         under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
         exceeds_one = any(values[m] > baseline[m] for m in labels)

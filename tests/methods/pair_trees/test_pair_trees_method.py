@@ -66,9 +66,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.slow
 def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_path: Path) -> None:
-    floor = fit("recency", events(), out=tmp_path / "floor", config={"loop.progress": False})
+    baseline = fit("recency", events(), out=tmp_path / "baseline", config={"loop.progress": False})
     for name in ("average_precision", "historical_average_precision", "inductive_average_precision"):
-        assert run.metrics["test"][name] > floor.metrics["test"][name] - 0.01
+        assert run.metrics["test"][name] > baseline.metrics["test"][name] - 0.01
     assert run.metrics["test"]["average_precision"] > 0.75
 
 

@@ -198,17 +198,17 @@ def test_runs_of_links_have_no_outputs_of_nodes(trained: Callable[[str], Run]) -
 
 
 @ONE
-def test_floors_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
+def test_baselines_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
     run = runs[name]
-    assert set(run.floors) == {"majority", "last"}
+    assert set(run.baselines) == {"majority", "last"}
     found = run.predict()
     rows = run.predict(split="test").index.size
     train, test = found[: -2 * rows], found[-rows:]
     most = train["label"].value_counts().index[0]
     known = test["label"].dropna()
-    assert run.floors["majority"]["accuracy"] == pytest.approx((known == most).mean())
+    assert run.baselines["majority"]["accuracy"] == pytest.approx((known == most).mean())
     last = []
     for _, row in test[test["label"].notna()].iterrows():
         before = found[(found["node"] == row["node"]) & (found["t"] < row["t"]) & found["label"].notna()]
         last.append((before["label"].iloc[-1] if len(before) else most) == row["label"])
-    assert run.floors["last"]["accuracy"] == pytest.approx(np.mean(last))
+    assert run.baselines["last"]["accuracy"] == pytest.approx(np.mean(last))
