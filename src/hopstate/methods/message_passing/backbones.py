@@ -215,13 +215,12 @@ class RGCN(Convolution):
     source = "arXiv:1703.06103"
     normalization = "edges"
     edges = "relations"
-    changes_width = True
     dense_cost = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        return edge_layers.RGCN(spec.in_dim, spec.out_dim, spec.num_relations, num_bases=spec.config.num_bases)
+        return edge_layers.RGCN(spec.in_dim, spec.config.dim, spec.num_relations, num_bases=spec.config.num_bases)
 
 
 BACKBONES: dict[str, Convolution] = {
