@@ -225,8 +225,8 @@ def show(rows: list[dict[str, Any]], method: str) -> None:
         found = {preset: own[method, preset] for preset in PRESETS}
         chosen = own["logistic", ""]["chosen"]
         regrets.append(max(cell["value"] for cell in found.values()) - found[chosen]["value"])
-        floors = [own["logistic", ""]["value"], own["mlp", "shallow"]["value"]]
-        values = " | ".join(f"{value:.1f}" for value in (*floors, *(cell["value"] for cell in found.values())))
+        baselines = [own["logistic", ""]["value"], own["mlp", "shallow"]["value"]]
+        values = " | ".join(f"{value:.1f}" for value in (*baselines, *(cell["value"] for cell in found.values())))
         run = found[chosen]
         print(
             f"| {name} | {values} | {chosen} | {regrets[-1]:.1f} | {run['best']} of {run['epochs']} | "

@@ -315,7 +315,7 @@ def explain(
     plot: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> Explanation | NodeExplanation:
     """Return what past events, and features, added to the score of a pair, or what a node's prediction is made of.
 
@@ -330,7 +330,7 @@ def explain(
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         ConfigError: the run's method does not score pairs, or has no gradients for a node.
@@ -343,7 +343,7 @@ def explain(
     if node is not None:
         if plot is not None:
             raise ConfigError("plot is for pairs; a node's explanation is a table (out)")
-        return _explain_node(run, node, data, out, method, raw=raw)
+        return _explain_node(run, node, data, out, method, csv_escape=csv_escape)
     with temporal_task(run, device=device, method=method) as (folder, task):
         if not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
@@ -354,9 +354,9 @@ def explain(
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
         found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t)
     if out is not None:
-        write_table(found.table, Path(out), raw=raw)
+        write_table(found.table, Path(out), csv_escape=csv_escape)
         if len(found.features):
-            write_table(found.features, features_path(out), raw=raw)
+            write_table(found.features, features_path(out), csv_escape=csv_escape)
     if plot is not None:
         found.plot(plot)
     return found
@@ -537,7 +537,7 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
 
 
 def _explain_node(
-    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
+    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, csv_escape: bool
 ) -> NodeExplanation:
     known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
@@ -545,7 +545,7 @@ def _explain_node(
         found = explain_node(task, known, node, names)
     if out is not None:
         for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
-            write_table(table, Path(path), raw=raw)
+            write_table(table, Path(path), csv_escape=csv_escape)
     return found
 
 

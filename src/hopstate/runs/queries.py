@@ -146,7 +146,7 @@ def open_session(
     *,
     events: Any = None,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
@@ -162,7 +162,7 @@ def open_session(
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = load_state(folder, task, run_data, state, fresh=fresh)
+        past = load_state(folder, task, run_data, state, ignore_state=ignore_state)
         for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
@@ -183,13 +183,13 @@ def score(
     events: Any = None,
     explain: bool = False,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
@@ -198,19 +198,19 @@ def score(
 
     Args:
         run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
-            device, method and raw, and every id must be known.
+            device, method and csv_escape, and every id must be known.
         pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
             Unseen ids of a stream are scored with an empty history, with a warning.
         time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
             pairs, otherwise the first time step after the last known event.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.score_stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, t, score, probability (calibrated), and why if explain. Rows and index are those of
@@ -226,15 +226,22 @@ def score(
     check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
     if is_static_link_run(folder, method):
-        reject_temporal_options(time=time, events=events, explain=explain, state=state, fresh=fresh)
+        reject_temporal_options(time=time, events=events, explain=explain, state=state, ignore_state=ignore_state)
         with graph_session(run, run_data, device, method) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
         with open_session(
-            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
+            run,
+            events=events,
+            state=state,
+            ignore_state=ignore_state,
+            run_data=run_data,
+            read=read,
+            device=device,
+            method=method,
         ) as opened:
             table = score_session(opened, given, time, explain=explain, columns=columns_of(read or {}))
-    return _write_table_to(with_index_of(table, pairs), out, raw)
+    return _write_table_to(with_index_of(table, pairs), out, csv_escape)
 
 
 def score_session(
@@ -280,9 +287,9 @@ def _table(
     return table
 
 
-def _write_table_to(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None, csv_escape: bool) -> pd.DataFrame:
     if out is not None:
-        write_table(table, Path(out), raw=raw)
+        write_table(table, Path(out), csv_escape=csv_escape)
     return table
 
 
@@ -299,13 +306,13 @@ def rank(
     prefilter: int | None = None,
     events: Any = None,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
@@ -323,7 +330,7 @@ def rank(
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
-        events, state, fresh, run_data, read, out, device, method, raw: as in `score`.
+        events, state, ignore_state, run_data, read, out, device, method, csv_escape: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, t, score, probability, and why if explain. With prefilter,
@@ -338,18 +345,25 @@ def rank(
     _check_counts(top, prefilter)
     if is_static_link_run(folder, method):
         reject_temporal_options(
-            time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter
+            time=time, events=events, explain=explain, state=state, ignore_state=ignore_state, prefilter=prefilter
         )
         with graph_session(run, run_data, device, method) as links:
             table = links.rank_sources(sources, top, candidates, exclude_seen)
     else:
         with open_session(
-            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
+            run,
+            events=events,
+            state=state,
+            ignore_state=ignore_state,
+            run_data=run_data,
+            read=read,
+            device=device,
+            method=method,
         ) as opened:
             table = run_to_completion(
                 rank_session(opened, sources, top, time, candidates, exclude_seen, explain, prefilter)
             )
-    return _write_table_to(table, out, raw)
+    return _write_table_to(table, out, csv_escape)
 
 
 def rank_session(
