@@ -21,6 +21,7 @@ from hopstate.errors import warn as give_warning
 from hopstate.io.scratch import digest_of, row_blocks
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch_geometric.data import TemporalData
 
 
@@ -258,15 +259,22 @@ class EventStream:
 
     @property
     def feature_dims(self) -> dict[str, int]:
-        """How many features a node ("node_dim") and an event ("edge_dim") have, zeros or not."""
+        """How many features a node ("node_dim") and an event ("edge_dim") have, zeros or not; and `type_counts`."""
         widths = [0 if column is None else column.shape[1] for column in (self.x, self.edge_attr)]
-        return {"node_dim": widths[0], "edge_dim": widths[1]}
+        return {"node_dim": widths[0], "edge_dim": widths[1]} | self.type_counts
 
     @property
     def used_features(self) -> dict[str, int]:
-        """How many features a node ("node_dim") and an event ("edge_dim") have; 0 where all are zero."""
+        """The same as `feature_dims`, with 0 for features that are all zero."""
         node = self.x.shape[1] if self.x is not None and self.has_node_features else 0
-        return {"node_dim": node, "edge_dim": self.edge_attr.shape[1] if self.has_edge_features else 0}  # type: ignore[union-attr]
+        edge = self.edge_attr.shape[1] if self.edge_attr is not None and self.has_edge_features else 0
+        return {"node_dim": node, "edge_dim": edge} | self.type_counts
+
+    @property
+    def type_counts(self) -> dict[str, int]:
+        """How many types events ("num_relations") and nodes ("num_node_types") have; without those of one type."""
+        counts = {"num_relations": len(self.relation_names), "num_node_types": len(self.node_type_names)}
+        return {name: count for name, count in counts.items() if count > 1}
 
     @cached_property
     def has_deletes(self) -> bool:
@@ -572,6 +580,13 @@ def as_slice(rows: np.ndarray) -> np.ndarray | slice:
 def is_prefix(rows: np.ndarray) -> bool:
     """Return whether ascending rows (P,) are the first P events, so that queries see only them."""
     return len(rows) > 0 and rows[0] == 0 and rows[-1] == len(rows) - 1
+
+
+def type_codes(types: np.ndarray) -> Tensor:
+    """Return (n,) int64 codes of types (n,) for networks: 0 for -1, which is unknown, otherwise the type plus 1."""
+    import torch
+
+    return torch.from_numpy(types.astype(np.int64) + 1)
 
 
 def canonical_tie_order(stream: EventStream) -> EventStream:

@@ -296,6 +296,11 @@ class StreamState:
         return None if self.relation is None else EventRelations(self.relation)
 
     @property
+    def types_of_nodes(self) -> NodeFeatures | None:
+        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
+        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
+
+    @property
     def edge_ends(self) -> np.ndarray:
         """(E,) ids of the events that end edges; at least E if none of this state does."""
         return np.full(self.num_events, NEVER) if self.log.ends is None else self.log.ends.rows[: self.num_events]
@@ -642,18 +647,23 @@ def renumbered(
 
 
 class NodeFeatures:
-    """Features of any of a state's nodes: rows of x where it has them, else zeros; indexed by (q,) nodes."""
+    """Features or types of any of a state's nodes, indexed by (q,) nodes.
 
-    def __init__(self, x: np.ndarray) -> None:
-        self.x = x
+    Args:
+        x: (M, ...) of the first M nodes.
+        missing: what the others have.
+    """
+
+    def __init__(self, x: np.ndarray, missing: int = 0) -> None:
+        self.x, self.missing = x, missing
 
     def __getitem__(self, nodes: Any) -> Any:
-        """Return (q, F) rows, as a tensor if nodes are one."""
+        """Return (q, ...) rows, as a tensor if nodes are one."""
         if not isinstance(nodes, np.ndarray):
             import torch
 
             return torch.from_numpy(self[nodes.numpy()])
         known = nodes < len(self.x)
-        rows = np.zeros((len(nodes), self.x.shape[1]), np.float32)
+        rows = np.full((len(nodes), *self.x.shape[1:]), self.missing, self.x.dtype)
         rows[known] = self.x[nodes[known]]
         return rows

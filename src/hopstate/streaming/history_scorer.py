@@ -40,8 +40,8 @@ class PairTokenizer(Protocol):
         """Return a copy that reads all events of a stream state."""
         ...
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the model input for pairs u (P,), v (P,) at times t (P,)."""
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
+        """Return the model input for pairs u (P,), v (P,) at times t (P,), of a relation (P,)."""
         ...
 
 

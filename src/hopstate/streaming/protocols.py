@@ -247,8 +247,13 @@ class MemoryModel(TemporalModel):
         """Return (n, w) decoder inputs of nodes (n,): their memory, followed by static features."""
         raise NotImplementedError
 
-    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
-        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G)."""
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
+    ) -> Tensor:
+        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G).
+
+        relation (e,) holds the codes of the links' relations, None if the model's events are untyped.
+        """
         raise NotImplementedError
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:

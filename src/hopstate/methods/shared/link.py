@@ -451,9 +451,9 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
         tokenizer.inner, tokenizer.features = self.inner.over(past), self.features.over(past)
         return tokenizer
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
-        inputs = self.inner.pairs(u, v, t)
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
+        """Return the input for pairs u (P,), v (P,) at times t (P,), of a relation (P,); errors as the inner one's."""
+        inputs = self.inner.pairs(u, v, t, relation)
         return inputs._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 
@@ -588,5 +588,5 @@ def history_method(
         name, config, build, "events", summary, source, baselines=baselines,
         auto_config=partial(auto_config_history, budget=budget),
         automatic=("batch_size", *SCHEDULE_SETTINGS, *PAIR_SETTINGS), space=space or {},
-        export=export,
+        export=export, relations=True,
     )  # fmt: skip
