@@ -291,14 +291,14 @@ class StreamState:
         return None if self.log.relation is None else self.log.relation.rows[: self.num_events]
 
     @property
-    def types_of_nodes(self) -> NodeFeatures | None:
-        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
-        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
-
-    @property
     def relations(self) -> EventRelations | None:
         """Relations of the events by id, as look-ups read them; None without relations."""
         return None if self.relation is None else EventRelations(self.relation)
+
+    @property
+    def types_of_nodes(self) -> NodeFeatures | None:
+        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
+        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
 
     @property
     def edge_ends(self) -> np.ndarray:

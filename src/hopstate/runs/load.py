@@ -205,7 +205,7 @@ def _build(
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
         with idle_reset():
-            task = method.build(record, config, context)
+            task = method.task(record, config, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)

@@ -222,6 +222,6 @@ def member_baselines(stream: EventStream, config: EnsembleRun, context: Context,
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        baselines=member_baselines, export="export its members",
+        baselines=member_baselines, export="export its members", relations=True,
     ),
 }  # fmt: skip
