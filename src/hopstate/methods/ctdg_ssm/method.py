@@ -281,5 +281,6 @@ METHODS = {
         baselines=event_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     ),
 }
