@@ -120,20 +120,20 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
         return GatedGCN(dim, edges=edges)
     if kind == "gine" and not edges:
         raise ConfigError("gine needs edge features, and the graph has none; take gin, or relative encodings as edges")
-    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
+    from torch_geometric.nn import GINEConv
+
+    from hopstate.layers.edge_layers import GCN, GIN, PNA, SAGE
 
     if kind == "pna":
         known = degrees is not None and bool(degrees.any())  # else nothing to scale by: a node of one edge
         counts = torch.bincount(degrees.long()) if known else torch.tensor([0, 1])  # type: ignore[union-attr]
-        from hopstate.layers.edge_layers import PNA
-
         return PNA(dim, dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
-        return GCNConv(dim, dim, normalize=False)
+        return GCN(dim, dim, normalize=False)
     if kind == "sage":
-        return SAGEConv(dim, dim, aggr="sum")
+        return SAGE(dim, dim, aggr="sum")
     mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
-    return GINConv(mlp, train_eps=True) if kind == "gin" else GINEConv(mlp, train_eps=True)
+    return GIN(mlp, train_eps=True) if kind == "gin" else GINEConv(mlp, train_eps=True)
 
 
 class MPNN(nn.Module):
