@@ -49,6 +49,15 @@ def test_no_edge_and_no_node(kind):
         assert_close_rmse(graph.propagate(layer, "edges", 0, h), layer(h, graph.edge_index()))
 
 
+def test_pna_of_a_training_graph_without_edges_is_finite():
+    for graph in (graph_of(12), Adjacency(torch.zeros(13, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))):
+        h = torch.randn(12, 8, requires_grad=True)
+        out = graph.propagate(PNA(8, 8, torch.tensor([12])), "edges", 0, h)
+        out.sum().backward()
+        assert out.isfinite().all()
+        assert h.grad.isfinite().all()
+
+
 def test_features_of_edges_take_the_list():
     graph = graph_of(10)
     graph.edge_attr = torch.randn(len(graph.indices), 3)

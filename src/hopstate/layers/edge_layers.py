@@ -1,8 +1,9 @@
-"""GCN, GraphSAGE, GIN and GCNII on sparse products, and GAT and PNA on compiled sums: torch-geometric's layers, faster.
+"""GCN, GraphSAGE, GIN and GCNII on sparse products, GAT and PNA on compiled sums, and RGCN.
 
 Parameters and results for edge lists equal torch-geometric's. Imported on first use.
 
-Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA).
+Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA); Schlichtkrull et al.
+2018, arXiv:1703.06103 (RGCN).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
-from torch_geometric.nn import GATConv, GCN2Conv, GCNConv, GINConv, PNAConv, SAGEConv
+from torch_geometric.nn import GATConv, GCN2Conv, GCNConv, GINConv, PNAConv, RGCNConv, SAGEConv
 
 from hopstate.layers.message import Adjacency
 from hopstate.ops.edge_attention import edge_attention
@@ -113,6 +114,8 @@ class PNA(PNAConv):
     takes_graph = True
 
     def __init__(self, in_dim: int, dim: int, degrees: Tensor, *, edge_dim: int | None = None) -> None:
+        if not bool(degrees[1:].any()):
+            degrees = torch.tensor([0, 1])  # without edges the mean of log(degree + 1) is 0, and it divides
         super().__init__(in_dim, dim, AGGREGATORS, SCALERS, degrees, edge_dim=edge_dim)
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_attr: Tensor | None = None) -> Tensor:
@@ -141,4 +144,23 @@ class PNA(PNAConv):
         return self.lin(F.linear(own, first, after.bias) + plain + amplified * factor + attenuated / least)
 
 
-__all__ = ["GAT", "GCN", "GCNII", "GIN", "PNA", "SAGE"]
+class RGCN(RGCNConv):
+    """W_0 h_i + sum_r mean_j W_r h_j over the in-neighbors j of relation r, whose number is the one edge feature.
+
+    Args:
+        in_dim, out_dim: widths.
+        num_relations: relations.
+        num_bases: basis matrices that the relations combine; None for a matrix of each relation's own.
+    """
+
+    edge_dim = 1
+
+    def __init__(self, in_dim: int, out_dim: int, num_relations: int, *, num_bases: int | None = None) -> None:
+        super().__init__(in_dim, out_dim, num_relations, num_bases=num_bases)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return (N, out_dim) of x (N, in_dim), edges (2, E) and their relations (E, 1)."""
+        return super().forward(x, edge_index, edge_attr[:, 0].long())
+
+
+__all__ = ["GAT", "GCN", "GCNII", "GIN", "PNA", "RGCN", "SAGE"]

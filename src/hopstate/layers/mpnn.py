@@ -131,8 +131,7 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
     from hopstate.layers.edge_layers import GCN, GIN, PNA, SAGE
 
     if kind == "pna":
-        known = degrees is not None and bool(degrees.any())  # else nothing to scale by: a node of one edge
-        counts = torch.bincount(degrees.long()) if known else torch.tensor([0, 1])  # type: ignore[union-attr]
+        counts = torch.zeros(1) if degrees is None else torch.bincount(degrees.long())
         return PNA(dim, dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
         return GCN(dim, dim, normalize=False)

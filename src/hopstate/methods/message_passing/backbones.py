@@ -5,7 +5,8 @@ is imported before a layer is made, so that the command line lists the names qui
 
 Source: Kipf & Welling 2017, arXiv:1609.02907 (GCN); Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al.
 2019, arXiv:1810.00826 (GIN); Hu et al. 2020, arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT);
-Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII).
+Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII); Schlichtkrull et al. 2018,
+arXiv:1703.06103 (RGCN).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class LayerSpec:
         number: of the layer, from 0.
         edge_dim: columns of the edge features, 0 without.
         degrees: (N,) in-degrees of the training graph, or None.
+        num_relations: relations of edges, 0 without.
     """
 
     config: BackboneConfig
@@ -40,6 +42,7 @@ class LayerSpec:
     number: int = 0
     edge_dim: int = 0
     degrees: Tensor | None = None
+    num_relations: int = 0
 
 
 class Convolution:
@@ -50,10 +53,11 @@ class Convolution:
         summary, source: one line for help, and the paper.
         normalization: how the adjacency weighs neighbors; "edges" for layers that take a list of edges; None for a
             layer that passes no messages.
-        edges: what of the edges the layer reads: "weights", "features", "none", or "unused" without any edge.
+        edges: what of the edges the layer reads: "weights", "features", "relations", "none", or "unused" without any
+            edge.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
         needs_degrees: whether it is made from the in-degrees of the training graph.
-        layers: automatic number of layers on graphs with and without homophily.
+        num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
         edge_cost: multiply-adds a layer, edge and unit of width.
@@ -66,7 +70,7 @@ class Convolution:
     edges: EdgeRole = "none"
     initial_residual = False
     needs_degrees = False
-    layers: tuple[int, int] = (2, 5)
+    num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
     edge_cost = 4
@@ -88,7 +92,6 @@ class MLP(Convolution):
     source = "Platonov et al. 2023"
     normalization = None
     edges = "unused"
-    layers = (2, 2)
     edge_cost = 0
 
     def layer(self, spec: LayerSpec) -> nn.Module:
@@ -184,7 +187,7 @@ class PNA(Convolution):
 
         from hopstate.layers import edge_layers
 
-        counts = torch.bincount(torch.ones(1, dtype=torch.int64) if spec.degrees is None else spec.degrees.long())
+        counts = torch.zeros(1) if spec.degrees is None else torch.bincount(spec.degrees.long())
         return edge_layers.PNA(spec.in_dim, spec.config.dim, counts, edge_dim=spec.edge_dim or None)
 
 
@@ -197,7 +200,7 @@ class GCNII(Convolution):
     normalization = "symmetric"
     edges = "weights"
     initial_residual = True
-    layers = (8, 8)
+    num_layers = 8
     link_layers = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
@@ -208,7 +211,25 @@ class GCNII(Convolution):
         )
 
 
-BACKBONES: dict[str, Convolution] = {kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII())}
+class RGCN(Convolution):
+    """Graph convolution with a matrix per relation."""
+
+    name = "rgcn"
+    summary = "graph convolutions with a matrix per relation of edges, residual"
+    source = "arXiv:1703.06103"
+    normalization = "edges"
+    edges = "relations"
+    dense_cost = 8
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from hopstate.layers import edge_layers
+
+        return edge_layers.RGCN(spec.in_dim, spec.config.dim, spec.num_relations, num_bases=spec.config.num_bases)
+
+
+BACKBONES: dict[str, Convolution] = {
+    kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII(), RGCN())
+}
 
 
 def get_backbone(name: str) -> Convolution:
