@@ -87,7 +87,7 @@ def test_depth_follows_the_neighbors_and_the_metric_the_classes():
 
 
 @pytest.mark.parametrize(
-    ("alike", "width", "preset"), [(0.95, 4, "shallow"), (0.95, 64, "shallow"), (0.5, 64, "residual"), (0.5, 4, "deep")]
+    ("alike", "width", "preset"), [(0.95, 4, "medium"), (0.95, 64, "shallow"), (0.5, 64, "residual"), (0.5, 4, "deep")]
 )
 def test_presets_follow_homophily_and_the_number_of_features(alike, width, preset):
     graph = blocks(n=300, alike=alike)
