@@ -1,23 +1,13 @@
-# make demo: environment, install, train on the embedded data. make test: environment, install, quick tests.
+# make demo: environment, install, `hopstate demo`. make test: environment, install, quick tests.
 # make test-full: every test. make test-lowest: quick tests with the lowest versions. make test-gpu: those of a GPU.
 # make golden: record what every method computes today.
 # make docs: the site, links checked. make release: wheel and sdist, each installed in an empty environment.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
-DYG := $(RUN)-stream/dyg-mamba-split0-seed0
-RANDOM := '{random: 1.0, historical: 0.0}'
-DEMO_STREAM := --pair-trees.historical 0 \
-	--dyg-mamba.negatives.mixture $(RANDOM) --dyg-mamba.loop.epochs 6 --dyg-mamba.loop.optim.lr 0.005 \
-	--dyg-mamba.batch_size 50 --dyg-mamba.model.channel_dim 16 --dyg-mamba.model.time_dim 16 \
-	--dyg-mamba.model.out_dim 32 --dyg-mamba.model.num_layers 1 --dyg-mamba.model.cooccurrence false \
-	--dyg-mamba.model.block.dropout 0 \
-	--ctdg-ssm.negatives.mixture $(RANDOM) --ctdg-ssm.loop.epochs 3 --ctdg-ssm.loop.optim.lr 0.003 \
-	--ctdg-ssm.batch_size 8 --ctdg-ssm.num_neighbors 1 --ctdg-ssm.model.static none --ctdg-ssm.model.read_norm false
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo demo-graph demo-stream test test-full test-lowest test-gpu test-portable golden fuzz gpu made lint types imports wheel docs release clean
+.PHONY: demo test test-full test-lowest test-gpu test-portable golden fuzz gpu made lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,24 +22,9 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'
 	touch $@
 
-# our methods beside their rivals on a graph and on a stream that are made here, a question to a trained model, one report
+# train on synthetic data, ask who is next, write a report
 demo: $(VENV)/.installed
-	@echo "demo: a graph and a stream at once, one core each, a few minutes"
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 -Otarget RUN=$(RUN) demo-graph demo-stream
-	$(BIN)/hopstate report $(RUN)-graph $(RUN)-stream --title "hopstate demo" --out $(RUN).html --open
-
-demo-graph: $(VENV)/.installed
-	$(BIN)/hopstate compare nagphormer,gmn,sage --data minesweeper-generated --out $(RUN)-graph -- \
-		--model.dim 64 --loop.epochs 30 --loop.optim.lr 3e-3 --loop.progress false \
-		--nagphormer.tokens.num_hops 3 --nagphormer.tokens.eigenvectors 4 --gmn.model.dim 32 --gmn.loop.epochs 12
-	$(BIN)/hopstate fit sage --data minesweeper-generated --out $(RUN)-graph/sage-top --batching top \
-		--model.dim 64 --loop.epochs 30 --loop.optim.lr 3e-3 --loop.progress false
-
-demo-stream: $(VENV)/.installed
-	$(BIN)/hopstate compare recency,pair-trees,ctdg-ssm,dyg-mamba --data clubs-generated --out $(RUN)-stream -- \
-		--evaluation.strategies '[random]' --loop.progress false $(DEMO_STREAM)
-	$(BIN)/hopstate rank $(DYG) --source 7 --top 5
-	$(BIN)/hopstate explain $(DYG) --pair 7,248 --time 2026-03-02 --out $(DYG)/explain-7-248.csv
+	$(BIN)/hopstate demo
 
 # quick tests of all behavior
 test: $(VENV)/.installed-dev

@@ -51,7 +51,7 @@ def epoch_seconds(task: Any, steps: int | None) -> tuple[float, int]:
 def measured(name: str, stream: EventStream, steps: int | None, folder: Path) -> dict[str, Any]:
     """Return a row: what an epoch and the evaluation of validation took."""
     method = get_method(name)
-    given = {"data": "uci", "loop.device": "cpu", "evaluation.choose": "mean"}
+    given = {"data": "uci", "loop.device": "cpu", "evaluation.select_by": "mean"}
     config = config_from(method, given)
     if method.auto_config is not None:
         config = config_from(method, {**method.auto_config(stream, config, ()), **given})

@@ -1,10 +1,13 @@
-"""Milliseconds to an answer about one pair while events arrive at a steady rate, and what becomes of an overload.
+"""Milliseconds to an answer about one pair while events arrive, what becomes of an overload, and a soak of a service.
 
     python benchmarks/serving_latency.py --data PATH/uci/ml_uci.csv --methods pair-trees ctdg-ssm dyg-mamba
+    python benchmarks/serving_latency.py --data PATH/uci/ml_uci.csv --methods recency --soak 1000000
 
-Each method with its defaults, after one epoch, fitted to the first events of a stream. The service,
+Each method with its defaults, after one epoch, fitted to the first events of a stream. The service (`hopstate serve`),
 the process that sends events and the one that asks are processes of their own. p50/p99 of acknowledgements ("ack", ten
-events each) and of one pair ("pair"). The overload is explained rankings of different sources, all at once.
+events each) and of one pair ("pair"). The overload is explained rankings of different sources, all at once. The soak
+sends the rest of the stream again and again, later each time, with restarts and a kill; its seconds are those of the
+clock beside those of the service's processor.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,9 +36,103 @@ import pandas as pd
 
 import hopstate
 from common import machine, require_green
-from service import JSON, OWN, QUIET, Service, live
 
+SETTINGS = {
+    "loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"},
+    "evaluation": {"strategies": ["random"]},
+}
+OWN = 20_000
+JSON = {"Content-Type": "application/json"}
 RATE, TOGETHER = 500, 10  # events a second, events of a request
+
+
+class Service:
+    """`hopstate serve` as a process; `ready` are the seconds from its start to its first answer."""
+
+    def __init__(self, run: Path) -> None:
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "hopstate.cli.main", "serve", str(run), "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline().split("http://127.0.0.1:")[1].split()[0])
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        self.ask("GET", "/state", tries=6_000)
+        self.ready = time.perf_counter() - begin
+        self.started = f"{self.ready:.1f} s ({self.cpu():.1f} of its processor)"
+
+    def ask(self, method: str, path: str, body: Any = None, tries: int = 1) -> Any:
+        """Return an answer."""
+        for k in range(tries):
+            try:
+                self.connection.request(method, path, None if body is None else json.dumps(body), JSON)
+                answer = self.connection.getresponse()
+                found = json.loads(answer.read())
+                assert answer.status == 200, str(found)[:300]
+                return found
+            except ConnectionError:
+                self.connection.close()
+                if k + 1 == tries:
+                    raise
+                time.sleep(0.01)
+        return None
+
+    def megabytes(self) -> float:
+        """Memory that it has now."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+    def cpu(self) -> float:
+        """Seconds of the processor so far."""
+        columns = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, sign: signal.Signals) -> float:
+        """End it; return how long that took."""
+        begin = time.perf_counter()
+        self.process.send_signal(sign)
+        self.process.wait()
+        return time.perf_counter() - begin
+
+
+def live(table: pd.DataFrame, own: int) -> Iterator[dict[str, Any]]:
+    """Yield the events behind the run's own, again and again, later each time."""
+    rest = table[own:]
+    span, shift = int(rest["t"].iloc[-1] - rest["t"].iloc[0]) + 1, 0
+    rows = rest.to_dict("records")
+    while True:
+        for row in rows:
+            yield {**row, "t": row["t"] + shift}
+        shift += span
+
+
+def soak(run: Path, events: Iterator[dict[str, Any]], count: int, size: int) -> Iterator[str]:
+    """Yield what becomes of memory and rate on the way, and how long starts take."""
+    service = Service(run)
+    yield f"first start {service.started}, {service.megabytes():.0f} MB"
+    begin, cpu, steps, step = time.perf_counter(), service.cpu(), 0, max(count // 10, size)
+    for k in range(0, count, size):
+        service.ask("POST", "/events", {"events": [next(events) for _ in range(size)]})
+        if (k + size) // step > steps:
+            steps, clock = (k + size) // step, time.perf_counter() - begin
+            now = service.cpu()
+            yield (
+                f"{k + size:,} events: {service.megabytes():.0f} MB; {step / clock:,.0f} a second of the clock, "
+                f"{step / (now - cpu):,.0f} of its processor; load {os.getloadavg()[0]:.1f}"
+            )
+            begin, cpu = time.perf_counter(), now
+    stopped = service.end(signal.SIGTERM)
+    service = Service(run)
+    yield f"stop {stopped:.1f} s; start from the snapshot {service.started}, {service.megabytes():.0f} MB"
+    for _ in range(0, 50_000, size):
+        service.ask("POST", "/events", {"events": [next(events) for _ in range(size)]})
+    position = service.ask("GET", "/state")["position"]
+    service.end(signal.SIGKILL)
+    service = Service(run)
+    assert service.ask("GET", "/state")["position"] == position
+    yield f"start after SIGKILL, 50,000 events beyond the snapshot: {service.started}"
+    service.end(signal.SIGTERM)
 
 
 class Client:
@@ -57,7 +157,7 @@ class Client:
 
 
 def feed(port: int, events: Sequence[dict[str, Any]], out: Connection) -> None:
-    """Send events at a steady rate; tell p50/p99."""
+    """Send events at a steady rate, then the p50/p99 of their acknowledgements."""
     client, begin = Client(port), time.perf_counter()
     for sent in range(0, len(events), TOGETHER):
         time.sleep(max(begin + sent / RATE - time.perf_counter(), 0))
@@ -70,15 +170,15 @@ def pair(source: int, target: int) -> dict[str, Any]:
     return {"inputs": [{"name": n, "shape": [1], "datatype": "INT64", "data": [x]} for n, x in ends.items()]}
 
 
-def latency(service: Service, name: str, events: list[dict[str, Any]], seconds: float) -> dict[str, str]:
+def latency(service: Service, name: str, events: Iterator[dict[str, Any]], seconds: float) -> dict[str, str]:
     """Return p50/p99 while events arrive."""
-    first, rest = events[:2_000], events[2_000 : 2_000 + int(RATE * seconds)]
+    first, rest = list(islice(events, 2_000)), list(islice(events, int(RATE * seconds)))
     client, rng, path = Client(service.port), np.random.default_rng(0), f"/v2/models/{name}/infer"
     client.post("/events", {"events": first})
     for event in first[:30]:  # compiles
         client.post(path, pair(event["src"], event["dst"]))
     client.seconds.clear()
-    told, out = multiprocessing.Pipe(duplex=False)
+    quantiles, out = multiprocessing.Pipe(duplex=False)
     sender = multiprocessing.get_context("spawn").Process(target=feed, args=(service.port, rest, out))
     cpu, begin = service.cpu(), time.perf_counter()
     sender.start()  # returns when the new process has imported all: longer than an idle connection may last
@@ -89,7 +189,7 @@ def latency(service: Service, name: str, events: list[dict[str, Any]], seconds: 
         time.sleep(0.02)
     sender.join()
     busy = (service.cpu() - cpu) / (time.perf_counter() - begin)
-    return {"pair": client.quantiles(), "ack": told.recv(), "processor": f"{busy:.0%}"}
+    return {"pair": client.quantiles(), "ack": quantiles.recv(), "processor": f"{busy:.0%}"}
 
 
 def overload(service: Service, sources: Sequence[int]) -> str:
@@ -116,6 +216,8 @@ def main() -> None:
     parser.add_argument("--own", type=int, default=OWN, help="events of the run itself; the others come live")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--overload", type=int, nargs="*", default=[40, 450], help="rankings at once")
+    parser.add_argument("--soak", type=int, help="events of a soak, instead of latencies")
+    parser.add_argument("--commit", type=int, default=500, help="events of a request of the soak")
     options = parser.parse_args()
     require_green("tests/serving/test_service.py")
     print(machine())
@@ -125,11 +227,13 @@ def main() -> None:
     for name in options.methods:
         with tempfile.TemporaryDirectory() as folder:
             table[: options.own].to_csv(Path(folder, "own.csv"), index=False)
-            settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
-            run = hopstate.fit(name, Path(folder, "own.csv"), out=Path(folder, "run"), config=settings)
+            run = hopstate.fit(name, Path(folder, "own.csv"), out=Path(folder, "run"), config=SETTINGS)
+            events = live(table, options.own)
+            if options.soak is not None:
+                for line in soak(run.path, events, options.soak, options.commit):
+                    print(f"{name}: {line}", flush=True)
+                continue
             run.score([(int(table["src"][0]), int(table["dst"][0]))])  # its curve of probabilities
-            stream = live(table, options.own)
-            events = [next(stream) for _ in range(2_000 + int(RATE * options.seconds))]
             service = Service(run.path)
             found = latency(service, run.path.name, events, options.seconds)
             print({"method": name, **found, "load": f"{os.getloadavg()[0]:.1f}"}, flush=True)

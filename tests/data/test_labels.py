@@ -51,14 +51,14 @@ def test_minus_one_is_asked_about(tmp_path):
     text = rows(0, 1, -1)
     with pytest.raises(DataError, match=r"-1.*row 2"):
         graph(tmp_path, text)
-    assert graph(tmp_path, text, unlabelled="-1").y.tolist() == [0, 1, -1]
-    signs = graph(tmp_path, text, unlabelled="none")
+    assert graph(tmp_path, text, unlabeled_value="-1").y.tolist() == [0, 1, -1]
+    signs = graph(tmp_path, text, unlabeled_value="none")
     assert (signs.y.tolist(), signs.class_names) == ([1, 2, 0], ("-1", "0", "1"))
     assert graph(tmp_path, rows(-1, 1, -1)).class_names == ("-1", "1")  # the two classes of a sign
-    assert graph(tmp_path, rows("red", "?", "blue"), unlabelled="?").y.tolist() == [1, -1, 0]
-    assert graph(tmp_path, rows(0, 1, 9), unlabelled="9").y.tolist() == [0, 1, -1]
+    assert graph(tmp_path, rows("red", "?", "blue"), unlabeled_value="?").y.tolist() == [1, -1, 0]
+    assert graph(tmp_path, rows(0, 1, 9), unlabeled_value="9").y.tolist() == [0, 1, -1]
     with pytest.raises(ConfigError):
-        graph(tmp_path, rows(0, 1, 9), unlabelled="none of them")
+        graph(tmp_path, rows(0, 1, 9), unlabeled_value="none of them")
 
 
 @pytest.mark.parametrize("cut", [";", "|", "; "])
@@ -66,8 +66,8 @@ def test_several_labels_in_a_cell_are_asked_about(tmp_path, cut):
     text = rows("cs.CV", f"cs.CV{cut}stat.ML", "stat.ML")
     with pytest.raises(DataError, match=r"cs.CV.*row 1"):
         graph(tmp_path, text)
-    assert graph(tmp_path, text, label_cells="first").class_names == ("cs.CV", "stat.ML")
-    assert len(graph(tmp_path, text, label_cells="whole").class_names) == 3
+    assert graph(tmp_path, text, multilabel="first").class_names == ("cs.CV", "stat.ML")
+    assert len(graph(tmp_path, text, multilabel="whole").class_names) == 3
     with pytest.raises(DataError):
         graph(tmp_path, rows("a", '"a,b"', "b"))
     assert graph(tmp_path, rows('"Doe, John"', '"Roe, Jane"', '"Doe, John"')).num_classes == 2
@@ -79,9 +79,9 @@ def test_rounded_amounts_are_asked_about(tmp_path):
     for amounts in (rng.normal(0, 15, 400), rng.exponential(8, 400), 20 + 60 * rng.random(400)):
         text = rows(*np.round(amounts).astype(int).tolist())
         with pytest.raises(DataError, match=r"read\.task"):
-            graph(tmp_path, text, unlabelled="none")
+            graph(tmp_path, text, unlabeled_value="none")
         assert graph(tmp_path, text, task="regression").y.dtype == np.float32
-        assert graph(tmp_path, text, task="classification", unlabelled="none").num_classes > 10
+        assert graph(tmp_path, text, task="classification", unlabeled_value="none").num_classes > 10
 
 
 def test_numbered_classes_are_not_taken_for_amounts():
@@ -110,7 +110,7 @@ def test_an_array_of_several_labels_is_named(tmp_path):
 
 
 def test_other_choices_are_refused(tmp_path):
-    for options in ({"task": "rank"}, {"label_cells": "last"}):
+    for options in ({"task": "rank"}, {"multilabel": "last"}):
         with pytest.raises(ConfigError):
             graph(tmp_path, rows(0, 1), **options)
 
@@ -120,9 +120,9 @@ def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp
     """Only where each part is a label by itself: "New York" and "A/B testing" are one."""
     several = pd.DataFrame({"id": range(9), "label": ["cs.CV", f"cs.CV{cut}stat.ML", "stat.ML"] * 3})
     several.to_csv(tmp_path / "l.csv", index=False)
-    with pytest.raises(DataError, match="label_cells"):
+    with pytest.raises(DataError, match="multilabel"):
         read_labels(tmp_path / "l.csv", LabelOptions())
-    assert read_labels(tmp_path / "l.csv", LabelOptions(label_cells="first")).names == ("cs.CV", "stat.ML")
+    assert read_labels(tmp_path / "l.csv", LabelOptions(multilabel="first")).names == ("cs.CV", "stat.ML")
     one = several.replace({"label": {"stat.ML": "other"}})
     one.to_csv(tmp_path / "o.csv", index=False)
     assert len(read_labels(tmp_path / "o.csv", LabelOptions()).names) == 3
@@ -131,7 +131,7 @@ def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp
 def test_rows_that_are_said_to_have_no_label_are_in_no_split(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": range(12), "label": [-1, 0, 1] * 4, "split": (["train"] * 2 + ["val", "test"]) * 3})
     frame.to_csv(tmp_path / "l.csv", index=False)
-    found = read_labels(tmp_path / "l.csv", LabelOptions(unlabelled="-1"))
+    found = read_labels(tmp_path / "l.csv", LabelOptions(unlabeled_value="-1"))
     assert (found.splits[found.y < 0] == "").all()
     assert (found.splits[found.y >= 0] != "").all()
     assert any("4" in note for note in found.notes)

@@ -20,7 +20,7 @@ from hopstate.cli.main import main
 from hopstate.data.prepare import prepare
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.errors import DataError, FormatError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
 
 CASES = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "cases" / "readers"
 
@@ -87,9 +87,9 @@ def test_a_text_that_may_be_none_is_asked_about_among_features(tmp_path, word):
 def test_a_label_that_may_be_none_is_asked_about_whatever_its_column_is_called(tmp_path):
     edges = written(tmp_path, "a,b\n1,2\n2,3\n3,1\n")
     labels = written(tmp_path, "id,party\n1,red\n2,NA\n3,red\n", "labels.csv")
-    with pytest.raises(DataError, match=r"'party'.*row 1.*unlabelled"):
+    with pytest.raises(DataError, match=r"'party'.*row 1.*unlabeled_value"):
         read_graph(edges, labels=labels)
-    assert read_graph(edges, labels=labels, unlabelled="NA").y.tolist() == [0, -1, 0]
+    assert read_graph(edges, labels=labels, unlabeled_value="NA").y.tolist() == [0, -1, 0]
 
 
 # ---- times that a spreadsheet cut ------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_times_that_lost_digits_are_refused(tmp_path, times):
     rows = "".join(f"a{i},b{i},{t}\n" for i, t in enumerate(cells))
     table = written(tmp_path, f"source,target,time\n{rows}")
     with pytest.raises(DataError, match=r"'time', row 0 \(line 2\)"):
-        read_events(table, missing_time="drop")
+        read_events(table, drop_missing_time=True)
 
 
 @pytest.mark.parametrize(
@@ -220,11 +220,15 @@ def test_times_of_a_country_are_read_as_said(tmp_path):
     table = written(tmp_path, "src,dst,time\na,b,31.12.2026 14:05\nb,c,01.01.2027 00:00\n")
     with pytest.raises(DataError, match=r"'time', row 0.*%d\.%m\.%Y %H:%M"):
         read_events(table)
-    events = read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
+    events = read_events(table, time_format="%d.%m.%Y %H:%M")
     assert (events.t.tolist(), events.time_unit, events.dates) == ([1798725900, 1798761600], "s", "naive")
     assert events.edge_attr is None
     with pytest.raises(DataError, match=r"'time', row 0"):
-        read_events(table, columns=["time=date:%d/%m/%Y"])
+        read_events(table, time_format="%d/%m/%Y")
+    with pytest.raises(FormatError, match="time_column"):
+        read_events(table, columns=["time=date:%d.%m.%Y %H:%M"])
+    with pytest.raises(ConfigError, match="time_format"):
+        read_events(table, columns=["time=date"], time_column="time")
 
 
 # ---- labels of events ------------------------------------------------------------------------------------------------
@@ -238,23 +242,23 @@ def test_minus_one_of_events_is_asked_about(tmp_path):
     for door in (read_events, lambda path: prepare(path, tmp_path / "store")):
         with pytest.raises(DataError, match=r"'label'.*-1"):
             door(table)
-    assert set(read_events(table, unlabelled="-1").labels.tolist()) == {-1, 0, 1}
-    found = read_events(table, unlabelled="none")
+    assert set(read_events(table, unlabeled_value="-1").labels.tolist()) == {-1, 0, 1}
+    found = read_events(table, unlabeled_value="none")
     assert found.labels[:3].tolist() == [1, 0, 2]
     assert found.class_names == ("-1", "0", "1")
-    assert read_events(table, unlabelled="stored").labels[:3].tolist() == [0, -1, 1]
+    assert read_events(table, unlabeled_value="stored").labels[:3].tolist() == [0, -1, 1]
     signs = read_events(events(tmp_path, -1, 1))
     assert (signs.labels[:2].tolist(), signs.class_names) == ([0, 1], ("-1", "1"))
-    assert read_events(events(tmp_path, 0, 1, 9), unlabelled="9").labels[:3].tolist() == [0, 1, -1]
+    assert read_events(events(tmp_path, 0, 1, 9), unlabeled_value="9").labels[:3].tolist() == [0, 1, -1]
     assert read_events(events(tmp_path, -0.5, -1, 1), task="regression").labels[1] == -1
 
 
 def test_words_for_nothing_among_labels_of_events_are_asked_about(tmp_path):
     table = events(tmp_path, "good", "NA", "bad")
-    with pytest.raises(DataError, match=r"'label'.*row 1.*unlabelled NA"):
+    with pytest.raises(DataError, match=r"'label'.*row 1.*unlabeled_value NA"):
         read_events(table)
-    assert read_events(table, unlabelled="NA").labels[:3].tolist() == [1, -1, 0]
-    assert read_events(table, unlabelled="none").class_names == ("NA", "bad", "good")
+    assert read_events(table, unlabeled_value="NA").labels[:3].tolist() == [1, -1, 0]
+    assert read_events(table, unlabeled_value="none").class_names == ("NA", "bad", "good")
     assert read_events(events(tmp_path, "0", "", "1")).labels[:3].tolist() == [0, -1, 1]
 
 

@@ -59,8 +59,8 @@ def results(name: str, events: pd.DataFrame, home: Path, **read: Any) -> list[An
     [name if name == "recency" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
 )
 def test_the_order_of_rows_of_one_time_changes_no_result(name: str, tmp_path: Path) -> None:
-    found = results(name, table(), tmp_path / "one", ties="sorted")
-    again = results(name, shuffled(table()), tmp_path / "two", ties="sorted")
+    found = results(name, table(), tmp_path / "one", tie_order="sorted")
+    again = results(name, shuffled(table()), tmp_path / "two", tie_order="sorted")
     for split, metrics in found[0].items():
         assert again[0][split] == pytest.approx(metrics, rel=1e-5)
     for one, other in zip(found[1:], again[1:], strict=True):
@@ -70,7 +70,7 @@ def test_the_order_of_rows_of_one_time_changes_no_result(name: str, tmp_path: Pa
 def test_all_that_tells_two_events_apart_decides(tmp_path: Path) -> None:
     rows = pd.DataFrame({"src": [1, 1, 1, 0, 1], "dst": [2, 2, 0, 3, 2], "t": 3, "label": [1, 0, 0, 1, 1]})
     rows = rows.assign(feat_0=[0.5, 0.5, 0.1, 0.2, 0.4], tone=["b", "a", "a", "c", "a"])
-    read: dict[str, Any] = {"columns": ["tone=category"], "ties": "sorted"}
+    read: dict[str, Any] = {"columns": ["tone=category"], "tie_order": "sorted"}
     sorted_ = read_events(rows, **read)
     assert sorted_.src.tolist() == [0, 1, 1, 1, 1]
     assert sorted_.dst.tolist() == [3, 0, 2, 2, 2]
@@ -81,21 +81,23 @@ def test_all_that_tells_two_events_apart_decides(tmp_path: Path) -> None:
 
 def test_deletions_keep_their_order_and_records_may_be_sorted(tmp_path: Path) -> None:
     deleted = pd.DataFrame({"src": [1, 1, 0], "dst": [2, 2, 5], "t": 3, "kind": ["add", "delete", "add"]})
-    assert read_events(deleted, ties="sorted").src.tolist() == [1, 1, 0]
+    assert read_events(deleted, tie_order="sorted").src.tolist() == [1, 1, 0]
     record = EventStream.from_arrays([3, 1, 2], [0, 0, 0], [1, 1, 1])
     write_events(record, tmp_path / "events.parquet")
     write_events(record, tmp_path / "events")
     for source in (record, tmp_path / "events.parquet", tmp_path / "events"):
         assert read_events(source).src.tolist() == [3, 1, 2]
-        assert read_events(source, ties="sorted").src.tolist() == [1, 2, 3]
+        assert read_events(source, tie_order="sorted").src.tolist() == [1, 2, 3]
     with pytest.raises(ConfigError, match="any"):
-        read_events(record, ties="any")  # type: ignore[arg-type]
+        read_events(record, tie_order="any")  # type: ignore[arg-type]
 
 
 def test_later_files_of_a_run_are_sorted_too(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "own.csv", index=False)
     config = {"model.dim": 6, "model.time_dim": 4, "model.hidden": 6, "batch_size": 20, "loop.epochs": 0}
-    run = hopstate.fit("ctdg-ssm", tmp_path / "own.csv", out=tmp_path / "run", config=config | {"read.ties": "sorted"})
+    run = hopstate.fit(
+        "ctdg-ssm", tmp_path / "own.csv", out=tmp_path / "run", config=config | {"read.tie_order": "sorted"}
+    )
     later, found = table(60 * TIMES), []
     for events in (later, shuffled(later)):
         told = hopstate.predict(run.path, data=events)

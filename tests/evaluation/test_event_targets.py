@@ -228,7 +228,7 @@ def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
     words = [";".join(n for n in NAMES if row[n] == 1) for _, row in frame.iterrows()]
     cells = fitted(
         "ctdg-ssm-nodes", frame.drop(columns=list(NAMES)).assign(tags=words), tmp_path / "cells",
-        **{"read.label_column": "tags", "read.label_cells": "all"},
+        **{"read.label_column": "tags", "read.multilabel": "all"},
     )  # fmt: skip
     assert {"p_spam", "p_bot"} <= set(cells.predict())
     amounts = fitted(

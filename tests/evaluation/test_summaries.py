@@ -79,7 +79,7 @@ def test_a_curve_costs_validation_some_random_pairs_at_most(
     strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summaries, "evenly_spaced", lambda count: np.arange(0, count, 3))
-    own = {**MANY, "evaluation.strategies": strategies, "evaluation.choose": choose}
+    own = {**MANY, "evaluation.strategies": strategies, "evaluation.select_by": choose}
     run = small_run("graphmixer", tmp_path, named(repeating(400)), **own)
     assert choose == "mean" or not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])
     with load_run(run.path) as (_, task), torch.no_grad():

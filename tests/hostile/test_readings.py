@@ -94,12 +94,12 @@ def test_ids_stay_what_they_are(tmp_path: Path, name: str, packed: bool) -> None
 def test_whole_times_stay_exact_beside_gaps(tmp_path: Path) -> None:
     whole = [1_700_000_000_123_456_789, 1_700_000_000_123_456_791]
     text = f"{H}1,2,{whole[0]}\n2,1,\n1,2,{whole[1]}\n"
-    assert events_of(tmp_path / "e.csv", text, missing_time="drop").t.tolist() == whole
+    assert events_of(tmp_path / "e.csv", text, drop_missing_time=True).t.tolist() == whole
     table = pa.table(
         {"src": [1, 2, 1], "dst": [2, 1, 2], "t": [whole[0], None, whole[1]], "label": [2**60 + 1, None, 1]}
     )
     pq.write_table(table, tmp_path / "e.parquet")
-    found = read_events(tmp_path / "e.parquet", missing_time="drop")
+    found = read_events(tmp_path / "e.parquet", drop_missing_time=True)
     assert found.t.tolist() == whole
     assert found.labels is not None
     assert found.labels.tolist() == [2**60 + 1, 1]
@@ -147,13 +147,13 @@ def labelled(folder: Path, labels: list[str], **options: Any) -> Any:
 
 
 def test_a_word_for_nothing_is_no_class_unless_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'NA' in 1 rows, the first row 1 \(line 3\).*--read.unlabelled NA"):
+    with pytest.raises(DataError, match=r"'NA' in 1 rows, the first row 1 \(line 3\).*--read.unlabeled_value NA"):
         labelled(tmp_path, ["a", "NA", "b"])
-    assert labelled(tmp_path, ["a", "NA", "b"], unlabelled="NA").y.tolist() == [0, -1, 1]
-    assert labelled(tmp_path, ["a", "NA", "b"], unlabelled="none").class_names == ("NA", "a", "b")
-    numbers = labelled(tmp_path, ["0", "NA", "10", "2"], unlabelled="NA")
+    assert labelled(tmp_path, ["a", "NA", "b"], unlabeled_value="NA").y.tolist() == [0, -1, 1]
+    assert labelled(tmp_path, ["a", "NA", "b"], unlabeled_value="none").class_names == ("NA", "a", "b")
+    numbers = labelled(tmp_path, ["0", "NA", "10", "2"], unlabeled_value="NA")
     assert numbers.class_names == ("0", "2", "10")
-    amounts = labelled(tmp_path, ["0.5", "NA", "10", "2"], unlabelled="NA")
+    amounts = labelled(tmp_path, ["0.5", "NA", "10", "2"], unlabeled_value="NA")
     np.testing.assert_array_equal(amounts.y, np.array([0.5, np.nan, 10, 2], np.float32))
 
 
@@ -296,7 +296,7 @@ def test_times_that_would_merge_or_end_the_clock_are_refused(tmp_path: Path, nam
         head = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n"
         rows = head + "".join(f"1,2,{t},0,0.1\n" for t in times)
     with pytest.raises(DataError, match=told):
-        events_of(path, rows if how != "table" else H + rows, **({"missing_time": "drop"} if "gap" in name else {}))
+        events_of(path, rows if how != "table" else H + rows, **({"drop_missing_time": True} if "gap" in name else {}))
 
 
 def test_times_that_floats_hold_are_read(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_an_adjacency_of_many_empty_rows_or_of_complex_numbers_is_refused() -> N
         read_graph(scipy.sparse.csr_array(np.array([[0, 1j], [1, 0]])))
 
 
-@pytest.mark.parametrize("option", ["task", "label_cells"])
+@pytest.mark.parametrize("option", ["task", "multilabel"])
 def test_an_option_of_labels_is_checked_where_there_are_none(tmp_path: Path, option: str) -> None:
     with pytest.raises(ConfigError, match=option):
         events_of(tmp_path / "e.csv", H + "1,2,3\n", **{option: "x"})

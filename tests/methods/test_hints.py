@@ -3,7 +3,8 @@
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.methods.config import hint
+from hopstate.methods import get_method
+from hopstate.methods.config import hint, parser_of
 
 
 def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
@@ -25,7 +26,7 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
         ("--loop.epochs=", "loop.epochs"),
         ("--evaluation.strategies random", "evaluation.strategies"),
         ("--read.edge_columns amount", "read.edge_columns"),
-        ("--evaluation.choose last", "evaluation.choose"),
+        ("--evaluation.select_by last", "evaluation.select_by"),
         ("--split.kind x", "split.kind"),
     ],
 )
@@ -88,3 +89,9 @@ def test_what_is_required_is_named_as_it_is_typed(capsys):
 def test_a_pair_over_two_lines_is_refused(capsys):
     assert main(["score", "nowhere", "--pairs=1\n,7"]) == 2
     assert "--pairs" in capsys.readouterr().err
+
+
+def test_a_boolean_setting_may_be_given_alone():
+    parser = parser_of(get_method("recency"))
+    given = parser.parse_args(["--read.drop_missing_time", "--data", "x.csv", "--directed"])
+    assert (given.read.drop_missing_time, given.directed) == (True, True)

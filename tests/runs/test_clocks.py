@@ -80,5 +80,5 @@ def test_streams_and_explanations_keep_the_clock(tmp_path: Path) -> None:
 
 
 def test_an_unknown_unit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="gap_unit"):
-        run_of("recency", events(), tmp_path / "run", gap_unit="hours")
+    with pytest.raises(ConfigError, match="time_scale"):
+        run_of("recency", events(), tmp_path / "run", time_scale="hours")

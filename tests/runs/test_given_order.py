@@ -56,7 +56,7 @@ def test_rows_without_a_score_are_in_their_places(run: Run) -> None:
     new = NEW.assign(kind=["add", "add", "delete", "add"], time=[3000, 2500, 3200, None])
     new.loc[2, ["source", "target"]] = ["van-01", "depot-1"]
     new.index = list("wxyz")
-    found = run.predict(new, read={"missing_time": "drop"})
+    found = run.predict(new, read={"drop_missing_time": True})
     assert found.index.tolist() == list("wxyz")
     assert found.score.notna().tolist() == [True, True, False, False]
     assert found.src.tolist()[:3] == ["van-01", "van-02", "van-01"]

@@ -214,12 +214,12 @@ def test_whole_amounts_of_other_data_are_no_classes():
     other = write("b", edges, features, whole)
     found = run.predict("b/e.csv", read=other)
     np.testing.assert_array_equal(found["label"], whole["label"])
-    unknown = run.predict("b/e.csv", read=other | {"unlabelled": "-1"})
+    unknown = run.predict("b/e.csv", read=other | {"unlabeled_value": "-1"})
     np.testing.assert_array_equal(unknown["label"].isna(), whole["label"] == -1)
     scored = run.evaluate("b/e.csv", read=other)["mae"]
     test = (whole["split"] == "test").to_numpy()
     assert scored == pytest.approx(np.abs(found["prediction"] - whole["label"])[test].mean(), rel=F32_SUM)
-    as_classes = run.predict("b/e.csv", read=other | {"task": "classification", "unlabelled": "-1"})
+    as_classes = run.predict("b/e.csv", read=other | {"task": "classification", "unlabeled_value": "-1"})
     np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # called by their numbers
     with pytest.raises(DataError, match="'x'"):
         run.predict("b/e.csv", read=write("c", edges, features, labels) | {"task": "classification"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,7 @@ def _rank(argv: list[str]) -> CommandResult:
     pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
     parser.add_argument("--candidates", metavar="FILE", help=pool)
     new = "leave out the source itself and whom it has met before the time, in either direction"
-    parser.add_argument("--new-only", action="store_true", help=new)
-    parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
+    parser.add_argument("--exclude-seen", action="store_true", help=new)
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
@@ -135,7 +135,7 @@ def _rank(argv: list[str]) -> CommandResult:
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
+    chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
@@ -175,9 +175,8 @@ def _answer(
 
     def show() -> None:
         if out is None:
-            _print(table)
-        print(f"probability: {table.attrs['probability']}")
-        if out is not None:
+            show_queries(table)
+        else:
             print(f"{len(table):,} {what}, written to {out}")
         if more:
             print(more)
@@ -185,14 +184,27 @@ def _answer(
     return CommandResult(record, show)
 
 
-def _print(table: Any) -> None:
-    from rich.table import Table
-
+def show_queries(table: Any) -> None:
+    """Print a table of `score` or `rank`: what all rows share above it, and reasons below each row."""
     from hopstate.io.output import screen
 
-    shown = Table()
-    for name in table.columns:
-        shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left", overflow="fold")
-    for row in table.itertuples(index=False):
-        shown.add_row(*(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row))
-    screen().print(shown)
+    console = screen()
+    shared = [name for name in ("src", "t") if len(table) > 1 and table[name].nunique() == 1]
+    if shared:
+        console.print(", ".join(f"{name} {table[name].iloc[0]}" for name in shared), highlight=False)
+    shown = table.drop(columns=[*shared, "why"], errors="ignore")
+    columns = [_aligned(name, shown[name]) for name in shown.columns]
+    reasons = ["", *table["why"]] if "why" in table.columns else [""] * (len(table) + 1)
+    for cells, reason in zip(zip(*columns, strict=True), reasons, strict=True):
+        console.print("  ".join(cells).rstrip(), highlight=False)
+        if reason:
+            text = textwrap.fill(reason, console.width - 4, break_on_hyphens=False)
+            console.print(textwrap.indent(text, "    "), soft_wrap=True, highlight=False)
+    console.print(f"probability: {table.attrs['probability']}", highlight=False)
+
+
+def _aligned(name: str, column: Any) -> list[str]:
+    """Return the name and the values of a column as texts of one width, numbers to the right."""
+    cells = [name, *(f"{value:.4g}" if isinstance(value, float) else str(value) for value in column)]
+    width = max(map(len, cells))
+    return [cell.rjust(width) if column.dtype.kind in "iuf" else cell.ljust(width) for cell in cells]

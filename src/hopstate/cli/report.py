@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from pathlib import Path
 
 from hopstate.cli.commands import CommandParser, CommandResult, lines
 
@@ -21,11 +22,12 @@ def run(argv: list[str]) -> CommandResult:
     from hopstate.runs.report import write_report
 
     path = write_report(o.runs, o.out, results_file=o.results, title=o.title)
-    if o.open and has_screen():
-        webbrowser.open(path.resolve().as_uri())
+    if o.open:
+        open_page(path)
     return CommandResult({"out": path}, lines(f"report: {path}"))
 
 
-def has_screen() -> bool:
-    """Return whether a browser has somewhere to open; without a screen some would take over the terminal."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+def open_page(path: Path) -> None:
+    """Open a page in a browser if there is a display; without one, some browsers take over the terminal."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(path.resolve().as_uri())

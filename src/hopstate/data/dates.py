@@ -36,7 +36,7 @@ DAY_OR_MONTH = r"\s*\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)(?!\d)"  # a date of ei
 AMBIGUOUS_DATE = "order of day and month is not guessed, as it differs by country; write ISO dates such as 2024-03-01"
 _OFFSET = r"([zZ]|[+-]\d\d(?::?\d\d)?)$"
 _LENGTHS = (("year", 365.25 * 86400), ("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
-GapUnit = Literal["median", "seconds", "raw"]
+TimeScale = Literal["median", "seconds", "raw"]
 
 
 def validate_times(t: np.ndarray, where: str) -> np.ndarray:
@@ -348,19 +348,19 @@ class Clock:
             raise ConfigError(f"a clock's unit is a positive number; got {self.unit}")
 
     @classmethod
-    def fit(cls, t: np.ndarray, time_unit: str = "", gap_unit: GapUnit = "median") -> Clock:
+    def fit(cls, t: np.ndarray, time_unit: str = "", time_scale: TimeScale = "median") -> Clock:
         """Return the clock of training events at times t (E,), sorted.
 
         Args:
             time_unit: of t.
-            gap_unit: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
+            time_scale: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
                 where time_unit is known, or "raw" numbers as they stand.
         """
-        if gap_unit not in get_args(GapUnit):
-            raise ConfigError(f"gap_unit is one of {', '.join(get_args(GapUnit))}; got {gap_unit!r}")
-        if gap_unit == "raw":
+        if time_scale not in get_args(TimeScale):
+            raise ConfigError(f"time_scale is one of {', '.join(get_args(TimeScale))}; got {time_scale!r}")
+        if time_scale == "raw":
             return cls()
-        if gap_unit == "seconds":
+        if time_scale == "seconds":
             return cls(unit=UNITS["s"] / UNITS.get(time_unit, UNITS["s"]), time_unit=time_unit)
         return cls.of_gaps(elapsed(t[1:], t[:-1]), time_unit)
 

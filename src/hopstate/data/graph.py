@@ -24,9 +24,11 @@ from hopstate.data.validate import (
     check_ids,
     check_labels,
     check_num_nodes,
+    check_rows,
     clean_features,
     dense_array,
     features_of_array,
+    set_type_names,
 )
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
@@ -51,6 +53,7 @@ class Incoming:
         indices: (E,) int64 sources, sorted within each row.
         rows: (E,) int64 positions of these edges in the graph's own order; None where edges carry nothing.
         weight: (E,) float32 in this order, or None.
+        relation: (E,) int32 in this order, or None.
         attr: (E, D) float32 edge features in the graph's own order, or None.
     """
 
@@ -58,19 +61,20 @@ class Incoming:
     indices: np.ndarray
     rows: np.ndarray | None = None
     weight: np.ndarray | None = None
+    relation: np.ndarray | None = None
     attr: np.ndarray | None = None
 
     @classmethod
     def of(cls, graph: Graph, *, undirected: bool) -> Incoming:
         """Return a graph's in-edges; those of an undirected graph are its own arrays."""
-        bare = graph.edge_weight is None and graph.edge_attr is None
+        bare = graph.edge_weight is None and graph.edge_attr is None and graph.relation is None
         if bare and undirected:
             return cls(graph.indptr, graph.indices)
         indptr, indices, rows = _transposed(graph, rows=not bare)
         for array in (indptr, indices):
             array.flags.writeable = False
-        weight = None if graph.edge_weight is None else graph.edge_weight[rows]
-        return cls(indptr, indices, None if bare else rows, weight, graph.edge_attr)
+        weight, relation = (None if a is None else a[rows] for a in (graph.edge_weight, graph.relation))
+        return cls(indptr, indices, None if bare else rows, weight, relation, graph.edge_attr)
 
     @cached_property
     def count(self) -> np.ndarray:
@@ -132,8 +136,12 @@ class Graph(StoredSplits):
         edge_weight: (E,) float32 weights of edges, at least 0, in the order of indices, or None where all weigh 1.
         masks: name ("train", "val", "test") to boolean (N,), or (R, N) where R splits are stored.
         node_ids: the user's own ids, or None where ids are 0..N-1.
-        node_type: (N,) int8 of a graph whose edges join two sets of nodes, such as users and items: 0 for nodes of the
-            first (the sources), 1 for the second, -1 for nodes without an edge. None for one set of nodes.
+        relation: (E,) int32 relations 0..R-1 of edges in the order of indices, or None where edges are of one kind.
+        relation_names: the R names; by default their numbers.
+        node_type: (N,) int16 types of nodes, -1 unknown; None for one set of nodes. Without node_type_names, edges join
+            two sets of nodes, such as users and items: 0 for nodes of the first (the sources), 1 for the second, -1
+            for nodes without an edge.
+        node_type_names: the names of types, or none for two sets.
         class_names: names of the classes 0..C-1, or None.
         name: for messages and file names.
         source: where the arrays came from (path or generator), for messages.
@@ -153,9 +161,12 @@ class Graph(StoredSplits):
     y: np.ndarray | None = None
     edge_attr: np.ndarray | None = None
     edge_weight: np.ndarray | None = None
+    relation: np.ndarray | None = None
+    relation_names: tuple[str, ...] = ()
     masks: Mapping[str, np.ndarray] = field(default_factory=dict)
     node_ids: Vocabulary | None = None
     node_type: np.ndarray | None = None
+    node_type_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
     name: str = "graph"
     source: str = ""
@@ -165,14 +176,16 @@ class Graph(StoredSplits):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32, "node_type": np.int8}
-        for name, kind in (kinds | {"edge_attr": np.float32, "edge_weight": np.float32}).items():
+        kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32, "node_type": np.int16}
+        kinds |= {"edge_attr": np.float32, "edge_weight": np.float32, "relation": np.int32}
+        for name, kind in kinds.items():
             object.__setattr__(self, name, _frozen(getattr(self, name), kind))
         object.__setattr__(self, "y", _frozen_labels(self.y))
         object.__setattr__(self, "masks", {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()})
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         object.__setattr__(self, "notes", tuple(self.notes))
+        set_type_names(self)
         check_graph(self)
 
     # ---- sizes -----------------------------------------------------------------------------------------
@@ -189,7 +202,12 @@ class Graph(StoredSplits):
     @property
     def two_sets(self) -> bool:
         """Whether links join nodes of two sets, such as users and items."""
-        return self.node_type is not None
+        return self.node_type is not None and not self.node_type_names
+
+    @property
+    def sides(self) -> np.ndarray | None:
+        """(N,) int16 the set of each node, if links join nodes of two sets; else None."""
+        return self.node_type if self.two_sets else None
 
     @cached_property
     def degree(self) -> np.ndarray:
@@ -256,6 +274,7 @@ class Graph(StoredSplits):
         self_loops: Keep = "keep",
         edge_attr: np.ndarray | None = None,
         edge_weight: np.ndarray | None = None,
+        relation: np.ndarray | None = None,
         edge_table: FeatureTable | None = None,
         two_sets: bool | None = False,
         noted: bool = False,
@@ -271,11 +290,12 @@ class Graph(StoredSplits):
             self_loops: "drop" removes edges from a node to itself.
             edge_attr: (E, D) in the order of edges.
             edge_weight: (E,) in the order of edges.
+            relation: (E,) in the order of edges; edges of different relations are not equal.
             edge_table: in the order of edges; edge_attr, where it is not given, is what it holds.
             two_sets: sources and targets are two sets of nodes; None goes by whether a node is both.
             noted: add notes on what becomes of edges that are listed twice, or in one direction, and of self-loops.
-            fields: x, y, masks, node_ids, node_type, class_names, name, source, table, published,
-                notes of `Graph`.
+            fields: x, y, masks, node_ids, relation_names, node_type, node_type_names, class_names, name, source, table,
+                published, notes of `Graph`.
 
         Raises:
             DataError: ids negative or out of range, wrong shapes; the first bad row is named.
@@ -291,15 +311,20 @@ class Graph(StoredSplits):
         carried = _carried(edge_attr, edge_weight)
         source = fields.get("source", "")
         ends = _columns(edges, f"{source}: " if source else "")
+        if relation is not None:
+            carried["relation"] = np.asarray(relation, np.int32)
+            check_rows(carried["relation"], len(ends[0]), f"{source or 'edges'}: relation", 1, "edges")
         indptr, indices, taken = _csr(
             *ends,
             num_nodes if num_nodes is not None else rows,
             source,
             undirected=undirected,
-            drop_duplicates=duplicates == "drop",
+            drop_duplicates=duplicates == "drop" and relation is None,
             drop_self_loops=self_loops == "drop",
             carried=len(next(iter(carried.values()))) if carried else None,
         )
+        if relation is not None and duplicates == "drop":
+            indptr, indices, taken = _distinct(indptr, indices, taken, carried["relation"])
         of_edges: dict[str, Any] = {key: array[taken] for key, array in carried.items()}
         of_edges["edge_table"] = None if edge_table is None else edge_table.take(taken)
         if two_sets is not False and fields.get("node_type") is None:
@@ -407,7 +432,7 @@ class Graph(StoredSplits):
 
     def carried(self, rows: np.ndarray) -> dict[str, Any]:
         """Return the fields that edges carry, of the stored edges at some rows."""
-        arrays = {key: getattr(self, key) for key in ("edge_attr", "edge_weight")}
+        arrays = {key: getattr(self, key) for key in ("edge_attr", "edge_weight", "relation")}
         found: dict[str, Any] = {key: None if array is None else array[rows] for key, array in arrays.items()}
         return found | {"edge_table": None if self.edge_table is None else self.edge_table.take(rows)}
 
@@ -442,7 +467,14 @@ class Graph(StoredSplits):
         for table in (self.table, self.edge_table):
             masks += [] if table is None or not table.has_missing else [~np.isfinite(table.values)]
             masks += [] if table is None else table.text_arrays()
-        return digest_of(self.indptr, self.indices, self.x, self.y, self.edge_attr, self.edge_weight, *masks)
+        return digest_of(
+            self.indptr, self.indices, self.x, self.y, self.edge_attr, self.edge_weight, *masks, *self._types()
+        )
+
+    def _types(self) -> list[Any]:
+        """Return relations and named node types, for the identity of the graph."""
+        typed = [] if self.node_type is None or self.two_sets else [self.node_type, "\n".join(self.node_type_names)]
+        return typed if self.relation is None else [*typed, self.relation, "\n".join(self.relation_names)]
 
     def __repr__(self) -> str:
         loops = f", {self.num_self_loops} self-loops" if self.num_edges < 10**7 and self.num_self_loops else ""
@@ -499,6 +531,19 @@ def _csr(
     return sorted_rows(  # type: ignore[no-any-return]
         sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
     )
+
+
+def _distinct(
+    indptr: np.ndarray, indices: np.ndarray, taken: np.ndarray, relation: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keep the first of equal entries of a CSR: of one source, target and relation."""
+    sources = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((taken, relation[taken], indices, sources))
+    entries = np.stack([sources, indices, relation[taken]])[:, order]
+    kept = order[np.append(True, (entries[:, 1:] != entries[:, :-1]).any(0))] if len(order) else order
+    kept.sort()
+    counts = np.bincount(sources[kept], minlength=len(indptr) - 1)
+    return np.append(0, np.cumsum(counts)), indices[kept], taken[kept]
 
 
 def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:

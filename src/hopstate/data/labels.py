@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,9 +39,9 @@ from hopstate.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-AS_STORED = "stored"  # of unlabelled: -1 is no label, and every other number is kept as it is
+AS_STORED = "stored"  # of unlabeled_value: -1 is no label, and every other number is kept as it is
 TASKS = ("auto", "classification", "regression")
-CELLS = ("ask", "first", "whole", "all")
+MULTILABEL = ("error", "first", "whole", "all")
 MAX_CLASS_CODES = 10  # whole numbers of at most so many values are classes
 LABEL_COLUMNS = ("label", "y", "class", "target")
 SPLIT_COLUMNS = ("split", "mask", "fold")
@@ -57,11 +58,11 @@ class LabelOptions:
 
     Args:
         id_column, label_column, split_column: columns; None takes the usual names.
-        unlabelled: the value that means "no label", as empty cells do; "none" if there is no such value. None raises
-            an error if there are labels -1.
+        unlabeled_value: the value that means "no label", as empty cells do; "none" if there is no such value. None
+            raises an error if there are labels -1.
         task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
             amounts, and raises an error if whole numbers look like amounts.
-        label_cells: of text with several labels in a cell ("a;b"): "ask" raises an error, "first" takes the first,
+        multilabel: of text with several labels in a cell ("a;b"): "error" raises an error, "first" takes the first,
             "whole" takes the cell as a class, "all" makes a 0/1 label of each.
         text_ids: ids are texts, as they are written.
     """
@@ -69,13 +70,13 @@ class LabelOptions:
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    unlabelled: str | None = None
+    unlabeled_value: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    label_cells: Literal["ask", "first", "whole", "all"] = "ask"
+    multilabel: Literal["error", "first", "whole", "all"] = "error"
     text_ids: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("task", self.task, TASKS), ("label_cells", self.label_cells, CELLS)):
+        for name, value, known in (("task", self.task, TASKS), ("multilabel", self.multilabel, MULTILABEL)):
             if value not in known:
                 raise ConfigError(f"read.{name} is one of {', '.join(known)}; got {value!r}{nearest(value, known)}")
 
@@ -118,7 +119,7 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
             values = values[:, 0]
         if values.ndim != 1:
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
-        y, names, notes = parse_labels(values, path, lambda row: f"row {row}", options)
+        y, names, notes = parse_labels(values, path, lambda row: f"row {row}", options, typed=True)
         return LabelTable(None, y, names, notes=notes)
     known = [*IDS, *LABEL_COLUMNS, *not_none(options.id_column), *(options.label_column or "").split(",")]
     table = replace(read_table(source, known, what=path), text_ids=options.text_ids)
@@ -132,8 +133,8 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     ids, told = node_ids(table, key, options.id_column)
     y, names, notes = _labels_of_nodes(table, chosen, options)
     splits = None if split is None else _splits(table, split)
-    if splits is not None and options.unlabelled not in (None, "none"):
-        splits, notes = _without_unlabelled(splits, y, notes)
+    if splits is not None and options.unlabeled_value not in (None, "none"):
+        splits, notes = _without_unlabeled(splits, y, notes)
     return LabelTable(ids, y, names, splits, (*chosen, *not_none(split)), (*notes, *told))
 
 
@@ -149,13 +150,12 @@ def has_column(path: Any, name: str) -> bool:
 def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions) -> ParsedLabels:
     if len(chosen) > 1:
         return targets_from_columns(table, chosen, regression=options.task == "regression")
-    if options.label_cells == "all":
-        return parse_multilabel(table, chosen[0], options.unlabelled)
+    if options.multilabel == "all":
+        return parse_multilabel(table, chosen[0], options.unlabeled_value)
     if options.label_column is None:
         _check_texts_recur(table, chosen[0])
-    return parse_labels(
-        table.keep_leading_zeros(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options
-    )
+    where, values = f"{table.path}: column {chosen[0]!r}", table.keep_leading_zeros(chosen[0])
+    return parse_labels(values, where, table.place, options, typed=not table.written)
 
 
 def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def _splits(table: Table, column: str) -> np.ndarray:
     return splits
 
 
-def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+def _without_unlabeled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     none = (y < 0) if y.dtype.kind == "i" else np.isnan(y.reshape(len(y), -1)).all(1)
     left = int((none & (splits != "")).sum())
     if left:
@@ -209,15 +209,20 @@ def _without_unlabelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...
 
 
 # ---- one column: classes or amounts -------------------------------------------------------------------------
-def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -> ParsedLabels:
-    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes."""
+def parse_labels(values: Any, where: str, place: Place, options: LabelOptions, *, typed: bool) -> ParsedLabels:
+    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes.
+
+    Typed texts are classes; those of a text file may be numbers.
+    """
     import pandas as pd
 
-    values, missing = _parse_values(pd.Series(values).reset_index(drop=True), where, place, options.unlabelled)
+    values, missing = _parse_values(
+        pd.Series(values).reset_index(drop=True), where, place, options.unlabeled_value, typed=typed
+    )
     if not is_numeric(values) and options.task == "auto":
         words = values.where(values.notna(), "").astype(str).str.strip()
         check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
-    told = f"; {int(missing.sum()):,} of {len(missing):,} rows without a label" if missing.any() else ""
+    told = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         if _are_regression_targets(numbers, ~missing, where, place, options):
@@ -230,23 +235,31 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions) -
             raise DataError(
                 f"{where} holds {values[bad]!r} in {place(bad)}, which is not a number; convert the labels to numbers"
             )
-        found = _class_names(values, missing, where, place, options.label_cells)
+        found = _class_names(values, missing, where, place, options.multilabel)
     if not len(found):
         raise DataError(f"{where} has no labels")
     codes, names, note = encode_classes(found, ~missing, where)
     return codes, names, (note + told,)
 
 
-def _parse_values(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> tuple[pd.Series, np.ndarray]:
+def missing_note(missing: int, rows: int) -> str:
+    """Return the end of a note on labels that says how many are unknown."""
+    return f"; {missing:,} of {rows:,} rows without a label" if missing else ""
+
+
+def _parse_values(
+    values: pd.Series, where: str, place: Place, unlabeled_value: str | None, *, typed: bool
+) -> tuple[pd.Series, np.ndarray]:
     """Return values, converted to numbers if possible, and a mask (n,) of missing ones."""
     if values.dtype == bool:
         values = values.astype(np.int64)
-    missing = values.isna().to_numpy(bool) | is_unlabelled(values, unlabelled)
+    missing = values.isna().to_numpy(bool) | is_unlabeled(values, unlabeled_value)
     if is_numeric(values):
         return values, missing
-    if unlabelled is None:
+    if unlabeled_value is None:
         check_words(values, where, place)
-    return numbers_if_all(values, missing), missing
+    missing |= (values.astype(str).str.strip() == "").to_numpy(bool)
+    return values if typed else numbers_if_all(values, missing), missing
 
 
 def encode_classes(
@@ -272,11 +285,16 @@ def check_words(values: pd.Series, where: str, place: Place) -> None:
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
-        word = str(values[row]).strip()
-        raise DataError(
-            f"{where} holds {word!r} in {int(words.sum())} rows, the first {place(row)}; say whether that is 'no "
-            f"label' (--read.unlabelled {word}) or a class of that name (--read.unlabelled none)"
-        )
+        raise missing_word_error(where, str(values[row]).strip(), f"{int(words.sum())} rows, the first {place(row)}")
+
+
+def missing_word_error(where: str, word: str, rows: str) -> DataError:
+    """Return the error for a label that is a marker of missing values."""
+    option = f"--read.unlabeled_value {shlex.quote(word)}"
+    return DataError(
+        f"{where} holds {word!r} in {rows}; say whether that is 'no label' ({option}) or a class of that name "
+        "(--read.unlabeled_value none)"
+    )
 
 
 def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
@@ -289,16 +307,18 @@ def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
     return values if numbers.isna().any() or not len(known) else numbers.reindex(values.index)
 
 
-def is_unlabelled(values: pd.Series, unlabelled: str | None) -> np.ndarray:
+def is_unlabeled(values: pd.Series, unlabeled_value: str | None) -> np.ndarray:
     """Return which values equal the marker of a missing label."""
-    if unlabelled in (None, "none", AS_STORED):
+    if unlabeled_value in (None, "none", AS_STORED):
         return np.zeros(len(values), bool)
     if not is_numeric(values):
-        return (values.astype(str).str.strip() == unlabelled).to_numpy(bool)
+        return (values.astype(str).str.strip() == unlabeled_value).to_numpy(bool)
     try:
-        return values.to_numpy(np.float64, na_value=np.nan) == float(str(unlabelled))
+        return values.to_numpy(np.float64, na_value=np.nan) == float(str(unlabeled_value))
     except ValueError:
-        raise ConfigError(f"read.unlabelled={unlabelled!r} is not a number, but the labels are numbers") from None
+        raise ConfigError(
+            f"read.unlabeled_value={unlabeled_value!r} is not a number, but the labels are numbers"
+        ) from None
 
 
 def _are_regression_targets(
@@ -323,7 +343,7 @@ def _are_regression_targets(
         )
     if len(broken) or options.task == "regression":
         return True
-    check_minus_one(numbers, labeled, where, place, options.unlabelled)
+    check_minus_one(numbers, labeled, where, place, options.unlabeled_value)
     if options.task == "auto" and looks_like_regression(numbers[labeled]):
         present = np.unique(numbers[labeled])
         raise DataError(
@@ -334,13 +354,15 @@ def _are_regression_targets(
     return False
 
 
-def check_minus_one(numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, unlabelled: str | None) -> None:
-    """Raise DataError if -1 may be a class or a missing label and `unlabelled` is not set."""
+def check_minus_one(
+    numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, unlabeled_value: str | None
+) -> None:
+    """Raise DataError if -1 may be a class or a missing label and `unlabeled_value` is not set."""
     minus = labeled & (numbers == -1)
-    if minus.any() and unlabelled is None and not np.isin(numbers[labeled], (-1, 1)).all():
+    if minus.any() and unlabeled_value is None and not np.isin(numbers[labeled], (-1, 1)).all():
         raise DataError(
             f"{where} holds -1 in {int(minus.sum())} rows, the first {place(int(np.argmax(minus)))}; say whether that "
-            f"is 'no label' (--read.unlabelled -1) or a label like the others (--read.unlabelled none)"
+            f"is 'no label' (--read.unlabeled_value -1) or a label like the others (--read.unlabeled_value none)"
         )
 
 
@@ -373,32 +395,32 @@ def looks_like_regression(numbers: np.ndarray) -> bool:
     return bool(size > 1e-9 and (a * b).sum() > 0.6 * size)
 
 
-def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Place, label_cells: str) -> np.ndarray:
+def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Place, multilabel: str) -> np.ndarray:
     text = values[~missing].astype(str).str.strip()
-    cut = None if label_cells == "whole" or text.empty else find_separator(text.drop_duplicates())
+    cut = None if multilabel == "whole" or text.empty else find_separator(text.drop_duplicates())
     if cut is None:
         return text.to_numpy(TEXT)
-    if label_cells == "first":
+    if multilabel == "first":
         return text.str.split(cut).str[0].str.strip().to_numpy(TEXT)
     several = text.str.contains(cut, regex=False)
     first = int(several.index[int(np.argmax(several.to_numpy()))])
     raise DataError(
         f"{where} holds several labels in one cell, {text[first]!r} in {place(first)} "
-        f"({int(several.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.label_cells "
+        f"({int(several.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.multilabel "
         f"all (each label is a target of its own), first (the first of each cell) or whole (each combination is a "
         f"class)"
     )
 
 
 # ---- several labels -----------------------------------------------------------------------------------------
-def split_column_names(table: Table, chosen: str | None) -> tuple[str, ...]:
+def split_column_names(table: Table, chosen: str | None, option: str = "label_column") -> tuple[str, ...]:
     """Return the columns that "spam,bot" names; none if it names one column, or nothing."""
     names = [str(name) for name in table.frame.columns]
     if chosen is None or chosen in names or "," not in chosen:
         return ()
     parts = tuple(part.strip() for part in chosen.split(","))
     for part in parts:
-        table.column(part, (), None, "label_column")
+        table.column(part, (), None, option)
     return parts
 
 
@@ -414,15 +436,15 @@ def targets_from_columns(table: Table, columns: Sequence[str], *, regression: bo
     return as_regression_targets(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; labeled: {known}",)
 
 
-def parse_multilabel(table: Table, column: str, unlabelled: str | None) -> ParsedLabels:
+def parse_multilabel(table: Table, column: str, unlabeled_value: str | None) -> ParsedLabels:
     """Return the labels that cells of a column list as 0/1 targets by name; a row with an empty cell is unknown."""
     import pandas as pd
     from sklearn.preprocessing import MultiLabelBinarizer
 
     values = table.keep_leading_zeros(column)
     text = values.where(values.notna(), "").astype(str).str.strip()
-    if unlabelled not in (None, "none"):
-        text = text.where(text != unlabelled, "")
+    if unlabeled_value not in (None, "none"):
+        text = text.where(text != unlabeled_value, "")
     cut = find_separator(text[text != ""].drop_duplicates())
     cells = [{part.strip() for part in (cell.split(cut) if cut else [cell])} - {""} for cell in text]
     binarizer = MultiLabelBinarizer()
@@ -432,10 +454,10 @@ def parse_multilabel(table: Table, column: str, unlabelled: str | None) -> Parse
         raise DataError(f"{table.path}: column {column!r} has no labels")
     unknown = (text == "").to_numpy()
     y[unknown] = np.nan
+    told = missing_note(int(unknown.sum()), len(unknown))
     counts = pd.DataFrame(y, columns=names).sum().astype(int)
     shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:5]) + ", ..." * (len(names) > 5)
-    rest = f"; {int(unknown.sum()):,} rows without any" if unknown.any() else ""
-    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){rest}",)
+    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){told}",)
 
 
 def find_separator(different: pd.Series) -> str | None:
@@ -456,7 +478,7 @@ def find_separator(different: pd.Series) -> str | None:
 
 # ---- labels of events ---------------------------------------------------------------------------------------
 def parse_event_labels(
-    table: Table, columns: Sequence[str | None], task: str, label_cells: str, unlabelled: str | None = None
+    table: Table, columns: Sequence[str | None], task: str, multilabel: str, unlabeled_value: str | None = None
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return labels of events from one column or several, names of classes or targets, and notes.
 
@@ -467,29 +489,32 @@ def parse_event_labels(
         return None, None, ()
     if len(columns) > 1:
         return targets_from_columns(table, [str(name) for name in columns], regression=task == "regression")
-    if label_cells == "all":
-        return parse_multilabel(table, first, unlabelled)
+    if multilabel == "all":
+        return parse_multilabel(table, first, unlabeled_value)
     if task == "regression":
         y = table.numbers([first], "labels", "error", "auto")[:, 0]
-        told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
+        told = missing_note(int(np.isnan(y).sum()), len(y))
         return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
     where = f"{table.path}: column {first!r}"
-    values, missing = _parse_values(table.worded(first), where, table.place, unlabelled)
+    values, missing = _parse_values(
+        table.keep_leading_zeros(first), where, table.place, unlabeled_value, typed=not table.written
+    )
     values = values.where(~missing) if missing.any() else values
+    told = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
-        return _event_numbers(values, where, table.place, unlabelled)
-    return _event_classes(values, first, where, table.place)
+        return _event_numbers(values, where, table.place, unlabeled_value, told)
+    return _event_classes(values, where, table.place, told)
 
 
-def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str | None) -> ParsedLabels:
+def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value: str | None, told: str) -> ParsedLabels:
     """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     known = np.isfinite(numbers)
     broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
-    if unlabelled != AS_STORED and (numbers[known] == -1).any() and not len(broken):
-        check_minus_one(numbers, known, where, place, unlabelled)
+    if unlabeled_value != AS_STORED and (numbers[known] == -1).any() and not len(broken):
+        check_minus_one(numbers, known, where, place, unlabeled_value)
         codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
-        return codes, names, (note,)
+        return codes, names, (note + told,)
     empty = values.isna().to_numpy()
     if not empty.any():
         return values.to_numpy(), None, ()
@@ -499,11 +524,11 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabelled: str 
             f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
             "--read.task regression"
         )
-    return np.where(empty, -1, numbers).astype(np.int64), None, ()
+    return np.where(empty, -1, numbers).astype(np.int64), None, (f"labels: {where}{told}",)
 
 
 def _event_classes(
-    values: pd.Series, column: str, where: str, place: Place
+    values: pd.Series, where: str, place: Place, told: str
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return texts as classes by their frequency; None if they hardly recur."""
     text = values.astype(str).str.strip().where(values.notna(), "")
@@ -511,13 +536,11 @@ def _event_classes(
     known = text[text != ""]
     if set(known.str.lower()) <= {"true", "false"}:  # a column of truth values with gaps is read as texts
         truth = text.str.lower().map({"false": 0, "true": 1})
-        return truth.fillna(-1).to_numpy(np.int64), None, ()
+        return truth.fillna(-1).to_numpy(np.int64), None, (f"labels: {where}{told}",)
     counts = known.value_counts()
     if len(known) >= 20 and len(counts) > 0.5 * len(known):
-        told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
-        return None, None, (told,)
+        return None, None, (f"{where} holds {len(counts):,} different texts, which are hardly classes; it is not used",)
     names = sorted(counts.index, key=lambda name: (-counts[name], name))
     codes = text.map({name: number for number, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
     shown = ", ".join(f"{code} = {name} ({counts[name]:,} events)" for code, name in enumerate(names[:5]))
-    absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
-    return codes, tuple(names), (f"labels: column {column!r}, {shown}{', ...' * (len(names) > 5)}{absent}",)
+    return codes, tuple(names), (f"labels: {where}, {shown}{', ...' * (len(names) > 5)}{told}",)

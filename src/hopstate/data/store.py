@@ -28,11 +28,12 @@ WORK = "work"  # the folder within a store that `hopstate.data.prepare` has not 
 _WHAT = {GRAPH_FILE: "graph", EVENTS_FILE: "event stream"}
 _REQUIRED = {EVENTS_FILE: ("src", "dst", "t"), GRAPH_FILE: ("indptr", "indices")}
 _ARRAYS = {
-    GRAPH_FILE: ("indptr", "indices", "x", "y", "edge_attr", "edge_weight", "node_type"),
-    EVENTS_FILE: ("src", "dst", "t", "kind", "edge_attr", "labels", "x"),
+    GRAPH_FILE: ("indptr", "indices", "x", "y", "edge_attr", "edge_weight", "relation", "node_type"),
+    EVENTS_FILE: ("src", "dst", "t", "kind", "edge_attr", "labels", "relation", "x", "node_type"),
 }
 _TABLES = {"table": "x", "edge_table": "edge_attr"}  # field of a table, and of the array with its values as float32
 _COMMON: dict[str, type] = {"name": str, "source": str, "class_names": list, "notes": list, "published": bool}
+_COMMON |= {"relation_names": list, "node_type_names": list}
 _FACTS: dict[str, dict[str, type]] = {
     GRAPH_FILE: _COMMON,
     EVENTS_FILE: _COMMON | {"num_nodes": int, "time_unit": str, "first_id": int, "dates": str, "two_sets": bool},

@@ -140,7 +140,7 @@ def _stream_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -
     elif ties > 0.5:
         yield (
             f"{ties:.0%} of events share the time of the one before: their order is not reliable, and results depend "
-            "on it; --read.ties sorted makes them independent of it"
+            "on it; --read.tie_order sorted makes them independent of it"
         )
     if span and len(gaps) > 10 and gaps.max() > 0.2 * span:
         yield f"one gap holds {gaps.max() / span:.0%} of the time span, after event {gaps.argmax()}: data missing?"

@@ -23,6 +23,34 @@ if TYPE_CHECKING:
 SPLITS = ("train", "val", "test")
 
 
+def set_type_names(record: Graph | EventStream) -> None:
+    """Name the relations, and the node types of a stream, by their numbers if they have no names."""
+    for field in ("relation", "node_type"):
+        column, names = getattr(record, field), tuple(map(str, getattr(record, f"{field}_names")))
+        if column is not None and not names and (field == "relation" or hasattr(record, "t")):
+            names = tuple(map(str, range(int(column.max(initial=-1)) + 1)))
+        object.__setattr__(record, f"{field}_names", names)
+
+
+def _check_types(record: Graph | EventStream, field: str, rows: int, of: str, where: str) -> None:
+    """Raise DataError unless a column of types numbers the names that the record has for them."""
+    column, names = getattr(record, field), getattr(record, f"{field}_names")
+    dtype, least = ("int32", 0) if field == "relation" else ("int16", -1)
+    if column is None:
+        if names:
+            raise DataError(f"{where}: {field}_names are {names[:5]}, but there is no {field}")
+        return
+    check_rows(column, rows, f"{where}: {field}", 1, of)
+    if column.dtype != dtype:
+        raise DataError(f"{where}: {field} must be {dtype}: got {column.dtype}")
+    if len(set(names)) < len(names):
+        raise DataError(f"{where}: {field}_names repeat {max(names, key=names.count)!r}; give each a name of its own")
+    for start, block in row_blocks(column):
+        bad = start + np.flatnonzero((block < least) | (block >= len(names)))
+        if len(bad):
+            raise DataError(f"{where}: {field} is {column[bad[0]]} in {_rows(bad)}, but it has {len(names)} names")
+
+
 def check_graph(graph: Graph) -> None:
     """Raise DataError at the first promise of `Graph` that its arrays break, naming rows."""
     where = graph.source or graph.name
@@ -36,8 +64,11 @@ def check_graph(graph: Graph) -> None:
         if graph.y.dtype.kind == "i":
             _check_classes(graph, where)
     _check_node_ids(graph, where)
-    if graph.node_type is not None:
-        _check_node_type(graph, graph.node_type, where)
+    _check_types(graph, "relation", graph.num_edges, "stored edges", where)
+    if graph.two_sets:
+        _check_two_sets(graph, where)
+    else:
+        _check_types(graph, "node_type", graph.num_nodes, "nodes", where)
     _check_masks(graph, where)
 
 
@@ -56,7 +87,9 @@ def _check_node_ids(record: Graph | EventStream, where: str) -> None:
         raise DataError(f"{where}: {len(record.node_ids)} node ids for {record.num_nodes} nodes")
 
 
-def _check_node_type(graph: Graph, node_type: np.ndarray, where: str) -> None:
+def _check_two_sets(graph: Graph, where: str) -> None:
+    node_type = graph.node_type
+    assert node_type is not None
     check_rows(node_type, graph.num_nodes, f"{where}: node_type", 1)
     if node_type.min(initial=0) < -1 or node_type.max(initial=0) > 1:
         raise DataError(f"{where}: node_type is 0 or 1, or -1 for nodes without an edge")
@@ -325,6 +358,8 @@ def check_events(stream: EventStream) -> None:
     if stream.labels is not None:
         check_rows(stream.labels, E, f"{where}: labels", (1, 2), "events")
         _check_event_labels(stream.labels, stream.class_names, where)
+    _check_types(stream, "relation", E, "events", where)
+    _check_types(stream, "node_type", stream.num_nodes, "nodes", where)
     if stream.kind is not None:
         check_rows(stream.kind, E, f"{where}: kind", 1, "events")
         _check_kinds(stream, stream.kind, where)

@@ -177,7 +177,7 @@ def long_range(
     """Return disjoint paths (or rings) in which each path's last node is to tell the bit at its first node.
 
     Features are uniform in (-1, 1), except in the first node of a path, which holds ±1 in every column; the label of
-    the node at distance `length` from it is 1 for +1 and 0 for -1, all others are unlabelled. On a ring that is the
+    the node at distance `length` from it is 1 for +1 and 0 for -1, all others are unlabeled. On a ring that is the
     opposite node and the message may come from both sides. Nothing nearer than `length` hops helps.
 
     Args:

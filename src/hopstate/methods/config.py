@@ -236,7 +236,7 @@ class Parser(ArgumentParser):
         return in_words(re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip())
 
     def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
-        """Parse arguments. A group with a kind accepts the kind alone: --batching top, --split=random."""
+        """Parse arguments. A boolean may stand alone, and so may the kind of a group: --freeze, --batching top."""
         if args is not None:
             self._check_short_options(args)
             self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
@@ -245,8 +245,14 @@ class Parser(ArgumentParser):
                     _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)), word=True)
             kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
             args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
+            flags = {
+                flag
+                for flag, action in self._option_string_actions.items()
+                if getattr(action, "_typehint", None) is bool
+            }
             args = [
-                "--freeze=true" if a == "--freeze" and b.startswith("-") else a for a, b in zip(args, [*args[1:], "-"])
+                f"{arg}=true" if arg in flags and after.startswith("-") else arg
+                for arg, after in zip(args, [*args[1:], "-"])
             ]
         return super().parse_args(args, *more, **settings)
 

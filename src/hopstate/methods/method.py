@@ -119,11 +119,11 @@ class ReadOptions:
             number, category, date (ISO, or date:FORMAT as in strptime), drop.
         id_column, label_column, split_column: columns of node tables; null uses the usual names. A label_column
             "spam,bot" defines several numeric targets.
-        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+        unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
         task: meaning of numeric labels: "classification" or "regression". "auto": error if ambiguous.
-        label_cells: cells with several labels ("a;b"): "ask" raises an error; "first" label only; the "whole" cell as a
-            class; "all" as multi-label.
+        multilabel: cells with several labels ("a;b"): "error" raises an error; "first" label only; the "whole" cell as
+            a class; "all" as multi-label.
         positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
             otherwise the rarer class in training.
         num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
@@ -152,9 +152,9 @@ class ReadOptions:
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    unlabelled: str | None = None
+    unlabeled_value: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    label_cells: Literal["ask", "first", "whole", "all"] = "ask"
+    multilabel: Literal["error", "first", "whole", "all"] = "error"
     positive_class: str | None = None
     num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"

@@ -40,7 +40,7 @@ from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_loggers, remote_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
 from hopstate.training.tasks.target import target_record
@@ -95,9 +95,9 @@ def _training_rows(
             "edge_attr": lambda: edges_of_links(record, edge_split(record, *links).pairs["train"]),
         }
     else:
-        unlabelled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
+        unlabeled = record.y is None or (record.y.dtype.kind == "i" and not record.num_classes)
         split = getattr(config, "split", None)
-        if unlabelled or not isinstance(split, SplitConfig):
+        if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
         rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
@@ -301,7 +301,7 @@ def _apply_scaler(
 
 _TABLE_OPTIONS = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "columns", "unlabelled", "task", "label_cells", "text_ids", "bipartite"),
+    *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
@@ -480,7 +480,13 @@ def resolve_config(
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
-        return parse({k: v for k, v in stored.items() if k in known}), record
+        resumed = parse({k: v for k, v in stored.items() if k in known})
+        if remote := remote_loggers(resumed.loop.logger) - remote_loggers(config.loop.logger):
+            raise ConfigError(
+                f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
+                f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
+            )
+        return resumed, record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.auto_config is None or not (auto or begun):
         return parse({}), record
@@ -562,6 +568,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
     **dict.fromkeys(("num_nodes", "num_features"), _is_count),
     **dict.fromkeys(("notes", "class_names", "metrics", "automatic"), _are_texts),
+    **dict.fromkeys(("relation_names", "node_type_names"), _are_texts),
     **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
     **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
     "two_sets": lambda value: value in (None, True, False),
@@ -626,6 +633,7 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
+        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

@@ -402,7 +402,7 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
 
 # ---- times ---------------------------------------------------------------------------------------------------
 def _column_times(past: StreamState, table: Table, column: str, dates: str) -> np.ndarray:
-    _, t, unit, _ = parse_time_column(table, column, "", "error")
+    _, t, unit, _ = parse_time_column(table, column, "", drop_missing=False)
     if not unit:
         return t
     ours = past.time_unit or ""

@@ -322,7 +322,7 @@ class EventParser:
 
     def _table_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         options = self._reading | {
-            "ties": "file",
+            "tie_order": "file",
             "bipartite": False,
         }  # events of one time come as they come, as do ids
         options |= {"time_unit": past.time_unit} if past.time_unit else {}

@@ -293,3 +293,47 @@ def test_a_fraction_after_many_whole_times_and_labels(tmp_path):
     table.to_csv(tmp_path / "e.csv", index=False)
     prepare(tmp_path / "e.csv", tmp_path / "s", batch_rows=8)
     same(read_events(tmp_path / "s"), read_events(tmp_path / "e.csv"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("labels", "unlabeled_value"),
+    [
+        (["01", "1", "2"], None),
+        (["NA", "1", "2"], None),
+        (["NA", "1", "2"], "NA"),
+        (["NA", "1", "2"], "none"),
+        (["NA", "spam", "ham"], None),
+        (["NA", "spam", "ham"], "NA"),
+        (["?", "spam", "ham"], "none"),
+        (["", "0", "1"], None),
+        (["-1", "0", "1"], None),
+        (["-1", "0", "1"], "-1"),
+        (["none", "spam", "ham"], "none"),
+    ],
+)
+def test_unknown_labels_are_those_of_reading(tmp_path, labels, unlabeled_value, kind):
+    table = pd.DataFrame({"source": "a", "target": "b", "time": range(30), "label": labels * 10})
+    path = tmp_path / f"e.{kind}"
+    if kind == "csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    reads = (read_events, lambda source, **read: prepare(source, tmp_path / "s", batch_rows=8, **read))
+    if unlabeled_value is None and labels[0] in ("NA", *["-1"] * (kind == "csv")):  # typed texts are classes
+        for read in reads:
+            with pytest.raises(DataError, match=r"--read\.unlabeled_value"):
+                read(path)
+        return
+    expected, made = (read(path, unlabeled_value=unlabeled_value) for read in reads)
+    same(read_events(tmp_path / "s"), expected)
+    unknown = (expected.labels < 0).sum()
+    assert unknown == (10 if unlabeled_value not in (None, "none") or not labels[0] else 0)
+    for notes in (expected.notes, made.notes):
+        assert ("10 of 30 rows" in " ".join(notes)) == (unknown == 10)
+
+
+def test_labels_with_leading_zeros_are_texts(tmp_path):
+    table = pd.DataFrame({"source": "a", "target": "b", "time": range(30), "label": ["01", "1", "1"] * 10})
+    table.to_csv(tmp_path / "e.csv", index=False)
+    assert read_events(tmp_path / "e.csv").class_names == ("1", "01")

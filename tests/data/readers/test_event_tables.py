@@ -46,7 +46,7 @@ def test_dates_that_are_missing_or_out_of_reach(tmp_path, bad, message, good):
     path = table(tmp_path, good[0], bad, good[1])
     with pytest.raises(DataError, match=message or None):
         read_events(path)
-    kept = read_events(path, missing_time="drop")
+    kept = read_events(path, drop_missing_time=True)
     assert kept.t.tolist() == read_events(table(tmp_path, *good)).t.tolist()
     assert (kept.src.tolist(), kept.num_nodes) == ([0, 2], 4)
     assert any("1 of 3" in note for note in kept.notes)
@@ -55,27 +55,27 @@ def test_dates_that_are_missing_or_out_of_reach(tmp_path, bad, message, good):
 @pytest.mark.parametrize("bad", ["NaT", "nan", "", "inf"])
 def test_numbers_that_are_missing(tmp_path, bad):
     path = table(tmp_path, "5", bad, str(2**60 + 1))
-    with pytest.raises(DataError, match="missing_time"):
+    with pytest.raises(DataError, match="drop_missing_time"):
         read_events(path)
-    kept = read_events(path, missing_time="drop").t
+    kept = read_events(path, drop_missing_time=True).t
     assert kept.tolist() == [5, 2**60 + 1]
     with pytest.raises(DataError):
-        read_events(table(tmp_path, bad, bad), missing_time="drop")
+        read_events(table(tmp_path, bad, bad), drop_missing_time=True)
 
 
 def test_what_is_no_time_at_all_is_refused_also_where_missing_ones_are_dropped(tmp_path):
     for times in ((GOOD[0], "soon", "NaT"), ("5", "soon", "")):
         with pytest.raises(DataError, match="soon"):
-            read_events(table(tmp_path, *times), missing_time="drop")
-    with pytest.raises(ConfigError, match="missing_time"):
-        read_events(table(tmp_path, *GOOD), missing_time="zero")
+            read_events(table(tmp_path, *times), drop_missing_time=True)
+    with pytest.raises(ConfigError, match="drop_missing_time"):
+        read_events(table(tmp_path, *GOOD), drop_missing_time="zero")
 
 
 def test_the_rows_named_are_those_of_the_file(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("src,dst,t,feat_0\n0,1,,1\n1,2,3,2\n2,3,4,\n")
     with pytest.raises(DataError, match=r"feat_0.*row 2"):
-        read_events(path, missing_time="drop")
+        read_events(path, drop_missing_time=True)
 
 
 def test_mixed_time_zones_are_one_time(tmp_path):
@@ -94,7 +94,7 @@ def test_dates_of_parquet_and_pandas(tmp_path, unit):
     for source in (frame, tmp_path / "e.parquet"):
         with pytest.raises(DataError, match="row 2"):
             read_events(source)
-        assert read_events(source, missing_time="drop").t.tolist() == [1709251200, 1709337600]
+        assert read_events(source, drop_missing_time=True).t.tolist() == [1709251200, 1709337600]
     if unit != "ns":
         never = frame.assign(time=times.fillna(pd.Timestamp("9999-01-01").as_unit(unit)))
         with pytest.raises(DataError, match="9999-01-01"):

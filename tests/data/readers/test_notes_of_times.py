@@ -1,5 +1,6 @@
 """A table of edges with one column that is most likely times points to the option that says so."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.data.readers.notes import possible_time_note
+from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.read_graph import read_graph
+from hopstate.errors import HopstateWarning
 
 pytestmark = pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # said, not raised
 RNG = np.random.default_rng(0)
@@ -61,3 +65,14 @@ def test_of_several_none_is_named_and_few_rows_tell_nothing() -> None:
     assert possible_time_note(frame, ["gap"]) == ()
     assert possible_time_note(frame, ["a", "gap"]) != ()
     assert possible_time_note(frame[:9], ["a"]) == ()
+
+
+@pytest.mark.parametrize(("day", "form"), [("2024-02-{}", ""), ("{}.02.2024 10:00", "%d.%m.%Y %H:%M")])
+def test_a_column_of_dates_is_named_with_its_options(tmp_path, day, form):
+    rows = "".join(f"u{i % 7},v{i % 5},{day.format(f'{i % 28 + 1:02}')}\n" for i in range(40))
+    (tmp_path / "e.csv").write_text(f"a,b,when\n{rows}")
+    with pytest.warns(HopstateWarning, match=rf"'when' looks like dates.*--read\.time_column when.*{re.escape(form)}"):
+        read_graph(tmp_path / "e.csv")
+    read = {"time_format": form} if form else {}
+    events = read_events(tmp_path / "e.csv", source_column="a", target_column="b", time_column="when", **read)
+    assert len(events) == 40

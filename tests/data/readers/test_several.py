@@ -16,12 +16,12 @@ def labelled(**columns):
 
 def test_each_label_of_a_cell_is_a_target_of_its_own():
     labels = labelled(topic=["b; a", "a", None, "c;b"])
-    graph = hopstate.read_graph(EDGES, labels=labels, label_cells="all")
+    graph = hopstate.read_graph(EDGES, labels=labels, multilabel="all")
     assert graph.class_names == ("a", "b", "c")
     unknown = [np.nan] * 3
     np.testing.assert_array_equal(graph.y, np.array([[1, 0, 0], unknown, [1, 1, 0], [0, 1, 1]], np.float32))
     assert any("3" in note and "1" in note for note in graph.notes)
-    with pytest.raises(DataError, match="label_cells"):
+    with pytest.raises(DataError, match="multilabel"):
         hopstate.read_graph(EDGES, labels=labels)
 
 

@@ -363,7 +363,7 @@ def test_top_with_files_trains_as_in_memory(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Scratch, "__call__", counted)
     found = []
     for budget in ("1000", "1GiB"):
-        task = made(tmp_path / budget, "top", nodes="random", batch_size=40, block_size=30, memory_budget=budget)
+        task = made(tmp_path / budget, "top", nodes="random", batch_size=40, block_size=30, max_memory=budget)
         found.append([*learn(task), judged(task)["loss"]])
     assert set(seen) == {True, False}
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

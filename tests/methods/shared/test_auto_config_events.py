@@ -86,7 +86,7 @@ def test_plain_settings_are_the_papers(method):
     plain = get_method(method).config(data="memory:toy")
     assert plain.loop.epochs == (200 if method == "ctdg-ssm" else 100)
     np.testing.assert_array_equal(plain.negatives.mixture.shares(), [1, 0, 0, 0])
-    assert (plain.model.pair_history, plain.evaluation.choose) == (False, "first")
+    assert (plain.model.pair_features, plain.evaluation.select_by) == (False, "first")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nothing_is_suited_if_that_is_asked():
 def test_automatic_settings_add_no_inputs_and_no_layers(method):
     """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
     chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
-    allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.choose
+    allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.select_by
         |model\.(dim|num_layers|dropout|slowest|fastest|filter_start|max_norm|read_norm|static)"""
     assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []
     assert set(chosen) <= set(get_method(method).automatic)  # which --help marks
@@ -173,7 +173,7 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
         (("random", "historical"), "mean"),
     ):
         evaluation = replace(usual, strategies=kinds)
-        assert suited(method, made(), evaluation=evaluation).get("evaluation.choose") == choose
+        assert suited(method, made(), evaluation=evaluation).get("evaluation.select_by") == choose
 
 
 def test_a_run_keeps_the_pairs_that_suit_it(trained):

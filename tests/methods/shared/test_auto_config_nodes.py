@@ -148,13 +148,14 @@ def test_links_take_conv_blocks_of_gcn():
 def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():
     graph = blocks()
     found = suited("sage", graph, task="link")
-    assert found["link.hide"]
+    assert found["link.mask_target_edges"]
     assert found["link.batch_size"] * 6 >= LinkConfig().fractions[0] * graph.num_edges / 2
     for method, given in (
         ("mlp", {}), ("nagphormer", {}), ("gcn", {"batching": Batching(kind="neighbor")}),
-        ("gcn", {"link": LinkConfig(disjoint=0.3)}), ("gcn", {"link": LinkConfig(structure=False)}),
+        ("gcn", {"link": LinkConfig(disjoint_train_ratio=0.3)}),
+        ("gcn", {"link": LinkConfig(structural_features=False)}),
     ):  # fmt: skip
-        assert "link.hide" not in suited(method, graph, task="link", **given)
+        assert "link.mask_target_edges" not in suited(method, graph, task="link", **given)
 
 
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():

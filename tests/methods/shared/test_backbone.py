@@ -19,7 +19,7 @@ from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "optim.lr": 1e-2}}
 LINKS: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "num_neighbors": 3, "gap_unit": "raw"},
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "num_neighbors": 3, "time_scale": "raw"},
     "dyg-mamba": {
         "model.channel_dim": 4,
         "model.time_dim": 8,

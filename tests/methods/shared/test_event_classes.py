@@ -92,7 +92,7 @@ def test_what_is_unknown_teaches_nothing(binary: Run, tmp_path: Path) -> None:
     config = {**LOOP, **SMALL["ctdg-ssm-nodes"]}
     with pytest.raises(DataError, match="-1"):
         fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "asked", config=config)
-    config["read.unlabelled"] = "-1"
+    config["read.unlabeled_value"] = "-1"
     two = fit("ctdg-ssm-nodes", tmp_path / "minus.csv", out=tmp_path / "minus", config=config)
     assert binary.metrics == two.metrics
     assert set(binary.metrics["test"]) == {"roc_auc", "average_precision", "positives"}

@@ -115,7 +115,7 @@ def several(tmp_path_factory):
     features = pd.DataFrame({"id": np.arange(60), "one": kind == 0, "two": kind + rng.normal(size=60)})
     labels = pd.DataFrame({"id": np.arange(60), "topic": [TOPICS[k] for k in kind]})
     run = hopstate.fit(
-        "mlp", edges, features=features, labels=labels, read={"label_cells": "all"},
+        "mlp", edges, features=features, labels=labels, read={"multilabel": "all"},
         out=tmp_path_factory.mktemp("several") / "run", loop={"epochs": 2, "progress": False},
     )  # fmt: skip
     return run, edges, features, labels

@@ -118,7 +118,7 @@ def test_rows_of_gmn_take_the_depths_that_its_table_6_searches() -> None:
 @pytest.mark.parametrize("method", ["dyg-mamba", "ctdg-ssm", "dygformer", "graphmixer"])
 def test_papers_on_event_streams_count_gaps_in_seconds(method: str) -> None:
     found = [r for r in find_recipes(f"{method}/*") if not (r.name.endswith("-chosen") and method == "ctdg-ssm")]
-    assert [r.name for r in found if r.settings.get("gap_unit") != "seconds"] == []
+    assert [r.name for r in found if r.settings.get("time_scale") != "seconds"] == []
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba", "ctdg-ssm"])

@@ -132,7 +132,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     links, head = (next((tmp_path / "out").rglob(f"{name}-????????????/run-1")) for name in names)
     assert not set(line["altered"]) & {"init", "freeze"}
     kept = json.loads((head / "config.json").read_text())
-    assert (kept["init"], kept["freeze"], kept["gap_unit"]) == (str(links), True, "seconds")
+    assert (kept["init"], kept["freeze"], kept["time_scale"]) == (str(links), True, "seconds")
     a, b = (load_checkpoint(folder / "model.safetensors").tensors["model"] for folder in (links, head))
     assert all(torch.equal(a[k], b[k]) for k in b if k.startswith(("cells.", "encoder.", "filter.")))
     before = Trial(recipe=recipe, changes=EVENTS).hash

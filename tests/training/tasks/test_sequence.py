@@ -161,8 +161,8 @@ def test_scalar_features_random_times_and_gaps(order: int) -> None:
     assert np.isfinite(t.loss(next(t.batches(0))).item())
 
 
-@pytest.mark.parametrize("gap_unit", ["median", "seconds", "raw"])
-def test_only_raw_times_depend_on_their_unit(gap_unit: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("time_scale", ["median", "seconds", "raw"])
+def test_only_raw_times_depend_on_their_unit(time_scale: str, tmp_path: Path) -> None:
     """The same sequences in s, ms and ns, pairs that meet again among them."""
     rng, made = np.random.default_rng(0), path_sequences(5, count=40)
     pairs, t = np.array([[0, 1], [1, 2], [0, 1], [2, 3], [1, 2], [3, 4]]), rng.integers(0, 9, (40, 6)).cumsum(1)
@@ -170,7 +170,7 @@ def test_only_raw_times_depend_on_their_unit(gap_unit: str, tmp_path: Path) -> N
     found, gaps = [], []
     for factor in (1, 10**3, 10**9):
         data = replace(made, pairs=pairs, t=t * factor, edge_attr=attr)
-        config = config_from(METHOD, {"data": "x", "model.time_dim": 4, "model.dim": 6, "gap_unit": gap_unit})
+        config = config_from(METHOD, {"data": "x", "model.time_dim": 4, "model.dim": 6, "time_scale": time_scale})
         torch.manual_seed(0)
         one = METHOD.build(data, config, Context(run=tmp_path, cache=tmp_path))
         with torch.no_grad():
@@ -180,8 +180,8 @@ def test_only_raw_times_depend_on_their_unit(gap_unit: str, tmp_path: Path) -> N
     assert (gaps[0] <= np.float32(45)).all()
     assert (gaps[0][:, :2] == 45).all()  # never, a setting of the model
     for scores, gap in zip(found[1:], gaps[1:]):
-        assert np.allclose(scores, found[0], rtol=1e-5) == (gap_unit == "median")
-        assert np.allclose(gap, gaps[0], rtol=1e-6) == (gap_unit == "median")
+        assert np.allclose(scores, found[0], rtol=1e-5) == (time_scale == "median")
+        assert np.allclose(gap, gaps[0], rtol=1e-6) == (time_scale == "median")
 
 
 def test_all_nodes_that_were_met_move_where_that_is_asked(tmp_path: Path) -> None:

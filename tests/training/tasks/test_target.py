@@ -171,9 +171,9 @@ def test_nodes_have_values_and_labels_too(tmp_path, method, goal):
     assert table.notna().any().all()
     if goal in ("values", "column"):
         assert 9e3 < table.prediction.mean() < 1.1e4  # in the data's unit
-    unlabelled = run.predict(data=graph.with_(y=None, masks={}))
-    mine = [c for c in unlabelled if not c.startswith("label")]
-    pd.testing.assert_frame_equal(unlabelled[mine], table[mine], rtol=1e-5)
+    unlabeled = run.predict(data=graph.with_(y=None, masks={}))
+    mine = [c for c in unlabeled if not c.startswith("label")]
+    pd.testing.assert_frame_equal(unlabeled[mine], table[mine], rtol=1e-5)
     assert run.evaluate(data=graph) == pytest.approx(found, rel=1e-5)
 
 

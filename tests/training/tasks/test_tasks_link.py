@@ -204,7 +204,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
 
 def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     kinds = ("random", "historical", "many")
-    task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, choose="mean"))
+    task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, select_by="mean"))
     assert task.metric == "mean_average_precision"
     found, rows = task.evaluate("val"), [row for row in task.report("val").rows if "average_precision" in row]
     assert len(rows) >= 2
@@ -215,14 +215,14 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     first = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3))
     assert first.metric == "average_precision"
     assert "mean_average_precision" not in first.evaluate("val")
-    for wrong in ({"choose": "best"}, {"choose": "mean", "strategies": ("many",)}):
-        with pytest.raises(ConfigError, match=r"evaluation\.choose"):
+    for wrong in ({"select_by": "best"}, {"select_by": "mean", "strategies": ("many",)}):
+        with pytest.raises(ConfigError, match=r"evaluation\.select_by"):
             LinkEvaluation(**wrong)
 
 
 def test_equal_sets_of_negatives_count_once_in_the_mean():
     """No pair of events with new nodes met before their split: their historical and inductive pairs are the same."""
-    task = _task(evaluation=LinkEvaluation(choose="mean"))
+    task = _task(evaluation=LinkEvaluation(select_by="mean"))
     task.split = replace(task.split, new_val=task.split.val[3:])
     sets = {
         key: drawn

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hopstate.data.dates import UNITS
+from hopstate.data.labels import missing_note, missing_word_error
 from hopstate.data.prepare.engines import (
     Engine,
     adjacency,
@@ -39,7 +40,7 @@ from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
-from hopstate.data.readers.ids import EXACT, INTEGER, LEADING_ZEROS, MISSING
+from hopstate.data.readers.ids import EXACT, INTEGER, LEADING_ZEROS, MISSING, NO_LABEL
 from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.readers.times import calendar_unit, unit_of_dates
@@ -247,7 +248,8 @@ class _Job:
             self._check_sets(own["num_nodes"], text=text)
         notes = [*self.columns.notes, *own.pop("notes", ())]
         notes += [f"{bad:,} rows were left out; see {BAD_ROWS} in the store"] if bad else []
-        meta = {"version": VERSION, **self.names, "published": False, **own, "notes": notes}
+        untyped: Fact = {"relation_names": [], "node_type_names": []}
+        meta = {"version": VERSION, **self.names, **untyped, "published": False, **own, "notes": notes}
         meta |= {"arrays": sorted(writer.names), "prepared": {"plan": self.plan, "bad": bad}}
         write_text(self.marker, json.dumps(meta, indent=1))
 
@@ -283,9 +285,11 @@ class _Job:
         self.say("sorting the events")
         writer.events(engine.batches(by_time(rows)), sum(fact["count"] for fact in facts), time, labels)
         names = None if labels is None or labels.names is None else list(labels.names)
+        told = "" if labels is None else missing_note(found["label_missing"], found["rows"])
         return {
             "num_nodes": count, "class_names": names, "time_unit": time.unit, "first_id": 0, "dates": time.zone,
             "two_sets": False, "tables": self._edge_tables(),
+            "notes": [f"labels: column {self.columns.label!r}{told}"] if told else [],
         }  # fmt: skip
 
     def _edge_tables(self) -> Fact:
@@ -376,6 +380,10 @@ class _Job:
                     asked[f"{name}_{kind}"] = (cells.isnull() | cells.re_search(form)).all()
         if "label" in rows.columns:
             is_text = rows.label.type().is_string()
+            if is_text:
+                asked["label_zeros"] = rows.label.re_search(f"^{LEADING_ZEROS}").sum()
+                asked["label_words"] = rows.label.isin(NO_LABEL).sum()
+                asked["label_word"] = rows.label.max(where=rows.label.isin(NO_LABEL))
             asked["label_minus"] = (rows.label.re_search("^-1(?:[.]0*)?$") if is_text else rows.label == -1).sum()
             if rows.label.type().is_floating():
                 asked["label_integral"] = (rows.label.isnull() | (rows.label == rows.label.floor())).all()
@@ -430,14 +438,17 @@ class _Job:
         if column is None:
             return None
         where, absent = f"{path}: column {column!r}", found["label_missing"]
+        if found.get("label_words") and self.columns.unlabeled_value is None:
+            raise missing_word_error(where, found["label_word"], f"{found['label_words']:,} rows")
         text = rows.label.type().is_string()
         integer = found["label_integer"] if text else not rows.label.type().is_floating()
-        number = integer or not text or found["label_number"]
+        are_words = text and (self.files[0].text is None or found["label_zeros"])
+        number = not are_words and (integer or not text or found["label_number"])
         whole = integer or found["label_integral"]
         if number and whole and found["label_minus"]:
             raise DataError(
-                f"{where} has -1 in {found['label_minus']:,} rows; leave those cells empty if that is 'no label', "
-                "write classes from 0 on if it is one, or read the table in memory with --read.unlabelled"
+                f"{where} has -1 in {found['label_minus']:,} rows; say --read.unlabeled_value -1 if that is 'no "
+                "label', or write classes from 0 on"
             )
         if number:
             if absent and not whole:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hopstate.data.dates import zone_of
-from hopstate.data.labels import split_column_names
+from hopstate.data.labels import is_unlabeled, split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
-from hopstate.data.readers.ids import INTEGER, MISSING, as_text, ids_of
+from hopstate.data.readers.ids import INTEGER, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
 from hopstate.data.readers.roles import ONE, SOURCES, TARGETS, TIMES, bipartite_of, roles_note
 from hopstate.data.readers.tables import Table, is_numeric, read_batches, table_of_arrow, table_of_text
@@ -33,7 +33,7 @@ from hopstate.io.files import replace_file, write_text
 from hopstate.io.opening import exists, expand_home, first_bytes, reading, shorten
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite")
+OPTIONS = (*ROLES, "edge_columns", "time_unit", "time_format", "header", "separator", "bipartite", "unlabeled_value")
 EDGE_OPTIONS = tuple(
     name
     for name in (*TABLE_OPTIONS, "undirected", "duplicates", "self_loops", "order")
@@ -56,6 +56,7 @@ class Columns:
     sets: str = ONE  # see `hopstate.data.readers.roles.bipartite_by_name`
     dated: bool = False  # times are dates
     time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
+    unlabeled_value: str | None = None  # see `hopstate.data.labels.LabelOptions`
 
     @property
     def names(self) -> list[str]:
@@ -185,7 +186,10 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
         raise ConfigError(f"{table.path}: a store has one set of nodes; write ids such as u7 and i7, or read the table")
     sets = roles.sets if bipartite == "auto" else ONE
     label = next(iter(roles.labels), None)
-    return Columns(roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form)
+    unlabeled_value = read.get("unlabeled_value")
+    return Columns(
+        roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabeled_value
+    )
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
@@ -268,7 +272,7 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
         values = table.numbers(columns.features, "event features", "error", "error")
         found |= {f"f{place}": column for place, column in enumerate(values.T)}
     if columns.label is not None:
-        found["label"] = _labels(table, columns.label, facts)
+        found["label"] = _labels(table, columns.label, columns.unlabeled_value, facts)
     good = pa.table(found)
     if bad:
         kept = np.ones(count, bool)
@@ -299,17 +303,24 @@ def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
     return found.t
 
 
-def _labels(table: Table, name: str, facts: dict[str, Any]) -> Any:
+def _labels(table: Table, name: str, unlabeled_value: str | None, facts: dict[str, Any]) -> Any:
     """Return labels: numbers of a typed column, else texts, null where there is none."""
     values = table.frame[name]
     if table.written:
         cells = table.raw_strings(name)
-        return pc.if_else(pc.is_in(cells, pa.array(MISSING)), pa.scalar(None, pa.string()), cells)
-    if values.dtype == bool:
+    elif values.dtype == bool:
         return values.to_numpy(np.int64)
-    if is_numeric(values) and values.dtype.kind in "iuf":
+    elif is_numeric(values) and values.dtype.kind in "iuf":
         table.check(values.fillna(0) > np.iinfo(np.int64).max, name, "a label beyond 2^63 - 1", "Write it as text.")
         values = values.mask(values > np.iinfo(np.int64).max) if values.dtype.kind == "u" else values
         facts["label_type"] = str(values.dtype).lower()
-        return pa.array(values, pa.float64() if values.dtype.kind == "f" else pa.int64(), from_pandas=True)
-    return pa.array(as_text(values), pa.string(), from_pandas=True)
+        numbers = pa.array(values, pa.float64() if values.dtype.kind == "f" else pa.int64(), from_pandas=True)
+        return _with_nulls(numbers, pa.array(is_unlabeled(values, unlabeled_value)))
+    else:
+        cells = pa.array(as_text(values), pa.string(), from_pandas=True)
+    none = [""] if unlabeled_value in (None, "none") else ["", unlabeled_value]
+    return _with_nulls(cells, pc.is_in(cells, pa.array(none)))
+
+
+def _with_nulls(values: Any, absent: Any) -> Any:
+    return pc.if_else(absent, pa.scalar(None, values.type), values)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import iso_dates
+from hopstate.data.readers.local import date_forms
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import nearest
 
@@ -46,11 +47,13 @@ def edge_notes(
     self_loops: str,
     edge_attr: np.ndarray | None = None,
     edge_weight: np.ndarray | None = None,
+    relation: np.ndarray | None = None,
 ) -> tuple[str, ...]:
     """Return notes on what `Graph.from_edges` changes."""
     features = edge_attr is not None
     distinct = np.unique(sources * num_nodes + targets)
-    repeated = len(sources) - len(distinct)
+    triples = distinct if relation is None else np.unique(np.stack([sources, targets, relation]), axis=1).T
+    repeated = len(sources) - len(triples)
     loops = int((sources == targets).sum())
     one, other = np.divmod(distinct, num_nodes)
     apart = one != other
@@ -120,18 +123,18 @@ def _never_decreases(values: np.ndarray) -> bool:
 
 
 def date_hint(frame: pd.DataFrame, columns: Sequence[str]) -> str:
-    """Return what follows a complaint about columns of text: the option that reads the first of dates as times."""
-    dated = next((name for name in columns if _holds_dates(frame[name])), None)
-    return "" if dated is None else f"; if rows are events in time, say {_time_column(dated)}"
+    """Return what follows a complaint about columns of text: the options that read the first of dates as times."""
+    for name in columns:
+        some = frame[name].dropna()[:100].astype(str)
+        forms = date_forms(some)
+        form = f" --read.time_format {' or '.join(map(shlex.quote, forms))}" if forms else ""
+        if forms or (len(some) and iso_dates(some).notna().all()):
+            return f"; {name!r} looks like dates: if rows are events in time, say {_time_column(name)}{form}"
+    return ""
 
 
 def _time_column(name: str) -> str:
     return f"--read.time_column {shlex.quote(name)}"
-
-
-def _holds_dates(column: pd.Series) -> bool:
-    some = column.dropna()[:100].astype(str)
-    return bool(len(some)) and bool(iso_dates(some).notna().all())
 
 
 def isolated_nodes_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:

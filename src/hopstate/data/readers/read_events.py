@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import TIES, EventStream, Ties, canonical_tie_order, check_deletes
+from hopstate.data.events import TIE_ORDERS, EventStream, TieOrder, canonical_tie_order, check_deletes
 from hopstate.data.labels import AS_STORED
-from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
+from hopstate.data.readers.event_tables import IGNORED, EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import (
     Table,
@@ -82,7 +82,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         u - 1,
         i - 1,
-        parse_time_column(table, "ts", "", "error")[1],
+        parse_time_column(table, "ts", "", drop_missing=False)[1],
         labels=table.frame[label].to_numpy() if label else None,
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
@@ -125,7 +125,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         src,
         dst + len(users),
-        parse_time_column(table, "timestamp", "", "error")[1],
+        parse_time_column(table, "timestamp", "", drop_missing=False)[1],
         labels=table.frame["state_label"].to_numpy(),
         edge_attr=table.frame.iloc[:, 4:].to_numpy(np.float32) if width > 4 else None,
         node_ids=Vocabulary(np.array(names)),
@@ -193,7 +193,7 @@ _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
 _TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EventTableOptions)}
-_ANY_SOURCE = ("text_ids", "bipartite", "unlabelled")  # options that sources other than tables ignore
+_ANY_SOURCE = ("text_ids", "bipartite", "unlabeled_value")  # options that sources other than tables ignore
 
 
 def read_events(
@@ -202,7 +202,7 @@ def read_events(
     format: str = "auto",
     from_start: bool = True,
     max_bytes: int | str | None = None,
-    ties: Ties = "file",
+    tie_order: TieOrder = "file",
     **options: Any,
 ) -> EventStream:
     """Return the event stream of a file, a folder, a table in memory or a torch-geometric `TemporalData`.
@@ -217,18 +217,21 @@ def read_events(
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 256 MiB.
-        ties: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's order.
+        tie_order: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's
+            order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
-            (by default the usual names), header (whether a text's first line holds names of columns; by default it
-            depends on the content), separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
+            (by default the usual names), relation_column (the relation of each event), node_type_column ("a,b": types
+            of sources and targets; "none" leaves out the relations or types that any source has), header (whether a
+            text's first line holds names of columns; by default it depends on the content),
+            separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
             are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it is not
             as it looks, as "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are
             rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its
             rows, others its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
-            be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
-            without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), unlabelled (the
+            be filled from training events; "auto" still refuses infinities), drop_missing_time (True leaves events
+            without a usable time out), task ("regression" takes labels as amounts), multilabel ("all" takes each label
+            of a cell such as "a;b" as a target of its own), unlabeled_value (the
             value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
             takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
             "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.roles`);
@@ -246,13 +249,15 @@ def read_events(
         raise ConfigError(
             f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
         )
-    if ties not in TIES:
-        raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
+    if tie_order not in TIE_ORDERS:
+        raise ConfigError(f"read.tie_order is one of {', '.join(TIE_ORDERS)}; got {tie_order!r}")
     if options.get("task") == "classification":
         options["task"] = "auto"
     usual = {key for key in _TABLE_OPTIONS if key in options and options[key] == _TABLE_OPTIONS[key]}
     options = {key: value for key, value in options.items() if value is not None and key not in usual}
     options |= {} if from_start else {"from_start": False}
+    ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
+    options = {key: value for key, value in options.items() if key.removesuffix("_column") not in ignored}
     if is_array(options.get("x")):
         options["x"] = plain_array(options["x"], "the array x")
     if isinstance(options.get("x"), (str, os.PathLike)):
@@ -267,9 +272,11 @@ def read_events(
             stream = _from_object(source, options)
     if not len(stream):
         raise DataError(f"{stream.source or stream.name} holds no events")
+    for field in ignored:
+        stream = stream.with_(**{field: None, f"{field}_names": ()})
     if from_start:
         check_deletes(stream)
-    return canonical_tie_order(stream) if ties == "sorted" else stream
+    return canonical_tie_order(stream) if tie_order == "sorted" else stream
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
@@ -398,6 +405,13 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     }
     if stream.kind is not None:
         columns["kind"] = stream.kind
+    if stream.relation is not None:
+        columns["relation"] = np.array(stream.relation_names)[stream.relation]
+        facts |= {"relation_column": "relation", "relation_names": stream.relation_names}
+    if stream.node_type is not None:
+        names_of_types = np.array([*stream.node_type_names, ""])  # the last for -1
+        columns |= {f"{end}_type": names_of_types[stream.node_type[getattr(stream, end)]] for end in ("src", "dst")}
+        facts["node_type_column"] = "src_type,dst_type"
     if stream.labels is not None and stream.labels.ndim == 1:
         columns["label"] = stream.labels
     elif stream.labels is not None:
@@ -428,7 +442,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
         return {}
     facts = parse_json(noted, f"{path}: what hopstate noted in it")
     kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
-    kinds["label_column"] = str
+    kinds |= {"label_column": str, "relation_column": str, "relation_names": list, "node_type_column": str}
     wrong = next((name for name, value in facts.items() if type(value) is not kinds.get(name)), None)
     if wrong is not None or facts.get("num_nodes", 0) < 0:
         name = wrong or "num_nodes"
@@ -446,4 +460,4 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
             facts["node_ids"] = Vocabulary(np.array(ids, None if ids else np.int64))
         except (DataError, OverflowError) as error:
             raise FormatError(f"{path}: {error}; write the file again") from None
-    return {"unlabelled": AS_STORED, **facts}
+    return {"unlabeled_value": AS_STORED, **facts}

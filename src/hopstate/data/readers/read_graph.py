@@ -244,7 +244,7 @@ def read_graph(
             - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
             - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
               stay in the graph's tables, to be filled by training nodes and their edges once these are known.
-            - unlabelled, task, label_cells: see `hopstate.data.labels.LabelOptions`.
+            - unlabeled_value, task, multilabel: see `hopstate.data.labels.LabelOptions`.
             - text_ids: ids are texts, as they are written in all tables.
             - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; "auto" takes two if
               no node is in both columns. See `hopstate.data.readers.roles`.
@@ -374,7 +374,7 @@ def _table_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     """Return the options of tables that ask something, and the others."""
     asked = {key: value for key, value in options.items() if value is not None}
     columns = {key: asked.pop(key) for key in TABLE_OPTIONS if key in asked}
-    for key in ("missing", "task", "label_cells", "text_ids", "bipartite"):
+    for key in ("missing", "task", "multilabel", "text_ids", "bipartite"):
         if key in columns and columns[key] == TABLE_OPTIONS[key]:
             columns.pop(key)
     return columns, asked

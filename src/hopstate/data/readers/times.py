@@ -34,14 +34,14 @@ _DAY = r"\d{4}-\d\d-\d\d"
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[zZ]|[+-]\d\d:?\d\d)?"
 _OFFSET = r"[zZ]|UTC|[+-]\d\d:?\d\d"
 _ZONE = r"(?:[zZ]|[+-]\d\d:?\d\d)$"
-_DROP = "Give it a time, or leave such rows out with --read.missing_time drop."
+_DROP = "Give it a time, or leave such rows out with --read.drop_missing_time true."
 _DAYS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # digits → form of a day written as one number
 _SINCE_1970 = (631_152_000, 4_102_444_800)  # seconds from 1990 to 2100
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 def parse_time_column(
-    table: Table, column: str, unit: str, missing: str, form: str = ""
+    table: Table, column: str, unit: str, drop_missing: bool, form: str = ""
 ) -> tuple[Table, np.ndarray, str, tuple[str, ...]]:
     """Return the rows with a time, the times, their unit ("" if unknown), and notes.
 
@@ -52,14 +52,15 @@ def parse_time_column(
         table: one row for each event.
         column: of the times.
         unit: of dates; "" selects the coarsest exact one.
-        missing: "error", or "drop" rows without a time and with dates that nanoseconds do not reach.
+        drop_missing: drop rows without a time and with dates that nanoseconds do not reach. Otherwise they are an
+            error.
         form: of dates, as strptime has it; "" for ISO dates.
     """
-    if missing not in ("error", "drop"):
-        raise ConfigError(f"read.missing_time is 'error' or 'drop'; got {missing!r}")
+    if not isinstance(drop_missing, bool):
+        raise ConfigError(f"read.drop_missing_time must be true or false; got {drop_missing!r}")
     values, found = table.frame[column], times_of(table, column, form)
     absent, unusable = found.absent, found.unusable
-    if missing == "error":
+    if not drop_missing:
         found.check(table, column)
     bad = absent | unusable
     if bad.all():
@@ -68,7 +69,7 @@ def parse_time_column(
     if bad.any():
         notes.append(
             f"{int(bad.sum()):,} of {len(bad):,} events were left out: {int(absent.sum()):,} without a time, "
-            f"{int(unusable.sum()):,} with one that cannot be used (--read.missing_time drop)"
+            f"{int(unusable.sum()):,} with one that cannot be used (--read.drop_missing_time true)"
         )
         kept = np.flatnonzero(~bad)
         written = {name: cells.take(kept) for name, cells in table.written.items()}

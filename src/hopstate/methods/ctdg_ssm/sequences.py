@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopstate.data.dates import Clock, GapUnit, elapsed
+from hopstate.data.dates import Clock, TimeScale, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig
 from hopstate.methods.method import Context, Method, Range, RunConfig
@@ -43,7 +43,7 @@ class CTDGSSMSequenceRun(RunConfig):
         model: the memory model. Active nodes are neighborhoods of model.order hops. Longer paths need a lower
             step_bias, because the memory decays with every event: -4 for 50 nodes, -5 for 100.
         num_neighbors: most recent neighbors followed per node.
-        gap_unit: unit of time differences, if model.time_dim is above 0: the "median" gap between events of the
+        time_scale: unit of time differences, if model.time_dim is above 0: the "median" gap between events of the
             training sequences, "seconds", or "raw".
         batch_size: sequences per step.
         tbptt_window: events of truncated backpropagation through time, null for all.
@@ -54,7 +54,7 @@ class CTDGSSMSequenceRun(RunConfig):
     read: PathOptions = field(default_factory=PathOptions)
     model: CTDGSSMConfig = field(default_factory=lambda: CTDGSSMConfig(order=2, time_dim=0))
     num_neighbors: int = 10
-    gap_unit: GapUnit = "median"
+    time_scale: TimeScale = "median"
     batch_size: int = 128
     tbptt_window: int | None = None
     read_node: int = -1
@@ -67,7 +67,7 @@ class CTDGSSMSequenceRun(RunConfig):
 
 def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> SequenceTask:
     saved = (context.trained or {}).get("clock")
-    clock = Clock(**saved) if saved else _clock(data, config.gap_unit)
+    clock = Clock(**saved) if saved else _clock(data, config.time_scale)
     widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}
     return SequenceTask(
         CTDGSSM(
@@ -88,12 +88,12 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
     )
 
 
-def _clock(data: PathSequences, gap_unit: GapUnit) -> Clock:
+def _clock(data: PathSequences, time_scale: TimeScale) -> Clock:
     """Return the clock of the training sequences; see `hopstate.data.dates.Clock.fit`."""
     t = data.t[data.split["train"]]
-    if gap_unit == "median":
+    if time_scale == "median":
         return Clock.of_gaps(elapsed(t[:, 1:], t[:, :-1]).ravel())
-    return Clock.fit(t[:0, 0], gap_unit=gap_unit)
+    return Clock.fit(t[:0, 0], time_scale=time_scale)
 
 
 METHODS = {

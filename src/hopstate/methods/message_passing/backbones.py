@@ -5,7 +5,8 @@ is imported before a layer is made, so that the command line lists the names qui
 
 Source: Kipf & Welling 2017, arXiv:1609.02907 (GCN); Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al.
 2019, arXiv:1810.00826 (GIN); Hu et al. 2020, arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT);
-Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII).
+Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII); Schlichtkrull et al. 2018,
+arXiv:1703.06103 (RGCN).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class LayerSpec:
         number: of the layer, from 0.
         edge_dim: columns of the edge features, 0 without.
         degrees: (N,) in-degrees of the training graph, or None.
+        num_relations: relations of edges, 0 without.
     """
 
     config: BackboneConfig
@@ -40,6 +42,7 @@ class LayerSpec:
     number: int = 0
     edge_dim: int = 0
     degrees: Tensor | None = None
+    num_relations: int = 0
 
 
 class Convolution:
@@ -50,7 +53,8 @@ class Convolution:
         summary, source: one line for help, and the paper.
         normalization: how the adjacency weighs neighbors; "edges" for layers that take a list of edges; None for a
             layer that passes no messages.
-        edges: what of the edges the layer reads: "weights", "features", "none", or "unused" without any edge.
+        edges: what of the edges the layer reads: "weights", "features", "relations", "none", or "unused" without any
+            edge.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
         needs_degrees: whether it is made from the in-degrees of the training graph.
         num_layers: automatic number of layers for node tasks; None: that of the preset.
@@ -203,7 +207,26 @@ class GCNII(Convolution):
         return GCN2Conv(spec.config.dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
 
 
-BACKBONES: dict[str, Convolution] = {kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII())}
+class RGCN(Convolution):
+    """Graph convolution with a matrix per relation."""
+
+    name = "rgcn"
+    summary = "graph convolutions with a matrix per relation of edges, residual"
+    source = "arXiv:1703.06103"
+    normalization = "edges"
+    edges = "relations"
+    changes_width = True
+    dense_cost = 8
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from hopstate.layers import edge_layers
+
+        return edge_layers.RGCN(spec.in_dim, spec.out_dim, spec.num_relations, num_bases=spec.config.num_bases)
+
+
+BACKBONES: dict[str, Convolution] = {
+    kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII(), RGCN())
+}
 
 
 def get_backbone(name: str) -> Convolution:

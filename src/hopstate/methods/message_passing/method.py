@@ -93,8 +93,8 @@ def auto_config_backbone(
     """Return the automatic settings of a backbone."""
     backbone = BACKBONES[kind]
     if config.task == "link":
-        structure, whole = config.link.structure, config.batching.kind == "full"
-        hide = backbone.edges != "unused" and structure and not config.link.disjoint and whole
+        structure, whole = config.link.structural_features, config.batching.kind == "full"
+        hide = backbone.edges != "unused" and structure and not config.link.disjoint_train_ratio and whole
         chosen = auto_config_links(graph, config, hide=hide) | {"model.num_layers": backbone.link_layers}
         if kind != "gcn":  # measured for GCN alone, on validation of three splits of Cora
             return chosen
@@ -150,6 +150,8 @@ def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
 def _network_spec(model: nn.Module) -> ExportSpec:
     if not isinstance(model, Backbone):
         raise ConfigError(f"{type(model).__name__} is no backbone and has no program over a list of edges")
+    if BACKBONES[model.kind].edges == "relations":
+        raise ConfigError(f"{model.kind} cannot be exported: it chooses the edges of each relation in turn")
     like, count = next(model.parameters()), len(EDGES[0])
     width, ports = model.in_dim, []
 
@@ -263,6 +265,7 @@ def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: i
         num_classes=num_classes,
         degrees=torch.tensor(graph.incoming.count) if BACKBONES[kind].needs_degrees else None,
         edge_dim=edge_columns(graph),
+        num_relations=len(graph.relation_names),
     )
 
 

@@ -1,4 +1,4 @@
-"""Message-passing backbones: MLP, GCN, GraphSAGE, GIN, GAT, PNA, and GCNII.
+"""Message-passing backbones: MLP, GCN, GraphSAGE, GIN, GAT, PNA, GCNII, and RGCN.
 
 A block is x + W_2 GELU(conv(N(x))) ("ffn") or ReLU(N(conv(x) + W x)) ("conv"), with dropout. N is LayerNorm, BatchNorm
 or nothing, and conv is torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals
@@ -47,6 +47,7 @@ class BackboneConfig:
             maximum ("max"), or the mean of a perceptron of each, the first block's input included ("mean", TOP's
             GCNII+JK).
         heads: attention heads of GAT.
+        num_bases: basis matrices that RGCN's relations combine; null for a matrix of each relation's own.
         alpha, theta: GCNII's weight of the first representation, and of its identity map.
     """
 
@@ -59,11 +60,12 @@ class BackboneConfig:
     pre_linear: bool = True
     jump: Literal["none", "sum", "cat", "max", "mean"] = "none"
     heads: int = 8
+    num_bases: int | None = None
     alpha: float = 0.1
     theta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_range("model.", minimum=1, dim=self.dim, heads=self.heads)
+        check_range("model.", minimum=1, dim=self.dim, heads=self.heads, num_bases=self.num_bases)
         check_range("model.", minimum=0, num_layers=self.num_layers)
         check_range("model.", minimum=0, below=1, dropout=self.dropout)
         check_range("model.", minimum=0, maximum=1, alpha=self.alpha)
@@ -110,6 +112,7 @@ class ResidualBlock(_Block):
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
         edge_dim: columns of the edge features; 0 without.
         in_dim: width of the input; config.dim if None.
+        num_relations: relations of edges, for RGCN.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class ResidualBlock(_Block):
         degrees: Tensor | None = None,
         edge_dim: int = 0,
         in_dim: int | None = None,
+        num_relations: int = 0,
     ) -> None:
         super().__init__(kind, layer, edge_dim)
         dim, dropout = config.dim, config.dropout
@@ -127,7 +131,10 @@ class ResidualBlock(_Block):
         self.norm_first = config.block == "ffn"
         self.norm = NORMS[config.norm](dim)
         self.conv = get_backbone(kind).layer(
-            LayerSpec(config=config, in_dim=in_dim, number=layer, edge_dim=edge_dim, degrees=degrees)
+            LayerSpec(config=config,
+            in_dim=in_dim, number=layer,
+            edge_dim=edge_dim,
+            degrees=degrees)
         )
         self.residual: nn.Module | None = None
         if config.residual:
@@ -195,6 +202,7 @@ class Backbone(nn.Module):
         num_classes: width of the output.
         degrees: in-degrees of the training graph; only PNA looks at them.
         edge_dim: columns of the edge features; 0 where there are none.
+        num_relations: relations of edges, for RGCN, whose one edge feature is the relation's number.
 
     Raises:
         ConfigError: an unknown kind, a width that the heads do not divide, or edge features that it has no place for.
@@ -211,10 +219,11 @@ class Backbone(nn.Module):
         num_classes: int,
         degrees: Tensor | None = None,
         edge_dim: int = 0,
+        num_relations: int = 0,
     ) -> None:
         super().__init__()
         backbone = get_backbone(kind)
-        if edge_dim and backbone.edges != "features":
+        if edge_dim and backbone.edges not in ("features", "relations"):
             able = ", ".join(name for name, other in BACKBONES.items() if other.edges == "features")
             raise ConfigError(f"{kind} has no place for edge features; {able} have one")
         self.config, self.kind, self.in_dim, self.edge_dim = config, kind, in_dim, edge_dim

@@ -24,7 +24,7 @@ def align_labels(
 ) -> tuple[np.ndarray, Target]:
     """Return `align_targets` for the target in a run's data.json, and that target with the unknown classes added."""
     target = target_from_record(trained, metric)
-    aligned = align_targets(y, names, target, count, what, absent_is_zero=trained.get("label_cells") == "all")
+    aligned = align_targets(y, names, target, count, what, absent_is_zero=trained.get("multilabel") == "all")
     return aligned, replace(target, others=(*target.others, *unknown_classes(y, names, target)))
 
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import torch
 
-from hopstate.data.dates import Clock, GapUnit
-from hopstate.data.events import EventStream, Ties, as_slice, is_prefix
+from hopstate.data.dates import Clock, TimeScale
+from hopstate.data.events import EventStream, TieOrder, as_slice, is_prefix
 from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
@@ -57,10 +57,13 @@ class EventReadOptions:
             usual names.
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
+        relation_column: column with the relation of each event, such as "call" or "transfer". "none" leaves out the
+            relations of a store. null: a table has none.
+        node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         task: meaning of labels: "classification" (also "auto") or "regression".
-        unlabelled: label value that means "no label", or "none" if there is no such value. null: error if -1 is
+        unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
-        label_cells: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
+        multilabel: cells with several labels ("a;b"): the "whole" cell as a class, or "all" as multi-label.
         positive_class: positive class of a binary target for roc_auc and average_precision. null: 1, true or yes,
             otherwise the rarer class in training.
         edge_columns: columns of event features; null uses the usual names.
@@ -76,8 +79,8 @@ class EventReadOptions:
             (median and quartiles) or "none". "auto": none for published datasets, otherwise standard.
         missing: missing event features: "error"; or impute the "mean" or "median" of the training events, or "zero",
             and add an indicator column. "auto": mean; error for infinities.
-        missing_time: events without a valid time: "error" or "drop".
-        ties: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
+        drop_missing_time: ignore events without a valid time. Otherwise they are an error.
+        tie_order: order of events with equal timestamps: "file" order, or "sorted" by source, destination, features and
             label, which makes results independent of row order. Streams with deletions keep the file order.
         max_bytes: maximum uncompressed file size, such as 8GiB. null: for compressed files 100 times their size, at
             least 256 MiB.
@@ -92,9 +95,11 @@ class EventReadOptions:
     time_column: str | None = None
     kind_column: str | None = None
     label_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
-    unlabelled: str | None = None
-    label_cells: Literal["whole", "all"] = "whole"
+    unlabeled_value: str | None = None
+    multilabel: Literal["whole", "all"] = "whole"
     positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
@@ -105,8 +110,8 @@ class EventReadOptions:
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
-    missing_time: Literal["error", "drop"] = "error"
-    ties: Ties = "file"
+    drop_missing_time: bool = False
+    tie_order: TieOrder = "file"
     max_bytes: str | int | None = None
 
 
@@ -178,13 +183,13 @@ class EventRun(RunConfig):
     Args:
         read: how files are read.
         split: training, validation and test events.
-        gap_unit: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
+        time_scale: unit of time differences: the "median" gap between training events, "seconds", or "raw" for the unit
             of the file.
     """
 
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    gap_unit: GapUnit = "median"
+    time_scale: TimeScale = "median"
     loop: LoopConfig = field(default_factory=event_loop)
 
 
@@ -219,12 +224,12 @@ class HistoryLinkRun(LearnedLinkRun):
     Args:
         max_events: maximum number of training events per epoch. Longer streams are subsampled: each epoch draws whole
             batches spread over the stream. "all" uses every event. Histories always hold all of them.
-        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
-            "unmarked" as ordinary tokens.
+        deletions: how histories contain deletions: "feature" as tokens with an indicator feature, "drop" not at all, or
+            "keep" as ordinary tokens.
     """
 
     max_events: int | Literal["all"] = 1_000_000
-    deletions: Deletions = "marked"
+    deletions: Deletions = "feature"
 
     def __post_init__(self) -> None:
         check_range(minimum=1, batch_size=self.batch_size)
@@ -265,11 +270,11 @@ def history_task(
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step, None for all.
     """
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock = clock_of(stream, split, config.time_scale, context)
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    index = HistoryIndex(stream, deletions=deletion_handling != "left-out")
+    index = HistoryIndex(stream, deletions=deletion_handling != "drop")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = index.histories(events, rows)
@@ -335,27 +340,27 @@ def _rows_to_index(events: EventStream, rows: np.ndarray | None) -> np.ndarray |
     return None if rows is not None and is_prefix(rows) and folder_of(events) is not None else rows
 
 
-def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
+def clock_of(stream: EventStream, split: EventSplit, time_scale: TimeScale, context: Context) -> Clock:
     """Return the time normalization of the trained model, or fit it to the training events."""
     saved = (context.trained or {}).get("clock")
-    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, gap_unit)
+    return Clock(**saved) if saved else Clock.fit(stream.t[as_slice(split.train)], stream.time_unit, time_scale)
 
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
     """Return how histories treat deletions. A model trained without deletions has no indicator for them."""
-    if deletions != "marked":
+    if deletions != "feature":
         return deletions
     has_deletes = (
         (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
     )
-    return "marked" if has_deletes else "left-out"
+    return "feature" if has_deletes else "drop"
 
 
 def history_features(
     widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
 ) -> dict[str, int]:
     """Return the feature dimensions of a history model, with a column for the deletion indicator."""
-    marked = deletions_of(stream, deletions, context) == "marked"
+    marked = deletions_of(stream, deletions, context) == "feature"
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
 
@@ -446,9 +451,9 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
         tokenizer.inner, tokenizer.features = self.inner.over(past), self.features.over(past)
         return tokenizer
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
-        inputs = self.inner.pairs(u, v, t)
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
+        """Return the input for pairs u (P,), v (P,) at times t (P,), of a relation (P,); errors as the inner one's."""
+        inputs = self.inner.pairs(u, v, t, relation)
         return inputs._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 
@@ -512,7 +517,7 @@ def _note_subsample(loop: LoopConfig, context: Context, sizes: str, group: str) 
 MAX_EPOCHS = 40  # for small streams
 HISTORICAL_SHARE = 0.25  # share of historical negatives in training
 SCHEDULE_SETTINGS = ("loop.epochs", "loop.patience", "loop.optim.lr", "loop.optim.schedule", "loop.optim.warmup")
-PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.choose")
+PAIR_SETTINGS = ("negatives.mixture.historical", "evaluation.select_by")
 MIN_REPEATED_SHARE = 0.05  # share of repeat pairs in training below which historical negatives are off
 
 
@@ -532,7 +537,7 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
 def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the model-selection metric: the mean over negative strategies if there are several."""
     kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
-    return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
+    return {"evaluation.select_by": "mean"} if len(kinds) > 1 else {}
 
 
 def auto_negatives(stream: EventStream, config: LearnedLinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:

@@ -106,7 +106,7 @@ class MemoryInputs:
     ) -> MemoryInputs:
         """Create the event queries of a model, and fit the feature scale of a pair-history head."""
         split = config.split.of(stream)
-        clock = clock_of(stream, split, config.gap_unit, context)
+        clock = clock_of(stream, split, config.time_scale, context)
         head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
         count = config.num_neighbors
 

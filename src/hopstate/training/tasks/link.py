@@ -54,7 +54,7 @@ class LinkEvaluation:
         num_negatives: candidates for "many"; "all" ranks among every destination, as TGB does for tgbl-wiki.
         bootstrap: resamples for confidence intervals of the test split; 0 computes none.
         batch_size: events scored before the model sees them. Node classification uses the run's batch_size instead.
-        choose: validation metric for model selection: AP with the "first" strategy, or the "mean" AP over all
+        select_by: validation metric for model selection: AP with the "first" strategy, or the "mean" AP over all
             strategies except many, for all events and events with new nodes. The mean gives less weight to strategies
             with fewer than 500 events and counts equal sets of negatives once.
         max_events: maximum evaluated events per split. Larger splits are sampled in batches of 200 with a fixed seed.
@@ -66,17 +66,19 @@ class LinkEvaluation:
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
-    choose: Literal["first", "mean"] = "first"
+    select_by: Literal["first", "mean"] = "first"
     max_events: int | Literal["all"] = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.choose not in ("first", "mean"):
-            raise ConfigError(f"evaluation.choose is 'first' or 'mean'; got {self.choose!r}")
+        if self.select_by not in ("first", "mean"):
+            raise ConfigError(f"evaluation.select_by is 'first' or 'mean'; got {self.select_by!r}")
         if not self.strategies:
             raise ConfigError("evaluation.strategies must name at least one kind of negatives, e.g. random")
         ranking = [strategy_of(name).ranking for name in self.strategies]
-        if self.choose == "mean" and all(ranking):
-            raise ConfigError("evaluation.choose=mean needs random, historical or inductive in evaluation.strategies")
+        if self.select_by == "mean" and all(ranking):
+            raise ConfigError(
+                "evaluation.select_by=mean needs random, historical or inductive in evaluation.strategies"
+            )
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
         parse_count("evaluation.num_negatives", self.num_negatives)
@@ -94,7 +96,7 @@ class LinkEvaluation:
         """Negative-sampling strategies used for model selection on validation."""
         return (
             self.strategies[:1]
-            if self.choose == "first"
+            if self.select_by == "first"
             else tuple(s for s in self.strategies if not STRATEGIES[s].ranking)
         )
 
@@ -124,7 +126,7 @@ class LinkTask(EventTask[LinkFollower]):
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
         split, first = source.split, evaluation.strategies[0]
         self.metric = metric_name("mrr" if STRATEGIES[first].ranking else "average_precision", first, new_nodes=False)
-        if evaluation.choose == "mean":
+        if evaluation.select_by == "mean":
             self.metric = "mean_average_precision"
         # scoring all training events would be slow: evaluate only the latest ones
         self._curve: IsotonicCurve | None = None  # fitted to the latest validation scores
@@ -235,7 +237,7 @@ class LinkTask(EventTask[LinkFollower]):
                 value = row[name] if isinstance(row[name], int) else float(row[name])
                 found[metric_name(name, row["strategy"], new_nodes=new)] = value
             found["new_events" if new else "events"] = row["events"]
-        if self.evaluation.choose == "mean":
+        if self.evaluation.select_by == "mean":
             own = [row for row in report.rows if "average_precision" in row]
             own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
             kinds = [row["average_precision"] for row in own], [row["events"] for row in own]
@@ -255,7 +257,7 @@ class LinkTask(EventTask[LinkFollower]):
         events = stream.additions(events)
         scores = replay_split(
             scorer,
-            lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
+            lambda at: scorer.score(*stream.pairs(at)),
             stream,
             events,
             rows=rows,
@@ -268,8 +270,15 @@ class LinkTask(EventTask[LinkFollower]):
     def live_batch(self) -> int:
         return self.evaluation.batch_size
 
-    def score_events(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        return follower.score(src, dst, t)
+    def score_events(
+        self,
+        follower: LinkFollower,
+        src: np.ndarray,
+        dst: np.ndarray,
+        t: np.ndarray,
+        relation: np.ndarray | None = None,
+    ) -> Scores:
+        return follower.score(src, dst, t) if relation is None else follower.score(src, dst, t, relation)
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:
         return new.additions()
