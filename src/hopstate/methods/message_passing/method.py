@@ -106,7 +106,7 @@ def auto_config_backbone(
     if backbone.edges == "unused" or backbone.initial_residual:  # blocks of its own, or none that reads neighbors
         name = "shallow"
     elif name == "deep" and config.batching.kind == "neighbor":  # neighborhoods grow with every layer
-        name = "residual"
+        name = "medium"
     chosen = {**PRESETS[name], "loop.epochs": 300, "loop.patience": 60}
     if backbone.num_layers is not None:
         chosen["model.num_layers"] = backbone.num_layers
