@@ -30,7 +30,7 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 
 EPOCHS, EVERY, RATE, DIM, DROP, OTHERS = 200, 10, 3e-3, 128, 0.5, 20
 PLAIN = {
-    "link.structure": False,
+    "link.structural_features": False,
     "link.num_negatives": OTHERS,
     "link.dim": DIM,
     "model.dim": DIM,

@@ -193,7 +193,7 @@ def test_tables_are_split_by_metric_and_sorted_by_the_mean(capsys: Capture) -> N
     ap = "average_precision"
     rows = [shown_row("links", [0.8], [0.5], ap), shown_row("labels", [0.9], [0.5], "roc_auc")]
     show([*rows, shown_row("more-links", [0.85], [0.5], ap)], "stream")
-    first, second = capsys.readouterr().out.split("stream: roc_auc")
+    first, second = capsys.readouterr().out.split("stream: ROC AUC")
     assert first.index("more-links") < first.index("│ links")
     assert "labels" not in first
     assert "labels" in second

@@ -119,7 +119,7 @@ def test_candidates(trained: Trained, tmp_path: Path) -> None:
     assert whole["rank"].tolist() == list(range(1, len(whole) + 1))
     assert (np.diff(whole["score"]) <= 0).all()
     met = set(own[own.src == "u1"]["dst"])
-    assert set(run.rank("u1", top=None, new_only=True)["dst"]) == set(own["dst"]) - met
+    assert set(run.rank("u1", top=None, exclude_seen=True)["dst"]) == set(own["dst"]) - met
     (tmp_path / "some.csv").write_text("id\nv3\nu2\nv3\nv0\n")
     assert set(run.rank("u1", top=None, candidates=tmp_path / "some.csv")["dst"]) == {"v3", "u2", "v0"}
     assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3

@@ -35,6 +35,8 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     options = command_options(parser, words)
     run_settings = run_settings if options.device is None else [*run_settings, f"--loop.device={options.device}"]
+    from hopstate.io.output import screen
+    from hopstate.runs.report import collect, verdicts
     from hopstate.runs.run import output_folder
 
     comparison = Comparison(
@@ -50,6 +52,8 @@ def run(argv: list[str]) -> CommandResult:
         return CommandResult(record, partial(print, again, file=sys.stderr), INTERRUPTED)
 
     def print_all() -> None:
+        for text in verdicts(collect([folder])).values():
+            screen().print(text, style="bold", highlight=False)
         show(rows, options.data)
         for one in failed:
             print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
@@ -285,9 +289,8 @@ def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
-    from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
-    from hopstate.runs.summary import baseline_label, figure, is_error, rank
+    from hopstate.runs.summary import baseline_label, figure, is_error, metric_label, rank
 
     show_kinds(rows, data)
     rows = [row for row in rows if not row.get("floor")]
@@ -296,8 +299,8 @@ def show(rows: list[Row], data: str) -> None:
         mine = [row for row in rows if row["metric"] == metric]
         events = next((count for row in mine if (count := row.get("events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        label = label_with_class(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
-        table = Table(title=f"{data}: {label}{unit}{of}, mean ± standard deviation over runs")
+        label = metric_label(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        table = Table(title=f"{data}: {label}{unit}{of}")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
         for row in sorted(mine, key=lambda row: rank(metric, row["test_mean"])):
@@ -326,19 +329,19 @@ def show_kinds(rows: list[Row], data: str) -> None:
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
     if len(metrics) < 2:
         return
-    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives, mean ± standard deviation over runs")
+    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives")
     table.add_column("method")
     for metric in metrics:
         table.add_column(negatives_label(metric), justify="right")
     table.add_column("no better than")
     for row in rows:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
-        name = f"{baseline_label(row['method'])} (floor)" if row.get("floor") else row["method"]
+        name = f"{baseline_label(row['method'])} (baseline)" if row.get("floor") else row["method"]
         table.add_row(name, *figures, row["below"])
     events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
     if events:
         table.add_section()
-        table.add_row("events judged", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
+        table.add_row("test events", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
     screen().print(table)
     for label, count in {links_label(m): count for m, count in events.items()}.items():
         note = small_sample_note(count, label)

@@ -34,13 +34,13 @@ def run(argv: list[str]) -> CommandResult:
 def _print(done: Run) -> None:
     from rich.table import Table
 
-    from hopstate.cli.fit import figure, print_warning
+    from hopstate.cli.fit import cell, print_warning
     from hopstate.io.output import screen
 
     print_warning(done, screen(), "Use the best run alone.")
     shown = {done.method: done.metrics["test"], **done.floors}
-    table = Table("test metric", *shown)
+    table = Table("test metric, shares in percent", *shown)
     for name in done.metrics["test"]:
-        table.add_row(name, *(figure(own[name]) if name in own else "" for own in shown.values()))
+        table.add_row(name, *(cell(name, own.get(name)) for own in shown.values()))
     screen().print(table)
     screen().print(f"run folder: {done.path}", soft_wrap=True)

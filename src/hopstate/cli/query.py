@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,7 @@ def _rank(argv: list[str]) -> CommandResult:
     pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
     parser.add_argument("--candidates", metavar="FILE", help=pool)
     new = "leave out the source itself and whom it has met before the time, in either direction"
-    parser.add_argument("--new-only", action="store_true", help=new)
-    parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
+    parser.add_argument("--exclude-seen", action="store_true", help=new)
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
@@ -135,7 +135,7 @@ def _rank(argv: list[str]) -> CommandResult:
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
+    chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
@@ -186,8 +186,6 @@ def _answer(
 
 def show_queries(table: Any) -> None:
     """Print a table of `score` or `rank`: what all rows share above it, and reasons below each row."""
-    from rich.padding import Padding
-
     from hopstate.io.output import screen
 
     console = screen()
@@ -200,7 +198,8 @@ def show_queries(table: Any) -> None:
     for cells, reason in zip(zip(*columns, strict=True), reasons, strict=True):
         console.print("  ".join(cells).rstrip(), highlight=False)
         if reason:
-            console.print(Padding(reason, (0, 0, 0, 4)), highlight=False)
+            text = textwrap.fill(reason, console.width - 4, break_on_hyphens=False)
+            console.print(textwrap.indent(text, "    "), soft_wrap=True, highlight=False)
     console.print(f"probability: {table.attrs['probability']}", highlight=False)
 
 

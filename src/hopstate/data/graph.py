@@ -204,6 +204,11 @@ class Graph(StoredSplits):
         """Whether links join nodes of two sets, such as users and items."""
         return self.node_type is not None and not self.node_type_names
 
+    @property
+    def sides(self) -> np.ndarray | None:
+        """(N,) int16 the set of each node, if links join nodes of two sets; else None."""
+        return self.node_type if self.two_sets else None
+
     @cached_property
     def degree(self) -> np.ndarray:
         """(N,) int64 out-degrees; `incoming.count` has the in-degrees."""

@@ -85,6 +85,7 @@ class LinkScores:
 
 KINDS = ("met", "new_pair", "new_node")
 HITS = (1, 3, 10)
+MOST_RELATIONS = 50  # relations with metrics of their own
 TOP_K = 10  # places that NDCG and recall look at
 
 
@@ -129,6 +130,8 @@ def ranking_metrics(
     store = NeighborStore.from_stream(stream)
     kind = pair_kinds(store, src, dst, t)
     values |= {f"{name}_mrr": 1 / rank[kind == i] for i, name in enumerate(KINDS)}
+    if len(stream.relation_names) > 1:
+        found |= relation_metrics(rank, stream.pairs(rows)[3], stream.relation_names)
     values["known_mrr"] = 1 / _ranks_among_past_destinations(
         store, (src, dst, t), kind, positive, negative, offsets, candidates
     )
@@ -140,6 +143,28 @@ def ranking_metrics(
             found[f"{name.removesuffix('_mrr')}_events"] = len(column)
         if bootstrap:
             found |= interval_columns({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
+    return found
+
+
+def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Return MRR and Hits@10 of each relation, and their means over relations ("mrr_macro").
+
+    Args:
+        rank: (P,) ranks of events.
+        relation: (P,) their relations.
+        names: names of the relations; metrics are called "mrr[NAME]", of the `MOST_RELATIONS` most frequent.
+    """
+    counts = np.bincount(relation, minlength=len(names))
+    seen = np.flatnonzero(counts)
+    by_relation = {"mrr": 1 / rank, "hits@10": rank <= 10}
+    means = {
+        name: np.bincount(relation, values, len(names))[seen] / counts[seen] for name, values in by_relation.items()
+    }
+    found = {f"{name}_macro": float(values.mean()) for name, values in means.items()}
+    for at in np.argsort(-counts[seen], kind="stable")[:MOST_RELATIONS].tolist():
+        label = names[seen[at]]
+        found |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
+        found[f"events[{label}]"] = int(counts[seen[at]])
     return found
 
 
@@ -234,10 +259,12 @@ def score_queries(
         own = np.concatenate([some for _, some in parts])
         if len(own):
             order = np.argsort(own, kind="stable")  # event by event, whatever the sets
+            rows_of_pairs = own[order]
             src = np.concatenate([one.src[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             dst = np.concatenate([one.dst[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             scores = np.empty(len(own))
-            scores[order] = as_scores(scorer.score(src, dst, stream.t[own[order]]), len(own))
+            asked = src, dst, *stream.pairs(rows_of_pairs)[2:]
+            scores[order] = as_scores(scorer.score(*asked), len(own))
             for out, (at, some) in zip(found, parts, strict=True):
                 out[at], scores = scores[: len(some)], scores[len(some) :]
         if b % _PAGES == _PAGES - 1:

@@ -126,7 +126,7 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
         from hopstate.layers.edge_layers import PNA
 
         counts = torch.zeros(1) if degrees is None else torch.bincount(degrees.long())
-        return PNA(dim, counts, edge_dim=dim if edges else None)
+        return PNA(dim, dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
         return GCNConv(dim, dim, normalize=False)
     if kind == "sage":

@@ -568,6 +568,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("name", "content_hash", "source", "time_unit", "dates"), _is_text),
     **dict.fromkeys(("num_nodes", "num_features"), _is_count),
     **dict.fromkeys(("notes", "class_names", "metrics", "automatic"), _are_texts),
+    **dict.fromkeys(("relation_names", "node_type_names"), _are_texts),
     **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
     **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
     "two_sets": lambda value: value in (None, True, False),
@@ -632,6 +633,7 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
+        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

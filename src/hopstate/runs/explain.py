@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from torch import nn
 from hopstate.data.dates import Clock, format_duration, format_time, format_times, plot_times
 from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
-from hopstate.data.stream_state import Event, Memories, StreamState
+from hopstate.data.stream_state import Event, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.output import (
@@ -39,6 +39,7 @@ from hopstate.runs.export import export_spec
 from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task
 from hopstate.runs.queries import QuerySession
 from hopstate.runs.query_inputs import QueryNodes, pair_rows, parse_query_times, plain_table, query_times
+from hopstate.streaming.event_replay import EventReplay
 from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
 from hopstate.streaming.protocols import HasMemory, LinkFollower
 from hopstate.streaming.replay import as_scores
@@ -57,60 +58,73 @@ if TYPE_CHECKING:
 
 LATEST = 16  # events of each end that are left out, one at a time
 LATEST_OF_MEMORY = 8  # the same, if a memory is replayed without each
-SHOWN = 3  # events, or features, in a text
+PAIRS_AT_ONCE = 16  # pairs whose events are left out together
+SHOWN = 2  # features, and events, in a text
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 
 # ---- leaving events out --------------------------------------------------------------------------------------
-def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tuple[Event, float]]]:
-    """Return the latest events of a pair's ends, oldest first, and what each adds to the pair's log-odds at a time.
+def leave_one_out(
+    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray
+) -> Steps[list[list[tuple[Event, float]]]]:
+    """Return the latest events of the ends of pairs, oldest first, and what each adds to its pair's log-odds at a time.
 
     Histories are read without the event. A memory cannot forget one, so the latest events of both ends are replayed on
     top of the memory, with and without it; an end is replayed from an empty memory if these are all of its events.
 
     Args:
         queries: the model over a state, which must stay as it is between slices.
-        u, v: rows of the ends.
-        t: the time, not before the state's last event.
+        u, v: (Q,) rows of the ends.
+        t: (Q,) times, not before the state's last event.
     """
-    past = queries.past
-    memory = isinstance(queries.at(t), HasMemory)
-    count = LATEST_OF_MEMORY if memory else LATEST
-    near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
-    latest = [near.of(end)[1][-count:] for end in (0, 1)]
-    ids = np.unique(np.concatenate(latest))
-    start, moving = past, np.empty(0, np.int64)
-    if memory:
-        whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
-        start, moving = _memory_before(past, np.unique(np.array(whole_life, np.int64))), ids[ids < queries.moved]
-
-    def log_odds(without: Event | None) -> float:
-        state = start if without is None else start.without(without)
-        follower: LinkFollower = queries.task.follow(state)
-        replayed = moving if without is None else moving[moving != without.id]
-        cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1  # batches as they were
-        for batch in np.split(replayed, cuts) if len(replayed) else ():
-            follower.observe(_batch(past, batch, queries.task.feature_dims[1]))
-        return _log_odds(as_scores(follower.score(np.array([u]), np.array([v]), np.array([t])), 1)[0])
-
-    whole, found = log_odds(None), []
-    for number in ids.tolist():
-        event = past.event(number)
-        found.append((event, whole - log_odds(event)))
-        yield
+    found = []
+    for first in range(0, len(t), PAIRS_AT_ONCE):
+        part = slice(first, first + PAIRS_AT_ONCE)
+        replays = [_replay(queries, *pair) for pair in zip(u[part].tolist(), v[part].tolist(), t[part], strict=True)]
+        follow = queries.task.follow
+        follower = follow(queries.past)
+        if isinstance(follower, HasMemory):
+            scores = yield from follower.scores_without(replays, follow)
+        else:
+            scores = yield from _history_scores(replays, follow)
+        for replay, own in zip(replays, scores, strict=True):
+            whole, *others = map(_log_odds, own.tolist())
+            found.append([(event, whole - other) for event, other in zip(replay.left_out, others, strict=True)])
     return found
 
 
-def _memory_before(past: StreamState, emptied: np.ndarray) -> StreamState:
-    """Return a state whose memory has seen no time, and is empty for some nodes (rising); nothing large is copied."""
-    never = np.float64(-np.inf)
-    parts = [replace(part, last_time=np.broadcast_to(never, len(part.nodes))) for part in past.memory_parts]
-    if parts:
-        memory, output = (
-            np.zeros((len(emptied), *like.shape[1:]), like.dtype) for like in (parts[0].memory, parts[0].output)
-        )
-        parts.append(Memories(nodes=emptied, memory=memory, output=output, last_time=np.full(len(emptied), never)))
-    return replace(past, memory_parts=tuple(parts), clock=-math.inf)
+def _replay(queries: PairQueries, u: int, v: int, t: Any) -> EventReplay:
+    """Return the latest events of a pair's ends, and the batches in which they have updated a memory."""
+    past, memory = queries.past, isinstance(queries.at(t), HasMemory)
+    count = LATEST_OF_MEMORY if memory else LATEST
+    near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
+    ids = np.unique(np.concatenate([near.of(end)[1][-count:] for end in (0, 1)]))
+    replayed = ids[ids < queries.moved] if memory else ids[:0]
+    cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1
+    batches = np.split(replayed, cuts) if len(replayed) else ()
+    whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
+    return EventReplay(
+        past=past,
+        pair=(u, v),
+        t=t,
+        batches=[_batch(past, batch, queries.task.feature_dims[1]) for batch in batches],
+        left_out=[past.event(number) for number in ids.tolist()],
+        emptied=np.array(whole_life, np.int64),
+    )
+
+
+def _history_scores(
+    replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+) -> Steps[list[np.ndarray]]:
+    """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
+    found = []
+    for replay in replays:
+        scores = []
+        for state in replay.states():
+            scores.append(as_scores(follow(state).score(*replay.query()), 1))
+            yield
+        found.append(np.concatenate(scores))
+    return found
 
 
 def _batch(past: StreamState, ids: np.ndarray, width: int) -> EventBatch:
@@ -142,8 +156,8 @@ def explain_pairs(opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndar
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
-    for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
-        events = yield from leave_one_out(opened.queries, source, target, when)
+    explained = yield from leave_one_out(opened.queries, sources, targets, t)
+    for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
@@ -362,7 +376,7 @@ def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) 
     ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
     row = score_session(opened, [(source, target)], t).iloc[0]
-    events = run_to_completion(leave_one_out(opened.queries, u, v, t))
+    events = run_to_completion(leave_one_out(opened.queries, np.array([u]), np.array([v]), np.array([t])))[0]
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)

@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
-from hopstate.data.stream_state import StreamState
+from hopstate.data.stream_state import StreamState, renumbered
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import (
@@ -183,6 +183,10 @@ def _empty_stream(facts: Mapping[str, Any]) -> EventStream:
     """Return a stream without events that has the nodes and the time unit of a run's data."""
     none = np.empty(0, np.int64)
     kept = {name: facts[name] for name in ("num_nodes", "time_unit", "name")}
+    if names := facts.get("relation_names"):
+        kept |= {"relation": np.empty(0, np.int32), "relation_names": tuple(names)}
+    if names := facts.get("node_type_names"):
+        kept |= {"node_type": np.full(facts["num_nodes"], -1, np.int16), "node_type_names": tuple(names)}
     return EventStream(src=none, dst=none, t=none, labels=none, **kept)
 
 
@@ -394,6 +398,8 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
+    for field in ("relation", "node_type"):
+        events = with_types_of_run(events, field, tuple(facts.get(f"{field}_names", ())))
     dates = time_zone_of_dates(folder)
     if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
         events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
@@ -401,6 +407,25 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
     return events
+
+
+def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -> EventStream:
+    """Return events with relations or node types (field) in the numbers of a run, without those it does not have.
+
+    Raises:
+        DataError: the run has relations and the events have none, or one that is unknown.
+    """
+    types, names = getattr(events, field), getattr(events, f"{field}_names")
+    if types is None and known and field == "relation":
+        raise DataError(
+            f"{events.name} has no relations, but the run was trained with {', '.join(known[:5])}. Name their column: "
+            "--read.relation_column NAME"
+        )
+    if types is None or names == known:
+        return events
+    if known:
+        types = renumbered(types, names, known, events.name, field.replace("_", " "))
+    return events.with_(**{field: types if known else None, f"{field}_names": known})
 
 
 def warn_new_ids(past: StreamState, new: EventStream) -> None:

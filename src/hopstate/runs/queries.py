@@ -294,7 +294,6 @@ def rank(
     top: int | None = 10,
     time: Any = None,
     candidates: Any = None,
-    new_only: bool = False,
     exclude_seen: bool = False,
     explain: bool = False,
     prefilter: int | None = None,
@@ -319,9 +318,8 @@ def rank(
         time: as in `score`, one for all sources or one each.
         candidates: ids, or a `Path` of a file of ids. Default: all destinations of a bipartite stream, otherwise all
             nodes with an event except the source.
-        new_only: exclude the source and nodes that it has interacted with before the time, in either direction. In a
-            static run, exclude nodes linked to the source in any split. Default: False.
-        exclude_seen: the same as new_only, by the name that recommenders use.
+        exclude_seen: exclude the source and nodes that it has interacted with before the time, in either direction. In
+            a static run, exclude nodes linked to the source in any split. Default: False.
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
@@ -338,19 +336,18 @@ def rank(
     folder = RunFolder.open(run)
     check_table(out, folder, method, sources, read, candidates, *_as_list(events))
     _check_counts(top, prefilter)
-    new_only = new_only or exclude_seen
     if is_static_link_run(folder, method):
         reject_temporal_options(
             time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter
         )
         with graph_session(run, run_data, device, method) as links:
-            table = links.rank_sources(sources, top, candidates, new_only)
+            table = links.rank_sources(sources, top, candidates, exclude_seen)
     else:
         with open_session(
             run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
         ) as opened:
             table = run_to_completion(
-                rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter)
+                rank_session(opened, sources, top, time, candidates, exclude_seen, explain, prefilter)
             )
     return _write_table_to(table, out, raw)
 
@@ -361,7 +358,7 @@ def rank_session(
     top: int | None = 10,
     time: Any = None,
     candidates: Any = None,
-    new_only: bool = False,
+    exclude_seen: bool = False,
     explain: bool = False,
     prefilter: int | None = None,
 ) -> Steps[pd.DataFrame]:
@@ -369,7 +366,7 @@ def rank_session(
     _check_counts(top, prefilter)
     nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
     t = query_times(opened.past, time, len(nodes), "sources", opened.dates)
-    pool = Candidates(opened, candidates, new_only=new_only, prefilter=prefilter)
+    pool = Candidates(opened, candidates, exclude_seen=exclude_seen, prefilter=prefilter)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     warn_destinations(opened.past, nodes)
     parts = []
@@ -400,14 +397,14 @@ class Candidates:
     Args:
         opened: the run.
         given: ids, or a file of ids; None takes `default_candidates`.
-        new_only: exclude the source and nodes it has interacted with.
+        exclude_seen: exclude the source and nodes it has interacted with.
         prefilter: maximum number, chosen by `Prefilter`. Default: all.
     """
 
     def __init__(
-        self, opened: QuerySession, given: Any, *, new_only: bool = False, prefilter: int | None = None
+        self, opened: QuerySession, given: Any, *, exclude_seen: bool = False, prefilter: int | None = None
     ) -> None:
-        self.past, self.new_only, self.count = opened.past, new_only, prefilter
+        self.past, self.exclude_seen, self.count = opened.past, exclude_seen, prefilter
         self.given: QueryNodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
@@ -420,7 +417,7 @@ class Candidates:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
         found = self._usual(row, t) if self.given is None else self.given
-        if self.new_only:
+        if self.exclude_seen:
             met = np.zeros(len(found), bool)
             known = np.flatnonzero(found.rows >= 0)
             if row >= 0 and len(known):
@@ -547,11 +544,11 @@ class GraphSession:
         v = node_rows(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
 
-    def rank_sources(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
+    def rank_sources(self, sources: Any, top: int | None, candidates: Any, exclude_seen: bool) -> pd.DataFrame:
         """Return the table of `rank`; candidates are all nodes but the source, of two sets those of the other set."""
         import pandas as pd
 
-        ids, types = self.graph.node_ids, self.graph.node_type
+        ids, types = self.graph.node_ids, self.graph.sides
         given = node_rows(self.graph, read_ids(sources, "sources", ids), "sources", "u")
         pool = np.arange(self.graph.num_nodes)
         if candidates is not None:
@@ -561,12 +558,12 @@ class GraphSession:
         tables = []
         for u in given.tolist():
             others = pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
-            tables.append(self._ranked(u, others, top, new_only))
+            tables.append(self._ranked(u, others, top, exclude_seen))
         return pd.concat(tables, ignore_index=True)
 
-    def _ranked(self, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
+    def _ranked(self, u: int, pool: np.ndarray, top: int | None, exclude_seen: bool) -> pd.DataFrame:
         others = pool[pool != u]
-        if new_only:
+        if exclude_seen:
             others = others[~self.task.free.linked(np.full(len(others), u), others)]
         source = np.full(len(others), u)
         scores = self.score(source, others)

@@ -100,7 +100,7 @@ class RankIn(_Strict):
     top: StrictInt = Field(default=10, ge=1, le=10_000)
     time: Time | None = None
     candidates: list[Id] | None = Field(default=None, min_length=1)
-    new_only: StrictBool = False
+    exclude_seen: StrictBool = False
     explain: StrictBool = False
 
 

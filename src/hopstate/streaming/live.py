@@ -47,12 +47,13 @@ class PairQueries:
         )  # the last batch is still open: it has moved nothing yet
         self._restart()
 
-    def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> np.ndarray:
         """Score queries as if each were the next event.
 
         Args:
             src, dst: (Q,) nodes; node models use src.
             t: (Q,) times, not before the last event of the stream state.
+            relation: (Q,) relations, if events have some.
 
         Returns:
             (Q,) or (Q, C) float64 scores.
@@ -67,7 +68,8 @@ class PairQueries:
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
-            scores = self.task.score_events(self.follower, src[mine], dst[mine], t[mine])
+            columns = (column[mine] for column in (src, dst, t, *relation))
+            scores = self.task.score_events(self.follower, *columns)
             parts.append(as_scores(scores, len(mine), wide=True))
             order.append(mine)
         found = np.concatenate(parts) if parts else np.empty(0)
@@ -193,8 +195,8 @@ def continue_stream_sliced(
     for b in range(settled + 1):
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
-            columns = open_.src[mine], open_.dst[mine], open_.t[mine]
-            scores.append((yield from _scored(partial(task.score_events, follower), *columns, slice_size=slice_size)))
+            columns, score_part = open_.pairs(mine), partial(task.score_events, follower)
+            scores.append((yield from _scored(score_part, *columns, slice_size=slice_size)))
         if done <= b < settled:
             yield
             moved = open_.take(np.arange(edges[b], edges[b + 1]))

@@ -190,7 +190,7 @@ def test_links_of_a_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     edges = rng.integers(0, 40, (400, 2))
     edges = edges[(edges[:, 0] % 2 == edges[:, 1] % 2) & (edges[:, 0] != edges[:, 1])]
     graph = Graph.from_edges(edges, 40, undirected=True, x=rng.normal(size=(40, 5)).astype(np.float32))
-    small = {**QUIET, "task": "link", "model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.candidates": 0}
+    small = {**QUIET, "task": "link", "model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.num_candidates": 0}
     members = [hopstate.fit(name, graph, out=tmp_path / name, config=small) for name in ("gcn", "sage")]
     assert main(["ensemble", *(str(one.path) for one in members), "--out", str(tmp_path / "run")]) == 0
     assert "sage (sage)" in capsys.readouterr().out

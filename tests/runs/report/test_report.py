@@ -170,7 +170,7 @@ def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> 
     assert rows["dyg-mamba"][1] == "recency on historical; inductive, pair-trees on random; inductive"
     assert rows["recency"][1] == "pair-trees on random; inductive"
     assert rows["pair-trees"][1] == "recency on historical"
-    assert sum(row[0].endswith(" floor") for row in rows.values()) == 2
+    assert sum(row[0].endswith(" baseline") for row in rows.values()) == 2
     assert table(page, "Links of uci: links with new nodes")[1][1] == "recency on random"
 
 
@@ -320,7 +320,7 @@ def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_co
     page = write_report([tmp_path], tmp_path / "r.html")
     assert page.read_text().index("Verdict</h2>") < page.read_text().index("Results</h2>")
     rows = [row[0] for row in table(page, "Results on uci")[1:]]
-    assert rows == ["dyg-mamba best", "ctdg-ssm", "pair-trees floor", "recency floor"]
+    assert rows == ["dyg-mamba best", "ctdg-ssm", "pair-trees baseline", "recency baseline"]
     (words,) = verdict(page)
     for part in ("dyg-mamba", "91.00 ± 1.00", "88.52 to 93.48", "15.00", "pair-trees", "76.00", "2.5 s", "456 MB"):
         assert part in words
@@ -382,11 +382,11 @@ def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
         (tmp_path / name / "floors.json").write_text(json.dumps(floors))
     page = write_report([tmp_path], tmp_path / "r.html")
     rows = table(page, "Results on cora")[1:]
-    assert [row[0] for row in rows] == ["sage best", "gcn", "majority floor", "mlp floor"]
-    assert [row[2] for row in rows] == ["90.00", "80.00", "30.00 ± 0.00", "85.00 ± 0.00"]
+    assert [row[0] for row in rows] == ["sage best", "mlp baseline", "gcn", "majority baseline"]
+    assert [row[2] for row in rows] == ["90.00", "85.00 ± 0.00", "80.00", "30.00 ± 0.00"]
     make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of its own stands in its place
     page = write_report([tmp_path], tmp_path / "r.html")
-    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "mlp", "gcn", "majority floor"]
+    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "mlp", "gcn", "majority baseline"]
     (tmp_path / "gcn" / "floors.json").write_text('{"majority": {"accuracy": "much"}}')
     with pytest.raises(CheckpointError, match=r"floors\.json"):
         write_report([tmp_path], tmp_path / "r.html")

@@ -89,14 +89,14 @@ class NodeOutputs:
         seed: seed of the walks.
         cut: block sizes.
         folder: folder of arrays with one row per node, None for memory.
-        draws: samples of walks, over which outputs are averaged.
+        eval_samples: samples of walks, over which outputs are averaged.
     """
 
     def __init__(
         self, prepared: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None,
-        draws: int = 1,
+        eval_samples: int = 1,
     ) -> None:  # fmt: skip
-        self.prepared, self.kind, self.seed, self.cut, self.draws = prepared, kind, seed, cut, draws
+        self.prepared, self.kind, self.seed, self.cut, self.eval_samples = prepared, kind, seed, cut, eval_samples
         self.store = Scratch(folder)
         self._known: tuple[bytes, Tensor] | None = None
 
@@ -105,7 +105,7 @@ class NodeOutputs:
         assert isinstance(inner, GMN)
         key = fingerprint(inner)
         if self._known is None or self._known[0] != key:
-            rounds = (partial(self._tokens, number) for number in range(self.draws))
+            rounds = (partial(self._tokens, number) for number in range(self.eval_samples))
             self._known = key, averaged(_Pass(inner, self.prepared, self.cut, self.store).run(own) for own in rounds)
         return self._known[1]
 

@@ -257,7 +257,7 @@ class LinkTask(EventTask[LinkFollower]):
         events = stream.additions(events)
         scores = replay_split(
             scorer,
-            lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
+            lambda at: scorer.score(*stream.pairs(at)),
             stream,
             events,
             rows=rows,
@@ -270,8 +270,15 @@ class LinkTask(EventTask[LinkFollower]):
     def live_batch(self) -> int:
         return self.evaluation.batch_size
 
-    def score_events(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        return follower.score(src, dst, t)
+    def score_events(
+        self,
+        follower: LinkFollower,
+        src: np.ndarray,
+        dst: np.ndarray,
+        t: np.ndarray,
+        relation: np.ndarray | None = None,
+    ) -> Scores:
+        return follower.score(src, dst, t) if relation is None else follower.score(src, dst, t, relation)
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:
         return new.additions()
