@@ -189,7 +189,7 @@ def show_queries(table: Any) -> None:
     from hopstate.io.output import screen
 
     console = screen()
-    shared = [name for name in ("src", "t") if len(table) > 1 and table[name].nunique() == 1]
+    shared = [name for name in ("src", "t") if name in table and len(table) > 1 and table[name].nunique() == 1]
     if shared:
         console.print(", ".join(f"{name} {table[name].iloc[0]}" for name in shared), highlight=False)
     shown = table.drop(columns=[*shared, "why"], errors="ignore")
