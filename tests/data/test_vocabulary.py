@@ -100,7 +100,7 @@ def test_rows_and_names_keep_the_shape_of_pairs(ids: list[str] | list[int]) -> N
     assert vocabulary.rows(names).tolist() == pairs.tolist()
 
 
-def test_a_long_id_does_not_widen_the_others() -> None:
+def test_names_of_rows_are_as_wide_as_each_text() -> None:
     ids = ["x" * 1000, *(f"n{i}" for i in range(1000))]
     known = Vocabulary(ids).followed_by([f"m{i}" for i in range(1000)])
     names = known.names(np.arange(len(known)))
