@@ -569,7 +569,7 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
     if ids is not None and ids.is_of(old.node_ids):
         return (new.src, new.dst), ids, len(ids)
     names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
-    text = names[0].dtype.kind == "U"
+    text = names[0].dtype.kind != "i"
     if old.node_ids is None:
         if text:
             raise DataError(
