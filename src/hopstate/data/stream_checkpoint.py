@@ -132,7 +132,7 @@ def _packed(ids: np.ndarray) -> np.ndarray:
 
 
 def _unpacked(ids: np.ndarray, kind: str) -> np.ndarray:
-    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), str)
+    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), object)
 
 
 # ---- heads ---------------------------------------------------------------------------------------------------

@@ -291,14 +291,14 @@ class StreamState:
         return None if self.log.relation is None else self.log.relation.rows[: self.num_events]
 
     @property
-    def types_of_nodes(self) -> NodeFeatures | None:
-        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
-        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
-
-    @property
     def relations(self) -> EventRelations | None:
         """Relations of the events by id, as look-ups read them; None without relations."""
         return None if self.relation is None else EventRelations(self.relation)
+
+    @property
+    def types_of_nodes(self) -> NodeFeatures | None:
+        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
+        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
 
     @property
     def edge_ends(self) -> np.ndarray:
@@ -569,7 +569,7 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
     if ids is not None and ids.is_of(old.node_ids):
         return (new.src, new.dst), ids, len(ids)
     names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
-    text = names[0].dtype.kind == "U"
+    text = names[0].dtype.kind != "i"
     if old.node_ids is None:
         if text:
             raise DataError(

@@ -204,7 +204,7 @@ def _build(
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
         with idle_reset():
-            task = method.build(record, config, context)
+            task = method.task(record, config, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
@@ -432,8 +432,8 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
     met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
     if met is not None:
-        known = met.rows(names.astype(str) if met.is_text else names) >= 0
-    elif names.dtype.kind == "U":  # an error when they are joined
+        known = met.rows(names.astype(str) if met.is_text and names.dtype.kind == "i" else names) >= 0
+    elif names.dtype.kind != "i":  # an error when they are joined
         return
     else:  # ids are rows
         sent, received = past.ever_active()

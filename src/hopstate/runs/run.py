@@ -258,7 +258,7 @@ def fit_config(
             if reported_notes is not None:
                 reported_notes.add(text)
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
-            task = method.build(ready, config, context)
+            task = method.task(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
             chosen = load_data_facts(run).get("automatic", [])
