@@ -209,7 +209,7 @@ def score(
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
-    A score equals that of `score_stream` if the pair were the next event. It depends on the pair, the time and earlier
+    A score equals that of `stream` if the pair were the next event. It depends on the pair, the time and earlier
     events only.
 
     Args:
@@ -223,7 +223,7 @@ def score(
             relations in pairs.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, ignore_state, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
@@ -244,7 +244,9 @@ def score(
     check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
     if is_static_link_run(folder, method):
-        reject_temporal_options(time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state)
+        reject_temporal_options(
+            time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
+        )
         with graph_session(run, run_data, device, method) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
@@ -404,7 +406,9 @@ def rank(
             method=method,
         ) as opened:
             table = run_to_completion(
-                rank_session(opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict)
+                rank_session(
+                    opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict
+                )
             )
     return _write_table_to(table, out, csv_escape)
 
