@@ -390,7 +390,7 @@ def rank(
     if is_static_link_run(folder, method):
         reject_temporal_options(
             time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
-            fresh=ignore_state, prefilter=prefilter,
+            ignore_state=ignore_state, prefilter=prefilter,
         )  # fmt: skip
         with graph_session(run, run_data, device, method) as links:
             table = links.rank_sources(sources, top, candidates, exclude_seen)
@@ -508,7 +508,7 @@ class Candidates:
         opened: QuerySession,
         given: Any,
         *,
-        new_only: bool = False,
+        exclude_seen: bool = False,
         prefilter: int | None = None,
         relation: np.ndarray | None = None,
     ) -> None:
