@@ -225,7 +225,7 @@ class Comparison:
             "seconds_per_epoch": over([one["seconds_per_epoch"] for one in finished])[0],
             "seconds": over([one["seconds"] for one in finished])[0],
             "parameters": first["parameters"],
-            "events": {m: num_events(m, first["metrics"]["test"]) for m in kinds},
+            "num_events": {m: num_events(m, first["metrics"]["test"]) for m in kinds},
             "kinds": {m: over([one["metrics"]["test"].get(m) for one in finished]) for m in kinds},
             "values": values,
             "not_outperformed_on_validation": self._no_better(name, metric, first["mode"], val[0], splits),
@@ -297,7 +297,7 @@ def show(rows: list[Row], data: str) -> None:
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if is_error(metric) else " in percent"
         mine = [row for row in rows if row["metric"] == metric]
-        events = next((count for row in mine if (count := row.get("events", {}).get(metric))), None)
+        events = next((count for row in mine if (count := row.get("num_events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
         label = metric_label(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
         table = Table(title=f"{data}: {label}{unit}{of}")
@@ -339,7 +339,7 @@ def show_kinds(rows: list[Row], data: str) -> None:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
         name = f"{baseline_label(row['method'])} (baseline)" if row.get("baseline") else row["method"]
         table.add_row(name, *figures, row["below"])
-    events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
+    events = {m: count for row in rows for m, count in row.get("num_events", {}).items() if count is not None}
     if events:
         table.add_section()
         table.add_row("test events", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
