@@ -111,6 +111,30 @@ class HistoryTokens(NamedTuple):
             return torch.where(second[:, None], halves[1], halves[0])
         return torch.cat(list(halves))
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[HistoryTokens]) -> HistoryTokens:
+        """Return the tokens of the pairs of all parts, one pair each."""
+        cuts = [int(part.offsets[1]) for part in parts]
+        lengths = torch.stack([part.lengths for part in parts], 1).flatten()
+
+        def joined(name: str) -> Tensor | None:
+            columns = [getattr(part, name) for part in parts]
+            if columns[0] is None:
+                return None
+            first = [column[:cut] for column, cut in zip(columns, cuts, strict=True)]
+            return torch.cat(first + [column[cut:] for column, cut in zip(columns, cuts, strict=True)])
+
+        columns: dict[str, Any] = {
+            name: joined(name) for name in ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr")
+        }
+        pair = [part.pair for part in parts if part.pair is not None]
+        return cls(
+            offsets=torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]),
+            longest=max(part.longest for part in parts),
+            pair=torch.cat(pair) if pair else None,
+            **columns,
+        )
+
     def positions(self) -> Tensor:
         """Return (T,) int64 each token's position in its sequence, from 0."""
         return torch.arange(self.nodes.shape[0], device=self.offsets.device) - self.offsets[self.rows()]
