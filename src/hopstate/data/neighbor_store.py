@@ -101,6 +101,23 @@ class EventTimes(NamedTuple):
         return np.maximum(found, 0)
 
 
+class EventRelations(NamedTuple):
+    """Relations of events by their ids.
+
+    Args:
+        codes: (E,) int32 relations of the events.
+        first_id: id of the first event.
+    """
+
+    codes: np.ndarray
+    first_id: int = 0
+
+    @classmethod
+    def of(cls, stream: EventStream) -> EventRelations | None:
+        """Return the relations of a stream; None without."""
+        return None if stream.relation is None else cls(np.asarray(stream.relation), stream.first_id)
+
+
 class Histories(ABC):
     """Look-ups in the histories of nodes, strictly before a time; times are in the unit of the events'."""
 
@@ -195,6 +212,31 @@ class Histories(ABC):
         last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
         entries = (store._start, store._length, store._codes, store._times)
         last_meeting_kernel(src, dst, times, directed, *entries, last, met)
+        return last, met
+
+    def last_meeting_in(
+        self,
+        relations: EventRelations,
+        src: np.ndarray,
+        dst: np.ndarray,
+        times: np.ndarray,
+        relation: np.ndarray,
+        directed: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the result of `last_meeting` among the events of each pair's own relation (Q,).
+
+        Args:
+            relations: those of the events.
+            src, dst, times, directed: see `last_meeting`.
+            relation: (Q,) relations asked for.
+        """
+        from hopstate.ops.neighbors.kernels import last_typed_meeting_kernel
+
+        store = self._of(src, dst)
+        src, dst, times = store.checked(src, dst, times)
+        last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
+        entries = (store._start, store._length, store._codes, store._events, store._times)
+        last_typed_meeting_kernel(src, dst, times, relation, *relations, directed, *entries, last, met)
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:

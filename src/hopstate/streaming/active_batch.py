@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from hopstate.data.dates import elapsed
+from hopstate.data.events import type_codes
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
-    from hopstate.data.neighbor_store import Histories
+    from hopstate.data.neighbor_store import Histories, Rows
     from hopstate.data.stream_state import NodeFeatures
     from hopstate.ops.neighbors import PackedNeighbors
 
@@ -40,6 +41,8 @@ class ActiveBatch:
         gap: (B,) float64 ln(1 + time since the pair's last event), or None if the model does not use times.
         node_attr: (n, F) features of the active nodes, or None.
         edge_attr: (B, D) event features, or None.
+        relation: (B,) int64 codes of the events' relations, or None if they are untyped.
+        node_type: (n,) int64 codes of the nodes' types, or None if they are untyped.
         blocks: number of separate streams with n/blocks nodes each.
 
     Raises:
@@ -55,11 +58,13 @@ class ActiveBatch:
     gap: Tensor | None = None
     node_attr: Tensor | None = None
     edge_attr: Tensor | None = None
+    relation: Tensor | None = None
+    node_type: Tensor | None = None
     blocks: int = 1
 
     def __post_init__(self) -> None:
         B, n = len(self.time), len(self.nodes)
-        columns = {k: getattr(self, k) for k in ("source", "target", "gap", "edge_attr")}
+        columns = {k: getattr(self, k) for k in ("source", "target", "gap", "edge_attr", "relation")}
         wrong = [f"{k} has {len(v)}" for k, v in columns.items() if v is not None and len(v) != B]
         if self.node_attr is not None and len(self.node_attr) != n:
             wrong.append(f"node_attr has {len(self.node_attr)} rows for {n} active nodes")
@@ -86,6 +91,8 @@ class ActiveBatch:
         gap: np.ndarray | None = None,
         x: Tensor | NodeFeatures | None = None,
         edge_attr: np.ndarray | None = None,
+        relation: np.ndarray | None = None,
+        node_type: Rows | None = None,
         others: np.ndarray | None = None,
     ) -> ActiveBatch:
         """Collect the active nodes of a batch and renumber its edges.
@@ -100,6 +107,8 @@ class ActiveBatch:
             gap: (B,) ln(1 + time since the pair's last event).
             x: (N, F) features of all nodes.
             edge_attr: (B, D) features of the events.
+            relation: (B,) relations of the events.
+            node_type: (N,) types of all nodes.
             others: (o,) nodes that are active too, repeats allowed: without an event, and edges only from the context.
 
         Raises:
@@ -134,6 +143,8 @@ class ActiveBatch:
             gap=None if gap is None else torch.from_numpy(np.array(gap, np.float64)),
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.array(edge_attr, np.float32)),
+            relation=None if relation is None else type_codes(relation),
+            node_type=None if node_type is None else type_codes(node_type[nodes]),
         )
 
 

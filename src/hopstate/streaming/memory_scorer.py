@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import ADD, EventBatch, EventStream, edge_ends
-from hopstate.data.neighbor_store import Histories
+from hopstate.data.events import ADD, EventBatch, EventStream, edge_ends, type_codes
+from hopstate.data.neighbor_store import Histories, Rows
 from hopstate.data.stream_state import Memories, NodeFeatures, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
@@ -66,6 +66,7 @@ class ActiveEvents:
             torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
         )
         self.update_all = model.update_all
+        self.node_type: Rows | None = stream.node_type
         self.ends = _ends_of(stream)  # of each edge, by its position
 
     def over(self, past: StreamState) -> ActiveEvents:
@@ -76,19 +77,20 @@ class ActiveEvents:
         made.pair_features = None if self.pair_features is None else self.pair_features.over(past)
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
         made.ends = past.edge_ends if past.has_deletes else None
+        made.node_type = past.types_of_nodes
         return made
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return the model input for a batch of events."""
         src, dst, t, removed = events.src, events.dst, events.t, None
-        edge_attr = events.edge_attr if self.model.edge_dim else None
+        edge_attr, relation = events.edge_attr if self.model.edge_dim else None, events.relation
         context = self.contexts([events]).edges
         active_after = None
         if events.kind is not None and (events.kind != ADD).any():
             added = events.kind == ADD
             removed, active_after = self._changes(events, added)
             src, dst, t = src[added], dst[added], t[added]
-            edge_attr = None if edge_attr is None else edge_attr[added]
+            edge_attr, relation = (None if rows is None else rows[added] for rows in (edge_attr, relation))
         gap = self.pair_gaps(src, dst, t) if self.model.time_dim else None
         return ActiveBatch.build(
             src,
@@ -100,6 +102,8 @@ class ActiveEvents:
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
+            relation=relation,
+            node_type=self.node_type,
             others=self.nodes_with_history(events) if self.update_all else None,
         )
 
@@ -189,7 +193,7 @@ def _ends_of(stream: EventStream) -> np.ndarray | None:
     """Return (E,) ids of the events that end each edge, above all ids if none does; None if no edge is deleted."""
     if stream.kind is None or not stream.has_deletes:
         return None
-    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes, stream.relation)
     ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
     return ends
 
@@ -231,23 +235,24 @@ class MemoryScorer:
         """Restore a state from `state`."""
         self.memory = state.snapshot().to(self._device)
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) CPU probabilities of pairs src (Q,), dst (Q,) at times t (Q,), without a memory update."""
-        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
+        codes = () if relation is None else (type_codes(relation),)
+        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t), *codes)
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return CPU probabilities of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
         return self._scores(self.model.node_logits, (nodes,), self.inputs.query_node_gaps(nodes, t))
 
-    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], *columns: Tensor) -> Tensor:
         parts = []
         with evaluating(self.model):
-            for start in range(0, len(gaps), SCORE_CHUNK):
+            for start in range(0, len(nodes[0]), SCORE_CHUNK):
                 chunk = slice(start, start + SCORE_CHUNK)
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
-                gap = gaps[chunk].to(self._device)
-                parts.append(self.activation(logits(self.memory, *ends, gap)).cpu())
+                rest = (column[chunk].to(self._device) for column in columns)
+                parts.append(self.activation(logits(self.memory, *ends, *rest)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
@@ -368,9 +373,9 @@ class LazyMemoryScorer(MemoryScorer):
             found = self.model.represent(self.memory, rows)
         return found.detach().cpu().numpy()
 
-    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], *columns: Tensor) -> Tensor:
         self.fetch(np.concatenate(nodes))
-        return super()._scores(logits, nodes, gaps)
+        return super()._scores(logits, nodes, *columns)
 
     def fetch(self, nodes: np.ndarray) -> None:
         """Load the memories of nodes from the stream state, if not yet done."""

@@ -43,8 +43,11 @@ class Replayable(Protocol):
 class LinkScorer(Replayable, Protocol):
     """A temporal model that scores pairs; scoring must not change later scores."""
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) scores (larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Scores:
+        """Return (Q,) scores (larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,).
+
+        relation (Q,) is that of each pair; None if the model's events are untyped.
+        """
         ...
 
 
@@ -151,8 +154,8 @@ class StatelessScorer(ABC):
         """Return a copy that reads all events of a stream state."""
 
     @abstractmethod
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,); relation as in `LinkScorer`."""
 
     def reset(self) -> None:  # noqa: B027
         """Do nothing: there is no state."""
@@ -167,7 +170,9 @@ class StatelessScorer(ABC):
         """Do nothing: there is no state."""
 
     @abstractmethod
-    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def log_odds(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return (Q,) uncalibrated log-odds of pairs, or scores if these are not probabilities."""
 
 
@@ -193,7 +198,9 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model on top of a stream state, with its saved memory."""
         ...
 
-    def score_events(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(
+        self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> Scores:
         """Return the (Q,) or (Q, C) scores of events."""
         ...
 
@@ -253,8 +260,13 @@ class MemoryModel(TemporalModel):
         """Return (n, w) decoder inputs of nodes (n,): their memory, followed by static features."""
         raise NotImplementedError
 
-    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
-        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G)."""
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
+    ) -> Tensor:
+        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G).
+
+        relation (e,) holds the codes of the links' relations, None if the model's events are untyped.
+        """
         raise NotImplementedError
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:

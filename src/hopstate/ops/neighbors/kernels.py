@@ -208,6 +208,21 @@ def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times
 
 
 @njit(cache=True, nogil=True)
+def last_typed_meeting_kernel(
+    u, v, query_times, relation, relations, first_id, directed, start, length, codes, events, times, last, found
+):
+    """Find the last event of each pair with the query's relation strictly before its time; relations are by id."""
+    for q in range(len(u)):
+        a, code, other = _where_to_look(u[q], v[q], directed, length)
+        end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
+        p = _last_match(codes, start[a], end, code, other)
+        while p >= 0 and relations[events[p] - first_id] != relation[q]:
+            p = _last_match(codes, start[a], p, code, other)
+        found[q] = p >= 0
+        last[q] = times[p] if p >= 0 else 0
+
+
+@njit(cache=True, nogil=True)
 def count_meetings_kernel(u, v, query_times, directed, start, length, codes, times, count):
     """Count the events of each pair strictly before its time in the shorter of the two histories."""
     for q in range(len(u)):
