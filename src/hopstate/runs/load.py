@@ -230,7 +230,7 @@ def require_event_stream_run(folder: RunFolder, named: str | None = None) -> Non
 
 
 def saved_state_folder(folder: RunFolder) -> Path | None:
-    """Return the folder of the state that `score_stream` saved; None if there is none."""
+    """Return the folder of the state that `stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
     found = folder.path / "state"
