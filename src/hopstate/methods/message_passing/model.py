@@ -131,10 +131,7 @@ class ResidualBlock(_Block):
         self.norm_first = config.block == "ffn"
         self.norm = NORMS[config.norm](dim)
         self.conv = get_backbone(kind).layer(
-            LayerSpec(config=config,
-            in_dim=in_dim, number=layer,
-            edge_dim=edge_dim,
-            degrees=degrees)
+            LayerSpec(config=config, in_dim=in_dim, number=layer, edge_dim=edge_dim, degrees=degrees)
         )
         self.residual: nn.Module | None = None
         if config.residual:
