@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.graph import Incoming
 from hopstate.io.scratch import Scratch
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import READS_EDGES, MessageBlock
@@ -236,7 +237,7 @@ class _Pass:
         States of edges that the block changes are put in their place in e.
         """
         indptr, indices = self.graph.indptr, self.graph.indices
-        degree = np.diff(indptr)
+        degree, added = np.diff(indptr), Incoming(indptr, indices).added_loops
         for start, stop in self._cuts():
             first, last = int(indptr[start]), int(indptr[stop])
             senders = np.asarray(indices[first:last])
@@ -246,7 +247,7 @@ class _Pass:
             place[outside] = (stop - start) + np.searchsorted(halo, senders[outside])
             near = np.concatenate([np.arange(start, stop), halo])
             own = np.append(indptr[start : stop + 1] - first, np.full(len(halo), last - first))
-            local = Adjacency.of(own, place, degree=degree[near]).to(self.device)
+            local = Adjacency.of(own, place, degree=degree[near], added_loops=added[near]).to(self.device)
             before = None if e is None else e[first:last].to(self.device)
             rows, after = block(h[torch.from_numpy(near)].to(self.device), local, before)
             if e is not None and after is not before:

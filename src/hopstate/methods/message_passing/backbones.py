@@ -60,7 +60,7 @@ class Convolution:
         num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
-        edge_cost: multiply-adds a layer, edge and unit of width.
+        edge_cost: time of a layer for each edge and unit of width, in multiply-adds.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Convolution:
     num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
-    edge_cost = 4
+    edge_cost = 8
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         """Return the normalization of a layer over edges with edge_dim features."""
@@ -110,9 +110,9 @@ class GCN(Convolution):
     edges = "weights"
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import GCNConv
+        from hopstate.layers import edge_layers
 
-        return GCNConv(spec.in_dim, spec.config.dim, normalize=False)
+        return edge_layers.GCN(spec.in_dim, spec.config.dim, normalize=False)
 
 
 class SAGE(Convolution):
@@ -125,9 +125,9 @@ class SAGE(Convolution):
     dense_cost = 4
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import SAGEConv
+        from hopstate.layers import edge_layers
 
-        return SAGEConv(spec.in_dim, spec.config.dim, aggr="sum")
+        return edge_layers.SAGE(spec.in_dim, spec.config.dim, aggr="sum")
 
 
 class GIN(Convolution):
@@ -144,11 +144,13 @@ class GIN(Convolution):
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch import nn
-        from torch_geometric.nn import GINConv, GINEConv
+        from torch_geometric.nn import GINEConv
+
+        from hopstate.layers import edge_layers
 
         if spec.edge_dim:
             return GINEConv(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True, edge_dim=spec.edge_dim)
-        return GINConv(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True)
+        return edge_layers.GIN(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True)
 
 
 class GAT(Convolution):
@@ -178,7 +180,7 @@ class PNA(Convolution):
     edges = "features"
     needs_degrees = True
     dense_cost = 17
-    edge_cost = 12
+    edge_cost = 24
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         import torch
@@ -202,9 +204,11 @@ class GCNII(Convolution):
     link_layers = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import GCN2Conv
+        from hopstate.layers import edge_layers
 
-        return GCN2Conv(spec.config.dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
+        return edge_layers.GCNII(
+            spec.config.dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False
+        )
 
 
 class RGCN(Convolution):
@@ -215,13 +219,12 @@ class RGCN(Convolution):
     source = "arXiv:1703.06103"
     normalization = "edges"
     edges = "relations"
-    changes_width = True
     dense_cost = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        return edge_layers.RGCN(spec.in_dim, spec.out_dim, spec.num_relations, num_bases=spec.config.num_bases)
+        return edge_layers.RGCN(spec.in_dim, spec.config.dim, spec.num_relations, num_bases=spec.config.num_bases)
 
 
 BACKBONES: dict[str, Convolution] = {
