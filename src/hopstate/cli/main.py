@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     flags, argv = Flags.split(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["fit"] and "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
         flags = Flags(quiet=True, debug=flags.debug)  # only rank 0 prints
+    os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")  # colorama would print an escape at exit
     show, streams = warnings.showwarning, (sys.stdout, sys.stderr)
     warnings.showwarning = _warning_printer(show)
     sys.stdout, sys.stderr = map(PrintableStream, streams)  # type: ignore[assignment]
