@@ -499,7 +499,7 @@ def resolve_config(
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
     if words and first:
-        note(settled.loop, f"automatic settings: {words}")
+        note(settled.loop, f"{method.name}, automatic settings: {words}")
     return settled, record
 
 
