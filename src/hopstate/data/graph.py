@@ -358,8 +358,8 @@ class Graph(StoredSplits):
         """Build a graph from a torch-geometric `Data` or `HeteroData`.
 
         Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types of
-        a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
+        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types
+        of a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
 
         Args:
             data: x and edge_attr may be sparse; adj_t stands in for edge_index.

@@ -389,7 +389,9 @@ def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Return (E,) the number of each text among names, -1 for others."""
     import pandas as pd
 
-    return np.asarray(pd.Categorical(texts, categories=list(names)).codes, np.int32)
+    place = {name: number for number, name in enumerate(names)}
+    codes, found = pd.factorize(texts)
+    return np.array([place.get(text, -1) for text in found], np.int32)[codes]
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
