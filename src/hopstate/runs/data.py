@@ -300,7 +300,16 @@ def _apply_scaler(
 
 
 _TABLE_OPTIONS = (
-    *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
+    *(
+        "source_column",
+        "target_column",
+        "relation_column",
+        "node_type_column",
+        "edge_columns",
+        "id_column",
+        "label_column",
+        "split_column",
+    ),
     *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
