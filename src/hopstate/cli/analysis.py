@@ -22,6 +22,7 @@ def run(argv: list[str]) -> CommandResult:
     asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
     when = "only events strictly before it are seen: a number, or a date (default: just after the last known event)"
     parser.add_argument("--time", help=when)
+    parser.add_argument("--relation", metavar="NAME", help="relation of the pair, if events have relations")
     parser.add_argument("--out", help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", help="draw the timeline: .png, .pdf or .svg")
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
@@ -36,7 +37,7 @@ def run(argv: list[str]) -> CommandResult:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
     from hopstate.runs.explain import explain, features_path
 
-    found: Any = explain(o.run, ends[0], ends[1], o.time, **where)
+    found: Any = explain(o.run, ends[0], ends[1], o.time, relation=o.relation, **where)
     features = [str(features_path(o.out))] if o.out and len(found.features) else []
     written = [path for path in (o.out, *features, o.plot) if path]
     record = {"source": found.source, "target": found.target, "time": found.when, "written": written}

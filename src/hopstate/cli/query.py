@@ -100,6 +100,7 @@ def _query_parser(command: str, what: str) -> CommandParser:
     parser = _parser(command, what, "--device", "--method", "--raw", "--state", "--fresh", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", help=when)
+    parser.add_argument("--relation", metavar="NAME", help="relation of the events to come, if events have relations")
     more = "further events to go on over first, in order of time; may be given several times"
     parser.add_argument("--events", action="append", metavar="FILE", help=more)
     parser.add_argument("--explain", action="store_true", help="say why: the events or features that weighed most")
@@ -128,6 +129,8 @@ def _rank(argv: list[str]) -> CommandResult:
     new = "leave out the source itself and whom it has met before the time, in either direction"
     parser.add_argument("--new-only", action="store_true", help=new)
     parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
+    what = "relation: rank the relations of each source with each of the candidates (default: target)"
+    parser.add_argument("--predict", choices=("target", "relation"), default="target", help=what)
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
@@ -136,6 +139,7 @@ def _rank(argv: list[str]) -> CommandResult:
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
     chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
+    chosen["predict"] = o.predict
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
@@ -147,7 +151,7 @@ def _rank(argv: list[str]) -> CommandResult:
 
 
 def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("events", "explain", "out", "raw", "state", "fresh", "device", "method")
+    names = ("relation", "events", "explain", "out", "raw", "state", "fresh", "device", "method")
     return {name: getattr(o, name) for name in names} | {"read": read}
 
 
@@ -191,7 +195,8 @@ def show_queries(table: Any) -> None:
     from hopstate.io.output import screen
 
     console = screen()
-    shared = [name for name in ("src", "t") if len(table) > 1 and table[name].nunique() == 1]
+    constant = (name for name in ("src", "relation", "t") if name in table)
+    shared = [name for name in constant if len(table) > 1 and table[name].nunique() == 1]
     if shared:
         console.print(", ".join(f"{name} {table[name].iloc[0]}" for name in shared), highlight=False)
     shown = table.drop(columns=[*shared, "why"], errors="ignore")

@@ -38,7 +38,14 @@ from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.export import export_spec
 from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task
 from hopstate.runs.queries import QuerySession
-from hopstate.runs.query_inputs import QueryNodes, pair_rows, parse_query_times, plain_table, query_times
+from hopstate.runs.query_inputs import (
+    QueryNodes,
+    pair_rows,
+    parse_query_times,
+    plain_table,
+    query_relations,
+    query_times,
+)
 from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
 from hopstate.streaming.protocols import HasMemory, LinkFollower
 from hopstate.streaming.replay import as_scores
@@ -62,7 +69,9 @@ COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 
 # ---- leaving events out --------------------------------------------------------------------------------------
-def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tuple[Event, float]]]:
+def leave_one_out(
+    queries: PairQueries, u: int, v: int, t: Any, relation: np.ndarray | None = None
+) -> Steps[list[tuple[Event, float]]]:
     """Return the latest events of a pair's ends, oldest first, and what each adds to the pair's log-odds at a time.
 
     Histories are read without the event. A memory cannot forget one, so the latest events of both ends are replayed on
@@ -72,6 +81,7 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
         queries: the model over a state, which must stay as it is between slices.
         u, v: rows of the ends.
         t: the time, not before the state's last event.
+        relation: (1,) the relation of the pair, None if events have none.
     """
     past = queries.past
     memory = isinstance(queries.at(t), HasMemory)
@@ -91,7 +101,7 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
         cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1  # batches as they were
         for batch in np.split(replayed, cuts) if len(replayed) else ():
             follower.observe(_batch(past, batch, queries.task.feature_dims[1]))
-        return _log_odds(as_scores(follower.score(np.array([u]), np.array([v]), np.array([t])), 1)[0])
+        return _log_odds(as_scores(follower.score(*_one(u, v, t, relation)), 1)[0])
 
     whole, found = log_odds(None), []
     for number in ids.tolist():
@@ -99,6 +109,12 @@ def leave_one_out(queries: PairQueries, u: int, v: int, t: Any) -> Steps[list[tu
         found.append((event, whole - log_odds(event)))
         yield
     return found
+
+
+def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """Return the columns of one query."""
+    pair = np.array([u]), np.array([v]), np.array([t])
+    return pair if relation is None else (*pair, relation)
 
 
 def _memory_before(past: StreamState, emptied: np.ndarray) -> StreamState:
@@ -119,7 +135,10 @@ def _batch(past: StreamState, ids: np.ndarray, width: int) -> EventBatch:
     if attr is not None and past.edge_attr is not None:
         kept = ids >= past.edge_attr.first
         attr[kept] = past.edge_attr[ids[kept]]
-    return EventBatch(event_ids=ids, src=past.src[ids], dst=past.dst[ids], t=past.t[ids], edge_attr=attr)
+    relation = None if past.relation is None else past.relation[ids]
+    return EventBatch(
+        event_ids=ids, src=past.src[ids], dst=past.dst[ids], t=past.t[ids], edge_attr=attr, relation=relation
+    )
 
 
 def _log_odds(score: float) -> float:
@@ -138,14 +157,17 @@ def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
 
 
 # ---- texts for `score` and `rank` ----------------------------------------------------------------------------
-def explain_pairs(opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray) -> Steps[np.ndarray]:
+def explain_pairs(
+    opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray, relation: np.ndarray | None = None
+) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
     for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
-        events = yield from leave_one_out(opened.queries, source, target, when)
+        own = None if relation is None else relation[i : i + 1]
+        events = yield from leave_one_out(opened.queries, source, target, when, own)
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
-        features = feature_table(opened.queries.at(when), source, target, when)
+        features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
         found[i] = "; ".join([*named, text])
     return found
@@ -187,14 +209,14 @@ def _name(opened: QuerySession, row: int) -> str:
     return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
 
-def feature_table(follower: LinkFollower, u: int, v: int, t: Any) -> pd.DataFrame:
+def feature_table(follower: LinkFollower, u: int, v: int, t: Any, relation: np.ndarray | None = None) -> pd.DataFrame:
     """Return feature, value and contribution to a pair's log-odds, largest first; no rows for other models."""
     import pandas as pd
 
     names: Sequence[str] = ()
     values = added = np.empty(0)
     if isinstance(follower, ExplainsPairs):
-        names, x, shares = follower.feature_shares(np.array([u]), np.array([v]), np.array([t]))
+        names, x, shares = follower.feature_shares(*_one(u, v, t, relation))
         values, added = x[0], shares[0]
     found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
     return _largest_first(found[found["contribution"] != 0])
@@ -295,6 +317,7 @@ def explain(
     target: Any = None,
     t: Any = None,
     *,
+    relation: str | None = None,
     node: Any = None,
     data: Any = None,
     out: str | Path | None = None,
@@ -310,6 +333,7 @@ def explain(
         source, target: the user's ids of a pair.
         t: time of the query, a number in the unit of the run's own data or a date; only events strictly before it are
             seen. Without any, the first time after the last known event.
+        relation: relation of the pair, if the run's events have relations.
         node: of a run on a graph: the user's id of the node, instead of a pair.
         data: other events than the run has seen.
         out: also write the table there (.csv or .parquet); features go to a second file (`features_path`).
@@ -338,7 +362,7 @@ def explain(
             past = load_state(folder, task)
         else:
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t)
+        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t, relation)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
         if len(found.features):
@@ -348,7 +372,9 @@ def explain(
     return found
 
 
-def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) -> Explanation:
+def explain_pair(
+    opened: QuerySession, source: Any, target: Any, t: Any = None, relation: str | None = None
+) -> Explanation:
     """Return the explanation of a pair's score; arguments as in `explain`."""
     import pandas as pd
 
@@ -361,8 +387,9 @@ def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) 
     t = query_times(opened.past, t, 1, "pair", opened.dates)[0]
     ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
-    row = score_session(opened, [(source, target)], t).iloc[0]
-    events = run_to_completion(leave_one_out(opened.queries, u, v, t))
+    own = query_relations(opened.past, relation, 1, "pair")
+    row = score_session(opened, [(source, target)], t, relation).iloc[0]
+    events = run_to_completion(leave_one_out(opened.queries, u, v, t, own))
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)
@@ -377,7 +404,7 @@ def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) 
             "contribution": np.array([weight for _, weight in events], np.float64),
         }
     )
-    features = feature_table(opened.queries.at(t), u, v, t)
+    features = feature_table(opened.queries.at(t), u, v, t, own)
     time_unit, clock = opened.past.time_unit or "", opened.task.clock
     return Explanation(
         source,

@@ -81,10 +81,10 @@ class EnsembleScorer:
         return expit(self.stack.logits(self.members(src, dst, t, relation)))
 
     def feature_shares(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Return the members' names, log-odds and contributions; see `ExplainsPairs`."""
-        x = self.members(src, dst, t)
+        x = self.members(src, dst, t, relation)
         return self.names, x, self.stack.contributions(x)
 
 
