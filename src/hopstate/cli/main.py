@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import textwrap
 import time
 import traceback
 import warnings
@@ -143,8 +145,12 @@ def _describe(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    """Print a line to stderr, cut to 4000 characters."""
-    print(text if len(text) <= 4000 else f"{text[:4000]}...", file=sys.stderr)
+    """Print to stderr, cut to 4000 characters; on a terminal, lines end between words."""
+    text = text if len(text) <= 4000 else f"{text[:4000]}..."
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
+    print(text, file=sys.stderr)
 
 
 def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:

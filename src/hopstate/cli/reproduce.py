@@ -156,9 +156,9 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
-        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False)
+        console.print(f"[{number}] {source}", highlight=False)
     if ways:
         console.print("Data that are not here:")
     for text in ways:
-        console.print(f"  {text}", soft_wrap=True, highlight=False)
+        console.print(f"  {text}", highlight=False)
     console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")

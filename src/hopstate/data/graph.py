@@ -89,6 +89,14 @@ class Incoming:
         receivers = np.repeat(np.arange(len(self.count)), self.count)
         return np.bincount(receivers, self.weight, len(self.count)).astype(np.float32)
 
+    @cached_property
+    def added_loops(self) -> np.ndarray:
+        """(N,) float32: 1 for nodes without a self-loop, which GCN adds, otherwise 0."""
+        receivers = np.repeat(np.arange(len(self.count)), self.count)
+        added = np.ones(len(self.count), np.float32)
+        added[receivers[receivers == self.indices]] = 0
+        return added
+
     def attr_of(self, edges: np.ndarray | slice) -> np.ndarray | None:
         """Return (e, D) features of in-edges (positions in this order), or None where there are none."""
         return None if self.attr is None or self.rows is None else np.asarray(self.attr[self.rows[edges]])

@@ -512,7 +512,7 @@ def show(lines: Sequence[Line]) -> None:
         table.add_row(*(Text(cells[name]) for name in columns))
     console.print(table)
     for note, place in notes.items():
-        console.print(Text(f"[{place}] {note}"), soft_wrap=True)
+        console.print(Text(f"[{place}] {note}"))
 
 
 def markdown(lines: Sequence[Line]) -> str:

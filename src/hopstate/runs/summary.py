@@ -14,10 +14,10 @@ from hopstate.sampling.negatives import parse_metric
 
 LABELS = {  # of what a metric of `METRICS` is taken over
     "mean_average_precision": "mean AP",
-    "met_mrr": "MRR where the pair met before",
-    "new_pair_mrr": "MRR of new pairs",
-    "new_node_mrr": "MRR with new nodes",
-    "known_mrr": "MRR among those met before",
+    "mrr_repeat_pairs": "MRR of repeat pairs",
+    "mrr_new_pairs": "MRR of new pairs",
+    "mrr_new_nodes": "MRR with new nodes",
+    "mrr_among_repeat_candidates": "MRR among repeat candidates",
 }
 EVENT_BASELINES = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
 
@@ -87,14 +87,14 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
 
 # ---- names of metrics ----------------------------------------------------------------------------------------------
 def metric_label(metric: str, positive: str | None = None) -> str:
-    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes".
+    """Return a metric's name as people write it: "historical_roc_auc" is "ROC AUC, historical negatives".
 
     Args:
         metric: its name.
         positive: the positive class of two, or None.
     """
     name, strategy, new = parse_metric(metric)
-    parts = [strategy.label] if strategy.name != "random" else []
+    parts = [strategy.label] if strategy.name not in ("random", "ranking") else []
     parts += ["new nodes"] if new else []
     known = METRICS.get(name)
     label = known.label if known is not None else LABELS.get(name, name.replace("_", " "))
@@ -107,7 +107,7 @@ def baseline_label(name: str) -> str:
 
 
 def negatives_label(metric: str) -> str:
-    """Return the kind of negatives of a link metric: "new_many_mrr" is "many, new nodes"."""
+    """Return the kind of negatives of a link metric: "new_mrr" is "ranking, new nodes"."""
     _, strategy, new = parse_metric(metric)
     return f"{strategy.name}, new nodes" if new else strategy.name
 
@@ -149,10 +149,10 @@ def megabytes(value: float | None) -> str:
 def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
     """Return how many events a metric of links is measured on, by the metrics of its split; None if unknown.
 
-    >>> num_events("new_historical_average_precision", {"events": 1350, "new_events": 11})
+    >>> num_events("new_historical_average_precision", {"num_events": 1350, "new_num_events": 11})
     11
     """
-    count = metrics.get("new_events" if metric.startswith("new_") else "events")
+    count = metrics.get("new_num_events" if metric.startswith("new_") else "num_events")
     return None if count is None else int(count)
 
 
@@ -173,14 +173,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
     Args:
-        metrics: of a split of links, with `own_event_share` for each such kind.
+        metrics: of a split of links, with `collision_rate` for each such kind.
 
-    >>> self_negative_note({"average_precision": 0.84, "own_event_share": 0.173})
+    >>> self_negative_note({"average_precision": 0.84, "collision_rate": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
     notes = []
     for name, share in metrics.items():
-        if name.endswith("own_event_share"):
+        if name.endswith("collision_rate"):
             kind = negatives_label(name).removesuffix(", new nodes")
             of = f"{links_label(name)}: {share:.0%} of {kind} negatives are their own event"
             limits = f"average_precision cannot exceed about {1 / (1 + share):.2f}, roc_auc {1 - share / 2:.2f}"
@@ -188,14 +188,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
-def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> str:
     """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
     NaN values are skipped. "all" means every one of several kinds.
 
     Args:
         values: metric → mean of a method, between 0 and 1, larger is better.
-        floors: baseline → metric → mean.
+        baselines: baseline → metric → mean.
 
     >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
     >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})
@@ -203,7 +203,7 @@ def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Map
     """
     only_new = all(metric.startswith("new_") for metric in values)
     found = []
-    for name, baseline in floors.items():
+    for name, baseline in baselines.items():
         labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
         under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
         exceeds_one = any(values[m] > baseline[m] for m in labels)

@@ -17,7 +17,7 @@ from typing import Any, Literal, TextIO
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hopstate.data.dates import format_time
+from hopstate.data.dates import format_time, format_times
 from hopstate.data.splits import IN_SECOND
 from hopstate.errors import FutureTimeError, HopstateWarning, TimeOrderError
 from hopstate.serving.live import LiveRun
@@ -27,6 +27,7 @@ from hopstate.serving.transaction import Receipt
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
 _ANSWERS = 1_000  # of each route, whose seconds the page tells
+SHOWN_EVENTS = 5  # the last ones, on the page
 SERVER_LINES = 10  # of the web server, written in a window
 Form = Literal["off", "text", "json"]
 
@@ -206,8 +207,19 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "window": min(quality.num_evaluated, WINDOW),
         "mean_score": quality.mean_score(),
         "alarms": [vars(alarm) for alarm in quality.alarms],
+        "latest": _latest(live),
         "parked": parked,
     }
+
+
+def _latest(live: LiveRun) -> list[dict[str, Any]]:
+    """Return the last events, newest first, with the user's ids."""
+    past = live.past
+    events = past.events(max(0, past.num_events - SHOWN_EVENTS))
+    src, dst = (rows if past.node_ids is None else past.node_ids.names(rows) for rows in (events.src, events.dst))
+    times = format_times(events.t, past.time_unit or "", live.dates)
+    columns = (src.tolist(), dst.tolist(), times.tolist())
+    return [{"src": u, "dst": v, "t": t} for u, v, t in zip(*columns, strict=True)][::-1]
 
 
 class StructuredLogger:

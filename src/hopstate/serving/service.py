@@ -29,7 +29,7 @@ from hopstate.data.vocabulary import LONGEST
 from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
 from hopstate.io.opening import parse_json
 from hopstate.runs.queries import pair_probabilities, rank_session
-from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine
+from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine, rank_kind
 from hopstate.serving.event_parser import is_id
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
@@ -105,7 +105,7 @@ class RankIn(_Strict):
     relation: Id | None = None
     predict: Literal["target", "relation"] = "target"
     candidates: list[Id] | None = Field(default=None, min_length=1)
-    new_only: StrictBool = False
+    exclude_seen: StrictBool = False
     explain: StrictBool = False
 
 
@@ -365,7 +365,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
         question = partial(rank_session, sources=given.source, **options)
-        kind = "rank", given.explain, given.top.bit_length(), len(given.candidates or ()).bit_length()
+        kind = rank_kind(top=given.top, explain=given.explain, candidates=given.candidates or ())
         answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
         table, told = await _while_connected(request, answer)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hopstate.data.neighbor_store import Histories, Rows
 
 Target = Literal["first", "last", "none"]
-Deletions = Literal["marked", "left-out", "unmarked"]
+Deletions = Literal["feature", "drop", "keep"]
 _TARGET_PLACE = {"none": 0, "first": 1, "last": 2}
 _UNLIMITED = 2**62
 
@@ -160,7 +160,7 @@ class HistoryTokenizer:
         stream: source of event and node features.
         config: length of the histories.
         clock: time normalization. Default: seconds if the stream's unit is known.
-        deletions: "left-out" drops deletions, "marked" adds a flag feature, "unmarked" treats them as additions. The
+        deletions: "drop" drops deletions, "feature" adds a flag feature, "keep" treats them as additions. The
             store must match.
         dtype: dtype of gaps and spans. float32 is exact up to 2^24 units.
     """
@@ -171,13 +171,13 @@ class HistoryTokenizer:
         stream: EventStream,
         config: HistoryConfig,
         clock: Clock | None = None,
-        deletions: Deletions = "left-out",
+        deletions: Deletions = "drop",
         dtype: type[np.floating] = np.float32,
     ) -> None:
         self.store: Histories = store
-        self.config, self.deletions, self.dtype = config, deletions != "left-out", dtype
-        self.marks: Rows | None = stream.kind if deletions == "marked" and stream.has_deletes else None
-        self.marked = deletions == "marked"
+        self.config, self.deletions, self.dtype = config, deletions != "drop", dtype
+        self.marks: Rows | None = stream.kind if deletions == "feature" and stream.has_deletes else None
+        self.marked = deletions == "feature"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
         self.clock = clock.over(stream.time_unit)
         self.x: Rows | None = stream.x if stream.has_node_features else None

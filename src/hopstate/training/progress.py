@@ -30,7 +30,7 @@ BATCH_SECONDS = 60.0  # maximum time without a line in a long epoch
 def note(config: LoopConfig, text: str) -> None:
     """Print one line if the run shows its progress."""
     if config.progress:
-        screen(stderr=True).print(text, soft_wrap=True, highlight=False)
+        screen(stderr=True).print(text, highlight=False)
 
 
 def evaluation_progress(config: LoopConfig, split: str) -> AbstractContextManager[None]:
@@ -124,7 +124,7 @@ class Reporter:
 
     def note(self, text: str) -> None:
         if self.config.progress:
-            self.console.print(text, soft_wrap=True, highlight=False)
+            self.console.print(text, highlight=False)
 
     def step(self, progress: Progress, count: int) -> None:
         if self.config.progress and not self._expectation_shown:

@@ -1,4 +1,4 @@
-"""RGCN and node types: the equation, relabeled relations, batches, and methods without a place for relations."""
+"""RGCN and node types: the equation, relabeled relations, batches, and methods without relations."""
 
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,7 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
     node_type = np.arange(N, dtype=np.int16) % 3 - 1
     graph = typed(node_type=node_type, node_type_names=("user", "item"), x=None)
     context = Context(run=tmp_path, cache=tmp_path)
+    with pytest.raises(InterruptedError):
     with pytest.raises(InterruptedError):
         graph_task(graph, FullBatchRun(data="x"), context, make)
     assert np.array_equal(seen["x"], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])

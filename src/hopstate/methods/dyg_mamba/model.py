@@ -293,7 +293,7 @@ class DyGMambaConfig:
         encoders: "shared" by both endpoints, or "independent".
         time_encoding, cooccurrence: use this encoding.
         cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
-        pair_history: the head also reads features of the pair's history.
+        pair_features: the head also reads features of the pair's history.
     """
 
     channel_dim: int = 50
@@ -305,7 +305,7 @@ class DyGMambaConfig:
     time_encoding: bool = True
     cooccurrence: bool = True
     cross_attention: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
 
     def __post_init__(self) -> None:
         check_range("model.", minimum=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
@@ -412,7 +412,7 @@ class DyGMamba(HistoryModel):
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        history = PairHistory(len(NAMES)) if config.pair_history else None
+        history = PairHistory(len(NAMES)) if config.pair_features else None
         self.head = LinkHead(config.out_dim, pair=history, num_relations=num_relations)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
@@ -456,11 +456,11 @@ class DyGMambaNodes(HistoryModel):
         num_node_types: int = 0,
     ) -> None:
         super().__init__()
-        if config.encoders != "shared" or config.cross_attention or config.pair_history:
+        if config.encoders != "shared" or config.cross_attention or config.pair_features:
             raise ConfigError(
                 f"a node is classified by one history: model.encoders={config.encoders!r}, "
-                f"model.cross_attention={config.cross_attention} and model.pair_history={config.pair_history} are for "
-                "pairs; leave them at their defaults"
+                f"model.cross_attention={config.cross_attention} and model.pair_features={config.pair_features} are "
+                "for pairs; leave them at their defaults"
             )
         self.config, self.feature_dims = config, (node_dim, edge_dim)
         types = {"num_relations": num_relations, "num_node_types": num_node_types}

@@ -12,7 +12,7 @@ arXiv:1703.06103 (RGCN).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hopstate.errors import ConfigError, nearest
 
@@ -30,7 +30,7 @@ class LayerSpec:
 
     Args:
         config: of the network.
-        in_dim, out_dim: widths, different only if the backbone's `changes_width` is true.
+        in_dim: width of the input; the output has config.dim.
         number: of the layer, from 0.
         edge_dim: columns of the edge features, 0 without.
         degrees: (N,) in-degrees of the training graph, or None.
@@ -39,7 +39,6 @@ class LayerSpec:
 
     config: BackboneConfig
     in_dim: int
-    out_dim: int
     number: int = 0
     edge_dim: int = 0
     degrees: Tensor | None = None
@@ -56,13 +55,12 @@ class Convolution:
             layer that passes no messages.
         edges: what of the edges the layer reads: "weights", "features", "relations", "none", or "unused" without any
             edge.
-        changes_width: whether a layer may have different input and output widths.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
         needs_degrees: whether it is made from the in-degrees of the training graph.
-        layers: automatic number of layers on graphs with and without homophily.
+        num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
-        edge_cost: multiply-adds a layer, edge and unit of width.
+        edge_cost: time of a layer for each edge and unit of width, in multiply-adds.
     """
 
     name: str
@@ -70,13 +68,12 @@ class Convolution:
     source: str
     normalization: Normalization | None = "sum"
     edges: EdgeRole = "none"
-    changes_width = False
     initial_residual = False
     needs_degrees = False
-    layers: tuple[int, int] = (2, 5)
+    num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
-    edge_cost = 4
+    edge_cost = 8
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         """Return the normalization of a layer over edges with edge_dim features."""
@@ -85,10 +82,6 @@ class Convolution:
     def layer(self, spec: LayerSpec) -> nn.Module:
         """Return an untrained layer of torch-geometric; its adjacency holds the normalization, the layer only sums."""
         raise NotImplementedError
-
-    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
-        """Return the automatic model.block for link prediction, None for the default."""
-        return None
 
 
 class MLP(Convolution):
@@ -99,14 +92,12 @@ class MLP(Convolution):
     source = "Platonov et al. 2023"
     normalization = None
     edges = "unused"
-    changes_width = True
-    layers = (2, 2)
     edge_cost = 0
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch import nn
 
-        return nn.Linear(spec.in_dim, spec.out_dim)
+        return nn.Linear(spec.in_dim, spec.config.dim)
 
 
 class GCN(Convolution):
@@ -117,18 +108,11 @@ class GCN(Convolution):
     source = "arXiv:1609.02907"
     normalization = "symmetric"
     edges = "weights"
-    changes_width = True
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import GCNConv
+        from hopstate.layers import edge_layers
 
-        return GCNConv(spec.in_dim, spec.out_dim, normalize=False)
-
-    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
-        # chosen on validation of three splits of Cora; other backbones and batches are not measured
-        if structure:
-            return "convolutions" if hide and jump == "none" else None
-        return "plain"
+        return edge_layers.GCN(spec.in_dim, spec.config.dim, normalize=False)
 
 
 class SAGE(Convolution):
@@ -138,13 +122,12 @@ class SAGE(Convolution):
     summary = "GraphSAGE, mean aggregation, residual"
     source = "arXiv:1706.02216"
     normalization = "mean"
-    changes_width = True
     dense_cost = 4
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import SAGEConv
+        from hopstate.layers import edge_layers
 
-        return SAGEConv(spec.in_dim, spec.out_dim, aggr="sum")
+        return edge_layers.SAGE(spec.in_dim, spec.config.dim, aggr="sum")
 
 
 class GIN(Convolution):
@@ -155,18 +138,19 @@ class GIN(Convolution):
     source = "arXiv:1810.00826"
     normalization = "sum"
     edges = "features"
-    changes_width = True
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         return "edges" if edge_dim else "sum"
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch import nn
-        from torch_geometric.nn import GINConv, GINEConv
+        from torch_geometric.nn import GINEConv
+
+        from hopstate.layers import edge_layers
 
         if spec.edge_dim:
-            return GINEConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True, edge_dim=spec.edge_dim)
-        return GINConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True)
+            return GINEConv(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True, edge_dim=spec.edge_dim)
+        return edge_layers.GIN(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True)
 
 
 class GAT(Convolution):
@@ -181,9 +165,9 @@ class GAT(Convolution):
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        if spec.out_dim % spec.config.heads:
-            raise ConfigError(f"model.dim={spec.out_dim} is not a multiple of model.heads={spec.config.heads}")
-        return edge_layers.GAT(spec.out_dim, spec.config.heads, edge_dim=spec.edge_dim or None)
+        if spec.config.dim % spec.config.heads:
+            raise ConfigError(f"model.dim={spec.config.dim} is not a multiple of model.heads={spec.config.heads}")
+        return edge_layers.GAT(spec.in_dim, spec.config.dim, spec.config.heads, edge_dim=spec.edge_dim or None)
 
 
 class PNA(Convolution):
@@ -196,7 +180,7 @@ class PNA(Convolution):
     edges = "features"
     needs_degrees = True
     dense_cost = 17
-    edge_cost = 12
+    edge_cost = 24
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         import torch
@@ -204,7 +188,7 @@ class PNA(Convolution):
         from hopstate.layers import edge_layers
 
         counts = torch.zeros(1) if spec.degrees is None else torch.bincount(spec.degrees.long())
-        return edge_layers.PNA(spec.out_dim, counts, edge_dim=spec.edge_dim or None)
+        return edge_layers.PNA(spec.in_dim, spec.config.dim, counts, edge_dim=spec.edge_dim or None)
 
 
 class GCNII(Convolution):
@@ -216,13 +200,15 @@ class GCNII(Convolution):
     normalization = "symmetric"
     edges = "weights"
     initial_residual = True
-    layers = (8, 8)
+    num_layers = 8
     link_layers = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import GCN2Conv
+        from hopstate.layers import edge_layers
 
-        return GCN2Conv(spec.out_dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
+        return edge_layers.GCNII(
+            spec.config.dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False
+        )
 
 
 class RGCN(Convolution):
@@ -233,13 +219,12 @@ class RGCN(Convolution):
     source = "arXiv:1703.06103"
     normalization = "edges"
     edges = "relations"
-    changes_width = True
     dense_cost = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        return edge_layers.RGCN(spec.in_dim, spec.out_dim, spec.num_relations, num_bases=spec.config.num_bases)
+        return edge_layers.RGCN(spec.in_dim, spec.config.dim, spec.num_relations, num_bases=spec.config.num_bases)
 
 
 BACKBONES: dict[str, Convolution] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -440,6 +441,7 @@ def _without_edge_data(graph: Graph) -> Graph:
 
 # ---- automatic settings: from sizes, and from classes of training nodes only ---------------------------------
 # Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
+FEW_LABELS = 50  # training nodes per class under which nothing follows from the absence of edges between them
 HOMOPHILOUS = 0.3  # adjusted homophily above which neighbors mostly share a class
 MANY_FEATURES = 64  # features from which a high input dropout helps
 MAJORITY_SHARE = 0.7  # share of the largest class above which accuracy is uninformative
@@ -474,7 +476,9 @@ class GraphStats:
 
     @property
     def is_homophilous(self) -> bool:
-        """Whether neighbors mostly share a class."""
+        """Whether neighbors mostly share a class. It is assumed if labels are too few to have edges between them."""
+        if math.isnan(self.homophily):
+            return 0 < self.train < FEW_LABELS * self.classes
         return self.homophily >= HOMOPHILOUS
 
     @property
@@ -532,7 +536,10 @@ def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> d
     """Return settings for about `LINK_STEPS` steps of link prediction. hide masks each step's target links."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
     masking = (
-        {"link.hide": True, "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH))}
+        {
+            "link.mask_target_edges": True,
+            "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH)),
+        }
         if hide
         else {}
     )
@@ -556,7 +563,7 @@ def auto_metric(stats: GraphStats, config: NodeRun, metrics: tuple[str, ...]) ->
 
 
 LINK_SETTINGS = (
-    "link.hide",
+    "link.mask_target_edges",
     "link.batch_size",
     "model.dropout",
     "model.dim",
