@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from hopstate.cli.fit import cell, not_outperformed, print_result
+from hopstate.cli.fit import cell, no_better_than, print_result
+from hopstate.evaluation.labels import metric_label
 from hopstate.runs.run import Run
-from hopstate.runs.summary import metric_label
 
 
 def test_every_metric_of_every_split_is_printed(

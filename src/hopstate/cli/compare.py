@@ -289,8 +289,8 @@ def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
+    from hopstate.evaluation.labels import baseline_label, figure, is_error, metric_label, sort_key
     from hopstate.io.output import screen
-    from hopstate.runs.summary import baseline_label, figure, is_error, metric_label, rank
 
     show_kinds(rows, data)
     rows = [row for row in rows if not row.get("baseline")]
@@ -303,7 +303,7 @@ def show(rows: list[Row], data: str) -> None:
         table = Table(title=f"{data}: {label}{unit}{of}")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for row in sorted(mine, key=lambda row: rank(metric, row["test_mean"])):
+        for row in sorted(mine, key=lambda row: sort_key(metric, row["test_mean"])):
             table.add_row(
                 row["method"] + ("*" if row.get("not_outperformed_on_validation") else ""),
                 *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
@@ -323,8 +323,9 @@ def show_kinds(rows: list[Row], data: str) -> None:
     """Print links by kind of negatives, baselines below; the last row has the number of events behind each figure."""
     from rich.table import Table
 
+    from hopstate.evaluation.labels import baseline_label, figure, links_label, negatives_label
     from hopstate.io.output import screen
-    from hopstate.runs.summary import baseline_label, figure, links_label, negatives_label, small_sample_note
+    from hopstate.runs.summary import small_sample_note
 
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
     if len(metrics) < 2:
@@ -351,11 +352,12 @@ def show_kinds(rows: list[Row], data: str) -> None:
 
 def _show_pairs(metric: str, rows: list[Row]) -> None:
     """Print how the method that validation puts first differs from each other one, run by run."""
-    from hopstate.runs.summary import figure, paired, rank
+    from hopstate.evaluation.labels import figure, sort_key
+    from hopstate.runs.summary import paired
 
     if not all("values" in row for row in rows):
         return
-    first, *others = sorted(rows, key=lambda row: rank(metric, row["val_mean"]))
+    first, *others = sorted(rows, key=lambda row: sort_key(metric, row["val_mean"]))
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
             values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]

@@ -117,9 +117,9 @@ def print_result(done: Run) -> None:
     """Print the verdict on a finished run, its metrics with a column for each split, and where everything lies."""
     from rich.table import Table
 
+    from hopstate.evaluation.labels import metric_label
     from hopstate.io.output import screen
     from hopstate.runs.report import collect, verdicts
-    from hopstate.runs.summary import metric_label
 
     console, result = screen(), _result(done)
     for text in verdicts(collect([done.path])).values():
@@ -150,7 +150,7 @@ def print_result(done: Run) -> None:
 
 def cell(metric: str, value: float | None) -> str:
     """Return a metric's cell: counts as whole numbers, shares in percent, "" for None."""
-    from hopstate.runs.summary import figure
+    from hopstate.evaluation.labels import figure
 
     if value is None:
         return ""
@@ -164,7 +164,7 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.runs.summary import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, metric_label
 
     result, baselines = _result(done), RunFolder(done.path).baselines("val")
     metric, names = result["metric"], not_outperformed(done, "val")
@@ -188,7 +188,7 @@ def not_outperformed(done: Run, split: str = "test") -> list[str]:
 
 def print_baselines(done: Run, console: Console) -> None:
     """Print the test metric of each baseline."""
-    from hopstate.runs.summary import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, metric_label
 
     metric = RunFolder(done.path).result()["metric"]
     baselines = {name: values[metric] for name, values in done.baselines.items() if metric in values}

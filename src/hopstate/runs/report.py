@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.evaluation.labels import baseline_label, figure, is_error, links_label, metric_label, sort_key
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists
 from hopstate.runs.data import load_data_facts
@@ -28,16 +29,10 @@ from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
-    baseline_label,
     baselines_not_exceeded_by_method,
     duration,
-    figure,
-    is_error,
-    links_label,
     megabytes,
-    metric_label,
     num_events,
-    rank,
     self_negative_note,
     small_sample_note,
     summary,
@@ -380,7 +375,9 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation figure, the best of it first."""
     found = [group for group in _methods(groups) if group.values(metric, "val")]
-    return sorted(found, key=lambda group: (rank(metric, _existing_summary(group, metric, "val").mean), group.label))
+    return sorted(
+        found, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
+    )
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
@@ -449,7 +446,7 @@ def _best_first(groups: Sequence[Group], metric: str) -> list[Group]:
     measured = [group for group in groups if group.values(metric)]
     best = _best(measured, metric)
     shown = [*measured, *_baselines(measured, [metric])]
-    return sorted(shown, key=lambda group: (group is not best, rank(metric, _existing_summary(group, metric).mean)))
+    return sorted(shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean)))
 
 
 def _bars(groups: Sequence[Group], metric: str) -> list[dict[str, Any]]:
@@ -493,8 +490,8 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     ]
     if len(ranked) > 1:
         sentences.append(_second(metric, ranked[1].label, tests[ranked[1].label], test))
-        first = min(methods, key=lambda group: rank(metric, tests[group.label].mean)).label
-        if rank(metric, tests[first].mean) < rank(metric, test.mean):
+        first = min(methods, key=lambda group: sort_key(metric, tests[group.label].mean)).label
+        if sort_key(metric, tests[first].mean) < sort_key(metric, test.mean):
             highest = figure(metric, tests[first].mean)
             sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
     elif test.runs == 1:
@@ -518,10 +515,10 @@ def _above_baselines(metric: str, mean: float, groups: Sequence[Group]) -> str:
     baselines = [*_baselines(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
     if not baselines:
         return ""
-    first = min(baselines, key=lambda group: rank(metric, _existing_summary(group, metric).mean))
+    first = min(baselines, key=lambda group: sort_key(metric, _existing_summary(group, metric).mean))
     value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
-    if rank(metric, mean) < rank(metric, value):
+    if sort_key(metric, mean) < sort_key(metric, value):
         return f"That is {_points(metric, mean - value)} better than the best baseline, {best}."
     return f"That is not better than the baseline {best}."
 
@@ -533,7 +530,7 @@ def _points(metric: str, difference: float) -> str:
 
 def _second(metric: str, label: str, other: Summary, best: Summary) -> str:
     """Say how far the second by validation is from the best, on test; near is under twice the standard error."""
-    side = "ahead" if rank(metric, other.mean) < rank(metric, best.mean) else "behind"
+    side = "ahead" if sort_key(metric, other.mean) < sort_key(metric, best.mean) else "behind"
     doubt = "; single runs, so the variance is unknown"
     if best.std is not None and other.std is not None:
         error = math.sqrt(best.std**2 / best.runs + other.std**2 / other.runs)
