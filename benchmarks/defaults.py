@@ -227,7 +227,7 @@ def show(rows: list[dict[str, Any]], method: str) -> None:
         chosen = own["logistic", ""]["chosen"]
         regrets.append(max(cell["value"] for cell in found.values()) - found[chosen]["value"])
         baselines = [own["logistic", ""]["value"], own["mlp", "shallow"]["value"]]
-        values = [*floors, *(found[preset]["value"] if preset in found else math.nan for preset in PRESETS)]
+        values = [*baselines, *(found[preset]["value"] if preset in found else math.nan for preset in PRESETS)]
         shown = " | ".join("" if math.isnan(value) else f"{value:.1f}" for value in values)
         run = found[chosen]
         print(

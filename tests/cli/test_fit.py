@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from hopstate.cli.fit import cell, not_outperformed, print_result
-from hopstate.cli.fit import cell, no_better_than, print_result
 from hopstate.evaluation.labels import metric_label
 from hopstate.runs.run import Run
 

@@ -72,7 +72,7 @@ COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 # ---- leaving events out --------------------------------------------------------------------------------------
 def leave_one_out(
-    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: Any, relation: np.ndarray | None = None
+    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
 ) -> Steps[list[list[tuple[Event, float]]]]:
     """Return the latest events of the ends of pairs, oldest first, and what each adds to its pair's log-odds at a time.
 
@@ -83,12 +83,13 @@ def leave_one_out(
         queries: the model over a state, which must stay as it is between slices.
         u, v: (Q,) rows of the ends.
         t: (Q,) times, not before the state's last event.
-        relation: (1,) the relation of the pair, None if events have none.
+        relation: (Q,) relations of the pairs, None if events have none.
     """
-    found = []
+    found, relations = [], [None] * len(t) if relation is None else relation.tolist()
     for first in range(0, len(t), PAIRS_AT_ONCE):
         part = slice(first, first + PAIRS_AT_ONCE)
-        replays = [_replay(queries, *pair) for pair in zip(u[part].tolist(), v[part].tolist(), t[part], strict=True)]
+        pairs = zip(u[part].tolist(), v[part].tolist(), t[part], relations[part], strict=True)
+        replays = [_replay(queries, *pair) for pair in pairs]
         follow = queries.task.follow
         follower = follow(queries.past)
         if isinstance(follower, HasMemory):
@@ -101,7 +102,7 @@ def leave_one_out(
     return found
 
 
-def _replay(queries: PairQueries, u: int, v: int, t: Any) -> EventReplay:
+def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None) -> EventReplay:
     """Return the latest events of a pair's ends, and the batches in which they have updated a memory."""
     past, memory = queries.past, isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
@@ -115,7 +116,8 @@ def _replay(queries: PairQueries, u: int, v: int, t: Any) -> EventReplay:
         past=past,
         pair=(u, v),
         t=t,
-        batches=[_batch(past, batch, queries.task.feature_dims[1]) _log_odds(as_scores(follower.score(*_one(u, v, t, relation)), batches],
+        relation=relation,
+        batches=[_batch(past, batch, queries.task.feature_dims[1]) for batch in batches],
         left_out=[past.event(number) for number in ids.tolist()],
         emptied=np.array(whole_life, np.int64),
     )
@@ -127,7 +129,7 @@ def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarra
     return pair if relation is None else (*pair, relation)
 
 
-def _memory_before(
+def _history_scores(
     replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
 ) -> Steps[list[np.ndarray]]:
     """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
@@ -175,10 +177,9 @@ def explain_pairs(
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
-    explained = yield from leave_one_out(opened.queries, sources, targets, t)
-    for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
+    explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
+    for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         own = None if relation is None else relation[i : i + 1]
-        events = yield from leave_one_out(opened.queries, source, target, when, own):
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
@@ -402,7 +403,8 @@ def explain_pair(
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
     own = query_relations(opened.past, relation, 1, "pair")
     row = score_session(opened, [(source, target)], t, relation).iloc[0]
-    events = run_to_completion(leave_one_out(opened.queries, np.array([u]), np.array([v]), np.array([t, own)))[0]
+    pair = _one(u, v, t, own)
+    events = run_to_completion(leave_one_out(opened.queries, *pair))[0]
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)

@@ -244,7 +244,9 @@ def score(
     check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
     if is_static_link_run(folder, method):
-        reject_temporal_options(time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state)
+        reject_temporal_options(
+            time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
+        )
         with graph_session(run, run_data, device, method) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
@@ -388,7 +390,7 @@ def rank(
     if is_static_link_run(folder, method):
         reject_temporal_options(
             time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
-            fresh=ignore_state, prefilter=prefilter,
+            ignore_state=ignore_state, prefilter=prefilter,
         )  # fmt: skip
         with graph_session(run, run_data, device, method) as links:
             table = links.rank_sources(sources, top, candidates, exclude_seen)
@@ -404,7 +406,9 @@ def rank(
             method=method,
         ) as opened:
             table = run_to_completion(
-                rank_session(opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict)
+                rank_session(
+                    opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict
+                )
             )
     return _write_table_to(table, out, csv_escape)
 
@@ -504,7 +508,7 @@ class Candidates:
         opened: QuerySession,
         given: Any,
         *,
-        new_only: bool = False,
+        exclude_seen: bool = False,
         prefilter: int | None = None,
         relation: np.ndarray | None = None,
     ) -> None:

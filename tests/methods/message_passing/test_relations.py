@@ -137,6 +137,5 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
     graph = typed(node_type=node_type, node_type_names=("user", "item"), x=None)
     context = Context(run=tmp_path, cache=tmp_path)
     with pytest.raises(InterruptedError):
-    with pytest.raises(InterruptedError):
         graph_task(graph, FullBatchRun(data="x"), context, make)
     assert np.array_equal(seen["x"], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])

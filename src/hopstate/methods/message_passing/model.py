@@ -132,8 +132,11 @@ class ResidualBlock(_Block):
         self.norm = NORMS[config.norm](dim)
         self.conv = get_backbone(kind).layer(
             LayerSpec(
-                config=config, in_dim=in_dim,
-                number=layer, edge_dim=edge_dim, degrees=degrees,
+                config=config,
+                in_dim=in_dim,
+                number=layer,
+                edge_dim=edge_dim,
+                degrees=degrees,
                 num_relations=num_relations,
             )
         )
