@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.events import EventBatch
+from hopstate.data.events import EventBatch, type_codes
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
@@ -218,11 +218,13 @@ def replayed_scores(scorer: LazyMemoryScorer, replays: Sequence[EventReplay]) ->
     pads = max((len(block.rows) for plan in plans for step in plan.steps for block in step.blocks), default=0)
     pads = max(ACTIVE_ROWS, pads)
     state = _start(scorer, plans, end + pads)
+    assert state.copy_of is not None
+    copy_of = state.copy_of
     for number in range(max(len(plan.steps) for plan in plans)):
         steps = [plan.steps[number] for plan in plans if number < len(plan.steps)]
         state = _copied(state, np.concatenate([step.copies for step in steps], 1))
         for blocks in _chunks([block for step in steps for block in step.blocks]):
-            active = _joined(scorer.inputs, blocks, state.copy_of, end)
+            active = _joined(scorer.inputs, blocks, copy_of, end)
             with evaluating(scorer.model), one_thread():
                 scorer.model.update(state, active.to(state.output.device), in_place=True)
             yield
@@ -288,6 +290,8 @@ def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: Tensor, pad
     new = ends([np.stack([batch.src, batch.dst]) for batch in events])
     before = ends([block.edges for block in blocks])
     edge_attr = [batch.edge_attr for batch in events if batch.edge_attr is not None]
+    relation = [batch.relation for batch in events if batch.relation is not None]
+    node_of = copy_of[torch.from_numpy(rows.ravel())].cpu()
     return ActiveBatch(
         nodes=torch.from_numpy(rows.ravel()),
         source=torch.from_numpy(new[0]),
@@ -296,8 +300,10 @@ def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: Tensor, pad
         after=torch.from_numpy(np.concatenate([new, before], 1)),
         before=torch.from_numpy(before),
         gap=torch.from_numpy(np.concatenate([block.gap for block in blocks])) if inputs.model.time_dim else None,
-        node_attr=None if inputs.x is None else inputs.x[copy_of[torch.from_numpy(rows.ravel())].cpu()],
+        node_attr=None if inputs.x is None else inputs.x[node_of],
         edge_attr=torch.from_numpy(np.concatenate(edge_attr)) if edge_attr and inputs.model.edge_dim else None,
+        relation=type_codes(np.concatenate(relation)) if relation else None,
+        node_type=None if inputs.node_type is None else type_codes(inputs.node_type[node_of.numpy()]),
         blocks=len(blocks),
     )
 

@@ -102,6 +102,8 @@ class ActiveEvents:
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
+            relation=relation,
+            node_type=self.node_type,
             others=self.nodes_with_history(events) if self.update_all else None,
         )
 

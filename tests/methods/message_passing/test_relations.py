@@ -1,4 +1,4 @@
-"""RGCN and node types: the layer's equation, relabeled relations, batches, and methods without a place for relations."""
+"""RGCN and node types: the equation, relabeled relations, batches, and methods without relations."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def network(graph: Graph, **options: Any) -> Backbone:
 def test_the_layer_is_a_mean_per_relation_and_a_map_of_each(num_bases: int | None) -> None:
     graph = messages(typed())
     model = network(graph, num_bases=num_bases)
-    x, adjacency = full_graph(graph)
+    _, adjacency = full_graph(graph)
     conv, edges = model.blocks[0].conv, adjacency.edge_index()
     weight = conv.weight
     if num_bases is not None:
@@ -126,7 +126,7 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
 
     node_type = np.arange(N, dtype=np.int16) % 3 - 1
     graph = typed(node_type=node_type, node_type_names=("user", "item"), x=None)
+    context: Any = type("Context", (), {"trained": None, "run": tmp_path, "metrics": (), "noted": {}})()
     with pytest.raises(InterruptedError):
-        context: Any = type("Context", (), {"trained": None, "run": tmp_path, "metrics": (), "noted": {}})()
         graph_task(graph, FullBatchRun(data="x"), context, make)
     assert np.array_equal(seen["x"], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])

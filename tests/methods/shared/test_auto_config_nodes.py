@@ -135,7 +135,7 @@ def test_batches_of_neighbors_are_not_deep():
 
 
 def test_links_take_conv_blocks_of_gcn():
-    link, alone = {"task": "link"}, {"task": "link", "link": LinkConfig(structure=False)}
+    link, alone = {"task": "link"}, {"task": "link", "link": LinkConfig(structural_features=False)}
     assert "model.pre_linear" not in suited("gcn", blocks(), **alone)
     assert suited("gcn", blocks(), **link)["model.pre_linear"] is False
     for method, given in (

@@ -131,7 +131,14 @@ class ResidualBlock(_Block):
         self.norm_first = config.block == "ffn"
         self.norm = NORMS[config.norm](dim)
         self.conv = get_backbone(kind).layer(
-            LayerSpec(config=config, in_dim=in_dim, number=layer, edge_dim=edge_dim, degrees=degrees)
+            LayerSpec(
+                config=config,
+                in_dim=in_dim,
+                number=layer,
+                edge_dim=edge_dim,
+                degrees=degrees,
+                num_relations=num_relations,
+            )
         )
         self.residual: nn.Module | None = None
         if config.residual:
@@ -237,7 +244,7 @@ class Backbone(nn.Module):
         self.blocks = nn.ModuleList(
             InitialResidualBlock(kind, config, i)
             if backbone.initial_residual
-            else ResidualBlock(kind, config, i, degrees, edge_dim, config.dim if i else first_dim)
+            else ResidualBlock(kind, config, i, degrees, edge_dim, config.dim if i else first_dim, num_relations)
             for i in range(config.num_layers)
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
