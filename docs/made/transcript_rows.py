@@ -107,7 +107,7 @@ print(hopstate.push_to_hub("runs/gcn", "me/gcn"))
         (
             Step("hopstate export runs/gcn --to torch --out gcn-torch"),
             Step("hopstate export runs/gcn --to onnx --out gcn-onnx"),
-            Step(STREAM, keep="suited|test|floor|better|folder"),
+            Step(STREAM, keep="suited|test|baseline|better|folder"),
             Step("hopstate export runs/mixer --to onnx --out mixer-onnx"),
             Step(
                 """import numpy as np, onnxruntime, torch
@@ -246,7 +246,7 @@ except hopstate.errors.ConfigError as error:
             ),
             Step("hopstate datasets tgbl-wiki", keep="^(name|address|reachable|licence|sizes_at)", mark="", same=True),
             Step(
-                "hopstate fit recency --data events.csv --evaluation.strategies '[many]' --evaluation.num_negatives 20 "
+                "hopstate fit recency --data events.csv --evaluation.strategies '[ranking]' --evaluation.num_negatives 20 "
                 "--out runs/many -q",
                 keep="mrr|hits",
             ),
@@ -274,7 +274,7 @@ print(open(write_prediction_table(keys, "did_not_finish", [0.25, 0.5], "rel-f1__
             ),
             Step(
                 "hopstate fit dyg-mamba --data events.csv --loop.epochs 2 --evaluation.strategies '[random]' --history.max_length 8 --out runs/dyg -q",
-                keep="precision|floor|better",
+                keep="precision|baseline|better",
             ),
             Step(
                 "hopstate explain runs/dyg --pair 'alice,person 2' --time 2024-03-10 --top 3 --out runs/dyg/explain-alice.csv --plot why.png",

@@ -153,7 +153,7 @@ def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
     [
         {},
         {"model.order": 2, "model.static": "random", "evaluation.batch_size": 4, "num_neighbors": 3},
-        {"model.order": 0, "model.pair_history": True},
+        {"model.order": 0, "model.pair_features": True},
         {"model.update_all": True, "model.norm": False},
         {"model.dense_limit": 1},
     ],

@@ -101,9 +101,9 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
 
 def _metrics(folder: RunFolder) -> list[str]:
     result = folder.result()
-    floors = folder.floors()
+    baselines = folder.baselines()
     columns = {split: found for split, found in result["metrics"].items() if found}
-    columns |= {f"{name} (test)": found for name, found in floors.items() if isinstance(found, dict)}
+    columns |= {f"{name} (test)": found for name, found in baselines.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     rows = [["", *columns]]
     positive = result.get("positive_class")

@@ -629,11 +629,12 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"source": record.source, "class_names": list(record.class_names or ())}
     if isinstance(record, (Graph, GraphSet)):
         facts["num_features"] = record.num_features
+    if isinstance(record, (Graph, EventStream)):
+        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
     if isinstance(record, EventStream):
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
-        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

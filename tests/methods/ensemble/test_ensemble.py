@@ -122,7 +122,7 @@ def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Pa
 def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     for member in members:
-        own = run.floors[f"{member.method} ({member.path.name})"]
+        own = run.baselines[f"{member.method} ({member.path.name})"]
         assert own["average_precision"] == pytest.approx(member.metrics["test"]["average_precision"], abs=F32_SUM)
     assert main(["check-leak", str(run.path), "--moments", "2"]) == 0
     assert hopstate.evaluate(run.path) == pytest.approx(run.metrics["test"], abs=F32_SUM)

@@ -413,5 +413,6 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_spec,
+        relations=True,
     )
 }

@@ -60,7 +60,7 @@ class Convolution:
         num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
-        edge_cost: multiply-adds a layer, edge and unit of width.
+        edge_cost: time of a layer for each edge and unit of width, in multiply-adds.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Convolution:
     num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
-    edge_cost = 4
+    edge_cost = 8
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         """Return the normalization of a layer over edges with edge_dim features."""
@@ -180,7 +180,7 @@ class PNA(Convolution):
     edges = "features"
     needs_degrees = True
     dense_cost = 17
-    edge_cost = 12
+    edge_cost = 24
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         import torch

@@ -45,12 +45,16 @@ from hopstate.training.tasks.node import FullGraph, NodeBatches, NodeLabels, Nod
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 MULTIPLY_ADDS_PER_SECOND = 2e10  # of one core, for the estimate of epoch time
-MAX_EPOCH_SECONDS = 1.0  # of full-graph training
+MAX_EPOCH_SECONDS = 0.6  # of full-graph training: at most 300 epochs in 3 minutes
 LINK_BLOCK = {"model.block": "conv", "model.residual": False, "model.norm": "none", "model.pre_linear": False}
 PRESETS: Mapping[str, Mapping[str, Any]] = {  # benchmarks/defaults.py compares them
     "shallow": {
         "model.block": "ffn", "model.norm": "layer", "model.num_layers": 2, "model.dropout": 0.5,
         "loop.optim.name": "adamw", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 0.0,
+    },
+    "medium": {
+        "model.block": "ffn", "model.norm": "layer", "model.num_layers": 4, "model.dropout": 0.2,
+        "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
     },
     "residual": {
         "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.5,
@@ -67,16 +71,19 @@ AUTOMATIC = (*LINK_BLOCK, *PRESETS["shallow"], "metric", *LINK_SETTINGS)
 def choose_preset(stats: GraphStats) -> str:
     """Return the name of the preset for a node task on a graph.
 
-    ========================  ====================  ==========================================================
-    neighbors share classes   features              preset
-    ========================  ====================  ==========================================================
-    yes, or no edges          any                   shallow: averages over two hops, strong dropout
-    no                        many per label        residual: a node's own features beside those of three hops
-    no                        few per label         deep: ten hops, because the label depends on structure
-    ========================  ====================  ==========================================================
+    =========================  ========================================  =======================================
+    .                          many features: one for every 8 labels     few features
+    =========================  ========================================  =======================================
+    neighbors share a class    shallow: two hops, strong dropout         medium: averages over four hops
+    they do not                residual: also a linear map of a node's   deep: ten hops, because the label
+                               own features in each of three layers      depends on the structure around
+    no edges                   shallow                                   shallow
+    =========================  ========================================  =======================================
     """
-    if stats.is_homophilous or not stats.edges:
+    if not stats.edges:
         return "shallow"
+    if stats.is_homophilous:
+        return "shallow" if stats.is_high_dimensional else "medium"
     return "residual" if stats.is_high_dimensional else "deep"
 
 
@@ -99,7 +106,7 @@ def auto_config_backbone(
     if backbone.edges == "unused" or backbone.initial_residual:  # blocks of its own, or none that reads neighbors
         name = "shallow"
     elif name == "deep" and config.batching.kind == "neighbor":  # neighborhoods grow with every layer
-        name = "residual"
+        name = "medium"
     chosen = {**PRESETS[name], "loop.epochs": 300, "loop.patience": 60}
     if backbone.num_layers is not None:
         chosen["model.num_layers"] = backbone.num_layers
@@ -108,15 +115,14 @@ def auto_config_backbone(
 
 
 def _width(stats: GraphStats, layers: int, kind: str) -> int:
-    """Return the largest width whose epoch is expected to stay under `EPOCH` seconds."""
+    """Return the largest width whose epoch is expected to stay under `MAX_EPOCH_SECONDS`."""
     backbone = BACKBONES[kind]
     for dim in (128, 64, 32):
         dense = 3 * stats.nodes * dim * (stats.features + layers * backbone.dense_cost * dim)
-        if (
-            dense + 3 * layers * stats.edges * dim * backbone.edge_cost
-        ) / MULTIPLY_ADDS_PER_SECOND <= MAX_EPOCH_SECONDS:
-            return dim
-    return 32
+        sparse = 3 * stats.edges * dim * layers * backbone.edge_cost
+        if (dense + sparse) / MULTIPLY_ADDS_PER_SECOND <= MAX_EPOCH_SECONDS:
+            break
+    return dim
 
 
 NODES, EDGES = 6, ((0, 1, 2, 3, 1), (1, 0, 1, 2, 4))  # of the made graph that a program is traced with
@@ -285,6 +291,7 @@ def backbone_method(kind: str) -> Method[Graph, FullBatchRun, Any]:
         baselines=graph_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     )
 
 

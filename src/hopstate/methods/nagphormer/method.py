@@ -192,5 +192,6 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_spec,
+        relations=True,
     )
 }
