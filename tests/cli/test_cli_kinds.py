@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hopstate.cli.compare import add_baselines, show_kinds
+from hopstate.cli.compare import show_kinds
+from hopstate.runs.compare import add_baselines
 from hopstate.runs.summary import baselines_not_exceeded
 
 KINDS = {"average_precision": 0.8, "historical_average_precision": 0.8, "new_average_precision": 0.7}

@@ -128,7 +128,7 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
 
 def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
     """Return the weights of a memory's events by one replay after the other, each from the memory of the state."""
-    replay, task = _replay(queries, u, v, when), queries.task
+    replay, task = _replay(queries, u, v, when, None), queries.task
 
     def log_odds(state: StreamState, number: int) -> float:
         follower = task.follow(state)

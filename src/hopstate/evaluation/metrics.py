@@ -306,7 +306,7 @@ for _metric in (
     Metric(name="ndcg@10", label="NDCG@10", functions={"ranks": lambda rank: float(ndcg(rank, 10).mean())}),
     Metric(name="loss", label="loss", higher_is_better=False, functions={}),
     Metric(name="brier", label="Brier score", higher_is_better=False, functions={}),
-    Metric(name="ece", label="ECE", higher_is_better=False, functions={}),
+    Metric(name="ece", label="calibration error", higher_is_better=False, functions={}),
 ):  # fmt: skip
     register(_metric)
 
