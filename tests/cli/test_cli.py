@@ -24,7 +24,7 @@ from hopstate.cli.compare import numbers, show
 from hopstate.cli.main import COMMANDS, main
 from hopstate.errors import ConfigError
 from hopstate.ops.threads import one_thread
-from hopstate.runs.run import fit_config
+from hopstate.runs.run import Run, fit_config
 
 Capture = pytest.CaptureFixture[str]
 
