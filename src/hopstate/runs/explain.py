@@ -337,7 +337,7 @@ def explain(
     run: str | Path,
     source: Any = None,
     target: Any = None,
-    t: Any = None,
+    time: Any = None,
     *,
     relation: str | None = None,
     node: Any = None,
@@ -348,16 +348,16 @@ def explain(
     method: str | None = None,
     csv_escape: bool = True,
 ) -> Explanation | NodeExplanation:
-    """Return what past events, and features, added to the score of a pair, or what a node's prediction is made of.
+    """Return the contribution of past events and features to the score of a pair, or to the prediction of a node.
 
     Args:
-        run: a run folder of a temporal method for links, or of nodes of a graph.
+        run: run folder of temporal link prediction, or of node classification on a graph.
         source, target: the user's ids of a pair.
-        t: time of the query, a number in the unit of the run's own data or a date; only events strictly before it are
-            seen. Without any, the first time after the last known event.
+        time: query time, a number in the unit of the run's data or a date. Only events strictly before it are used.
+            Default: the first time after the last known event.
         relation: relation of the pair, if the run's events have relations.
-        node: of a run on a graph: the user's id of the node, instead of a pair.
-        data: other events than the run has seen.
+        node: your id of a node, instead of a pair; for a run on a graph.
+        data: event history to use instead of the run's own.
         out: also write the table there (.csv or .parquet); features go to a second file (`features_path`).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
@@ -374,7 +374,7 @@ def explain(
         check_figure_path(plot)
     if node is not None:
         if plot is not None:
-            raise ConfigError("plot is for pairs; a node's explanation is a table (out)")
+            raise ConfigError("plot draws pairs only. Write the explanation of a node as a table (out)")
         return _explain_node(run, node, data, out, method, csv_escape=csv_escape)
     with temporal_task(run, device=device, method=method) as (folder, task):
         if not isinstance(task, LinkTask):
@@ -384,7 +384,7 @@ def explain(
             past = load_state(folder, task)
         else:
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t, relation)
+        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, time, relation)
     if out is not None:
         write_table(found.table, Path(out), csv_escape=csv_escape)
         if len(found.features):

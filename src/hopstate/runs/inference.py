@@ -254,7 +254,7 @@ def score_stream(
 def node_outputs(
     run: str | Path,
     nodes: Any,
-    t: Any = None,
+    time: Any = None,
     *,
     state: str | Path | None = None,
     ignore_state: bool = False,
@@ -270,7 +270,7 @@ def node_outputs(
     Args:
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
-        t: (Q,) times, or one for all: numbers in the run's time unit, or dates.
+        time: (Q,) times, or one for all: numbers in the run's time unit, or dates.
         state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
@@ -289,17 +289,17 @@ def node_outputs(
     from hopstate.training.tasks.event_node import EventNodeTask
 
     given = nodes
-    if t is None:
+    if time is None:
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
-        nodes, t = nodes["node"].to_numpy(), nodes["t"].to_numpy()
+        nodes, time = nodes["node"].to_numpy(), nodes["t"].to_numpy()
     with temporal_task(run, run_data, device, method) as (folder, task):
         if not isinstance(task, EventNodeTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         past, dates = load_state(folder, task, run_data, state, ignore_state=ignore_state), time_zone_of_dates(folder)
         asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
-        times = query_times(past, t, len(asked), "nodes", dates)
+        times = query_times(past, time, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]
         if len(unknown):
             raise DataError(
