@@ -72,7 +72,7 @@ def numbers(text: str) -> list[int]:
                 raise ValueError(part)
             found += span
     except ValueError:
-        raise ConfigError(f"{text!r} is no list of rising numbers; write for example 0,1,2 or 0-9") from None
+        raise ConfigError(f"{text!r} is not a list of rising numbers. Write, for example, 0,1,2 or 0-9") from None
     return list(dict.fromkeys(found))
 
 

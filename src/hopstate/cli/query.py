@@ -157,7 +157,7 @@ def _rank(argv: list[str]) -> CommandResult:
     parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
     if (o.source is None) == (o.source_file is None):
-        raise ConfigError("whose next? give --source ID, or --source-file FILE")
+        raise ConfigError("a source is missing. Give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
     chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
@@ -185,7 +185,7 @@ def _pairs(given: str) -> Any:
     try:
         ends = next(csv.reader([given], skipinitialspace=True), [])
     except csv.Error as error:
-        raise ConfigError(f"--pairs {given!r} is no pair ({error}). Write it on one line, alice,bob") from None
+        raise ConfigError(f"--pairs {given!r} is not a pair ({error}). Write it on one line, alice,bob") from None
     if len(ends) == 2 and not Path(given).expanduser().exists():
         return [tuple(ends)]
     if not Path(given).expanduser().exists():

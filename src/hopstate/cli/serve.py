@@ -62,7 +62,7 @@ def _serve(argv: list[str]) -> CommandResult:
     if not 0 < o.deadline < float("inf"):
         raise ConfigError(f"--deadline is a number of seconds above 0; got {o.deadline}")
     if o.source and o.late == "reject":
-        raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late dead-letter")
+        raise ConfigError("--late reject cannot be used with --source. Give --late clamp or --late dead-letter")
     token = None if o.token_file is None else read_text(o.token_file).strip()
     if token == "" or (token is None and o.host != _HERE):
         raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")

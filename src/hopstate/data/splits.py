@@ -89,7 +89,7 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
     few = np.flatnonzero((sizes > 0) & (sizes <= sum(counts)))
     if len(few) or not len(order):
         raise DataError(
-            f"{counts[0]} training and {counts[1]} validation nodes of each class are asked for, but class "
+            f"{counts[0]} training and {counts[1]} validation nodes of each class: class "
             f"{few[0] if len(few) else 0} has {sizes[few[0]] if len(few) else 0}; ask for fewer"
         )
     place = ranges(np.zeros_like(sizes), sizes)
@@ -482,6 +482,6 @@ def parse_duration(stream: EventStream, duration: Any) -> float | int:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ConfigError(f"{duration!r} is no duration above 0 such as 12h, 7d or 3600 (in the stream's unit)")
+        raise ConfigError(f"{duration!r} is not a duration above 0 such as 12h, 7d or 3600 (in the stream's unit)")
     length = value * factor
     return max(1, round(length)) if stream.t.dtype.kind == "i" else length

@@ -160,7 +160,7 @@ def read_meta(folder: Path, marker: str) -> dict[str, Any]:
     if not exists(folder):
         raise MissingFileError(f"no {_WHAT[marker]} folder at {folder}")
     if not exists(folder / marker):
-        raise FormatError(f"{folder} is no saved {_WHAT[marker]}: it has no {marker}")
+        raise FormatError(f"{folder} is not a saved {_WHAT[marker]}: it has no {marker}")
     try:
         meta = read_json(folder / marker)
     except FormatError as error:

@@ -124,6 +124,10 @@ def load_dataset(name: str, **options: Any) -> Any:
         DataError: an unknown name, or a dataset that is listed but has no reader.
         DownloadError: it could not be fetched; the message says what to put where.
         FormatError: the file is not the published one.
+
+    Example:
+        >>> hopstate.load_dataset("minesweeper-generated").num_nodes
+        10000
     """
     entry = find_dataset(name)
     if entry is None:

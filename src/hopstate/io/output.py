@@ -163,7 +163,7 @@ def check_figure_path(path: str | Path) -> str:
     """Return the extension of a file; raise FormatError if it is not an image format."""
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in ("png", "pdf", "svg"):
-        raise FormatError(f"figures are drawn as .png, .pdf or .svg, not as {Path(path).name!r}")
+        raise FormatError(f"charts are written as .png, .pdf or .svg, not as {Path(path).name!r}")
     return kind
 
 

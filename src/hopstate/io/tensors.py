@@ -24,12 +24,14 @@ _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 def load_npy(path: str | Path, *, mmap: bool = False) -> np.ndarray:
     path = check_regular(path)
     if not first_bytes(path).startswith(np.lib.format.MAGIC_PREFIX):
-        raise FormatError(f"{path} is no array in the .npy format")
+        raise FormatError(f"{path} is not an array in the .npy format")
     try:  # mapping compares the header with the size of the file, and allocates nothing
         with np.errstate(over="ignore"):  # of a shape that is too large for any file
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
-        raise FormatError(f"{path} is no array, or a damaged, truncated or pickled one ({_reason(error)})") from None
+        raise FormatError(
+            f"{path} is not an array, or a damaged, truncated or pickled one ({_reason(error)})"
+        ) from None
     _check_kind(array, str(path))
     if mmap:
         return array
@@ -65,7 +67,7 @@ class Archive(Mapping[str, np.ndarray]):
         except Exception as error:
             raise FormatError(f"{where} is damaged, truncated or pickled ({_reason(error)})") from None
         if not isinstance(array, np.ndarray):
-            raise FormatError(f"{where} is no array")
+            raise FormatError(f"{where} is not an array")
         _check_kind(array, where)
         return array
 
@@ -92,7 +94,7 @@ def check_zip(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except Exception as error:
-        raise FormatError(f"{path} is no archive of arrays, or a truncated one ({_reason(error)})") from None
+        raise FormatError(f"{path} is not an archive of arrays, or a truncated one ({_reason(error)})") from None
     if len({info.filename for info in members}) < len(members):
         raise FormatError(f"{path} has several members of one name")
     for info in members:

@@ -121,7 +121,7 @@ def _check_yaml(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*name) are not taken: they make very much of a little")
+            raise yaml.YAMLError("aliases (*name) are not supported, because they can expand to large documents")
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OTHER_BASE.fullmatch(event.value):
             raise yaml.YAMLError(f"{event.value} is a number to base 8 or 60 in YAML: write it to base 10, or quote it")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -135,7 +135,7 @@ def _check_keys(node: yaml.Node | None) -> None:
         seen = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.YAMLError(f"the key {shorten(key.value)!r} stands twice, line {key.start_mark.line + 1}")
+                raise yaml.YAMLError(f"the key {shorten(key.value)!r} occurs twice, line {key.start_mark.line + 1}")
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
             _check_keys(value)
     elif isinstance(node, yaml.SequenceNode):

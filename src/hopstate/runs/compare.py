@@ -56,10 +56,9 @@ def compare(
         HopstateError: no run finished. The error is that of the first run.
 
     Example:
-        >>> import hopstate
-        >>> table = hopstate.compare(["recency", "edgebank"], "messages-generated")
-        >>> table[["method", "test_mean"]].shape
-        (2, 2)
+        >>> events.to_csv("events.csv", index=False)
+        >>> hopstate.compare(["recency", "edgebank"], "events.csv")["method"].tolist()
+        ['recency', 'edgebank']
     """
     import pandas as pd
 

@@ -367,6 +367,11 @@ def explain(
     Raises:
         ConfigError: the run's method does not score pairs, or has no gradients for a node.
         DataError: an unknown id.
+
+    Example:
+        >>> found = hopstate.explain(run.path, 1, 4)
+        >>> found.events.columns.tolist()
+        ['end', 'neighbor', 't', 'event_id', 'contribution']
     """
     if out is not None:
         check_table_path(out)

@@ -215,7 +215,7 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
         CheckpointError, MissingFileError: no finished run is there.
     """
     if not _HUB_NAME.fullmatch(name):
-        raise ConfigError(f"{shorten(name)} is no name of the hub: OWNER/NAME")
+        raise ConfigError(f"{shorten(name)} is not a name of the hub: OWNER/NAME")
     api = _hub().HfApi()
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
         folder = save_pretrained(run, Path(scratch) / "model", ids=ids)

@@ -71,6 +71,10 @@ def evaluate(
         CheckpointError: the run is not finished, the data have another number of features, or a custom method is not
             given here.
         ConfigError: an evaluation setting is unknown, or other events are given without cold_start.
+
+    Example:
+        >>> hopstate.evaluate(run.path, split="test") == run.metrics["test"]
+        True
     """
     same_events = data is not None and not cold_start
     data = plain_table(data) if is_event_stream_run(RunFolder.open(run), method) else data
@@ -115,6 +119,10 @@ def predict(
         FormatError: out has another extension; nothing is computed.
         TimeOrderError: other events begin before the end of the run's data, and cold_start is off.
         ConfigError: a split is given for later events.
+
+    Example:
+        >>> hopstate.predict(run.path, split="test").columns.tolist()
+        ['src', 'dst', 't', 'score']
     """
     import pandas as pd
     import torch
@@ -222,6 +230,11 @@ def score_stream(
         TimeOrderError, DataError, ShapeError, CheckpointError: see `hopstate.streaming.live.continue_stream`; the kept
             state stays as it was.
         StorageError: the state or the scores could not be written; then the state stays as it was.
+
+    Example:
+        >>> later = events.tail(2).assign(time=[200, 201])
+        >>> hopstate.stream(run.path, later)["score"].size
+        2
     """
     from hopstate.data.stream_checkpoint import check_folder, save_stream_state
 

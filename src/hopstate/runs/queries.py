@@ -239,6 +239,10 @@ def score(
         TimeOrderError: a time, or a further event, before the last known event.
         DataError: an invalid id or time, or a node that the model cannot score.
         ShapeError: not a time for each pair.
+
+    Example:
+        >>> hopstate.score(run.path, [(1, 4), (1, 6)], time=300)["t"].tolist()
+        [300, 300]
     """
     folder = RunFolder.open(run)
     check_table(out, folder, method, pairs, read, *_as_list(events))
@@ -383,6 +387,10 @@ def rank(
     Raises:
         ConfigError: top or prefilter below 1, or the run's method does not score pairs.
         TimeOrderError, DataError, ShapeError: as `score`.
+
+    Example:
+        >>> hopstate.rank(run.path, 1, top=2)["rank"].tolist()
+        [1, 2]
     """
     folder = RunFolder.open(run)
     check_table(out, folder, method, sources, read, candidates, *_as_list(events))
@@ -540,7 +548,7 @@ class Candidates:
         rows = default_candidates(self.past, t, None if self.relation is None else int(self.relation[0]))
         if not len(rows):
             what = "node" if self.relation is None else f"event of {self.past.relation_names[int(self.relation[0])]!r}"
-            raise DataError(f"no {what} before that time, so there are no candidates. Name some: candidates")
+            raise DataError(f"no {what} before that time, so nothing can be ranked. Give candidates")
         rows = rows[rows != source]
         names = rows if self.past.node_ids is None else self.past.node_ids.names(rows)
         return QueryNodes(names, rows, np.ones(len(rows), bool))

@@ -199,7 +199,7 @@ def read_run(path: Path) -> RunInfo:
         raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
     if not (isinstance(environment.get("versions", {}), dict) and isinstance(environment.get("command", []), list)):
         raise CheckpointError(
-            f"{path / 'environment.json'} is damaged: its versions are no mapping or its command no list"
+            f"{path / 'environment.json'} is damaged: its versions are not a mapping or its command is not a list"
         )
     return RunInfo(
         path=path,

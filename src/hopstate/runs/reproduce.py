@@ -281,7 +281,7 @@ def _run_in_process(trial: Trial, run: int) -> bool:
     if code in (130, -signal.SIGINT, -signal.SIGTERM):
         return False
     if code:
-        raise HopstateError(f"run {run} of {trial.recipe.name} failed with status {code}; its message stands above")
+        raise HopstateError(f"run {run} of {trial.recipe.name} failed with status {code}; see its message above")
     return True
 
 
@@ -356,7 +356,7 @@ def read_lines(path: str | Path) -> list[Line]:
         where = f"line {number} of {path}"
         line = parse_json(text, where)
         if not _is_result(line):
-            raise FormatError(f"{where} is no result of `hopstate reproduce`; remove it")
+            raise FormatError(f"{where} is not a result of `hopstate reproduce`; remove it")
         found.append(line)
     return found
 

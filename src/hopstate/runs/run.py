@@ -174,6 +174,11 @@ def fit(
         BusyError: another process is training in out.
         DataError: the data are invalid.
         CheckpointError: out holds a checkpoint of another run.
+
+    Example:
+        >>> run = hopstate.fit("recency", events, loop__progress=False)
+        >>> sorted(run.metrics)
+        ['test', 'train', 'val']
     """
     chosen = get_method(method)
     inputs = parse_inputs(chosen.data, data, features, labels)

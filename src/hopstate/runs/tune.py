@@ -369,7 +369,7 @@ def _read_space(path: Path) -> Space:
     try:
         tree = load_yaml(read_text(path, max_bytes=SETTINGS_BYTES))
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is no YAML: {error}") from error
+        raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{path} must hold keys with their values, e.g. loop.optim.lr: 1e-4:1e-2:log")
     return {str(key): parse_values(str(key), value) for key, value in tree.items()}

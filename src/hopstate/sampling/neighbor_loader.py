@@ -90,7 +90,7 @@ class NeighborLoader(NodeLoader):
         if kind not in KINDS:
             raise ConfigError(f"subgraph_type is one of {', '.join(KINDS)}; got {kind!r}{nearest(kind, KINDS)}")
         if not directed and kind != "directional":
-            raise ConfigError(f"directed=False stands for subgraph_type='induced', not {kind!r}; leave directed out")
+            raise ConfigError(f"directed=False means subgraph_type='induced', not {kind!r}; leave directed out")
         if isinstance(num_neighbors, dict) or any(type(k) is not int or k < -1 for k in num_neighbors):
             raise ConfigError(f"num_neighbors is a list of counts, -1 for all; got {num_neighbors}")
         if replace and labor:

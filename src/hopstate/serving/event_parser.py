@@ -178,7 +178,7 @@ def read_id(value: Any, end: str, k: int, text: bool) -> str | int:
     if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
         raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")
     if not 0 <= int(value) < INT64_MAX:
-        raise DataError(f"event {k}: {end}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
+        raise DataError(f"event {k}: {end}: {value} is not an id of this run: ids are whole numbers of 63 bits")
     return int(value)
 
 
@@ -200,7 +200,7 @@ def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
         if isinstance(value, int) and abs(value) > INT64_MAX:
-            raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
+            raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
     try:
         if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
             return parse_query_times(past, np.array(given), dates, fractions=True)
@@ -213,7 +213,9 @@ def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates
     if found.dtype.kind == "f":
         for k, one in zip(places, each, strict=True):
             if one.dtype.kind == "i" and abs(int(one[0])) > EXACT:
-                raise DataError(f"event {k}: time {one[0]} beside times with fractions is not exact; send it alone")
+                raise DataError(
+                    f"event {k}: time {one[0]} is not exact in a request that also has fractions. Send it alone"
+                )
     return found
 
 
@@ -262,7 +264,7 @@ class EventParser:
         if taken := sorted(features.intersection((*_USUAL, *([RELATION] if self._relations else [])))):
             raise ConfigError(
                 f"a live run calls its fields src, dst, t and relation, and the run in {run.path} has features of "
-                f"these names ({', '.join(taken)}); give the columns other names and train anew"
+                f"these names ({', '.join(taken)}). Give the columns other names and train again"
             )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
         self._allows_missing = self._reading.get("missing", "error") != "error"

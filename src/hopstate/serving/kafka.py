@@ -253,7 +253,7 @@ class IngestLoop:
 
     def __init__(self, live: LiveRun, source: KafkaSource, *, score: bool = True) -> None:
         if live.late == "reject":
-            raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late dead-letter")
+            raise ConfigError("late=reject cannot be used with a source. Give --late clamp or --late dead-letter")
         self.live, self.source, self.score = live, source, score
         self._pending: list[Message] = []
         self._ignored: set[str] = set()  # fields that were warned of

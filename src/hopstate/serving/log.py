@@ -317,7 +317,7 @@ class EventLog(ABC):
         """Read all; CheckpointError if one of the events that were acknowledged is damaged or missing."""
         found = self.facts().get("format")
         if found != FORMAT:
-            raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another place")
+            raise CheckpointError(f"{self.place} is not a log of this version (format {found!r}); choose another place")
         end = len(self)
         if end < acknowledged:
             raise self._corrupt_error(f"events {end} to {acknowledged - 1} were acknowledged and are missing")
@@ -388,18 +388,20 @@ def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
     bodies = found.joined_bodies or "".join(found.bodies)
     if found.joined_bodies is None and SEPARATOR in bodies:
         wrong = next(body for body in found.bodies if SEPARATOR in body)
-        raise DataError(f"a text holds a bare control character, which no JSON does: {wrong[:40]!r}; nothing was taken")
+        raise DataError(
+            f"a text holds a bare control character, which no JSON does: {wrong[:40]!r}; no event was stored"
+        )
     if bodies.isascii() and "".join(ids).isascii():
         return found
     for text in (*found.bodies, *ids):
         if not text.isascii() and is_broken(text):
-            raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; nothing was taken")
+            raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; no event was stored")
     return found
 
 
 def duplicate_id_message(place: object) -> str:
     """Return what is told of an id that comes twice."""
-    return f"an event's id is in {place} already, or stands here twice; nothing was taken"
+    return f"an event's id is in {place} already, or stands here twice; no event was stored"
 
 
 def commit_batches(log: EventLog, first: int, min_events: int) -> Iterator[list[str]]:
@@ -536,7 +538,7 @@ class SqliteLog(EventLog):
         MissingExtraError: apsw is not installed.
         MissingFileError: there is no log to read.
         BusyError: another process writes it.
-        CheckpointError: the file is no log of this version, or damaged.
+        CheckpointError: the file is not a log of this version, or damaged.
         StorageError: it cannot be opened.
     """
 

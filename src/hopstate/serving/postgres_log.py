@@ -51,7 +51,7 @@ class PostgresLog(EventLog):
         ConfigError: the address cannot be read.
         MissingFileError: there is no log to be read.
         BusyError: another writes it.
-        CheckpointError: the schema is no log of this version.
+        CheckpointError: the schema is not a log of this version.
         StorageError: the server does not answer, or refuses.
     """
 
@@ -110,9 +110,9 @@ class PostgresLog(EventLog):
             except errors.UniqueViolation as error:
                 raise DataError(duplicate_id_message(self.place)) from error
             except self._psycopg.DataError as error:
-                raise DataError(f"{self.place} cannot hold a value ({_first(error)}); nothing was taken") from error
+                raise DataError(f"{self.place} cannot hold a value ({_first(error)}); no event was stored") from error
             except errors.UndefinedColumn as error:
-                raise CheckpointError(f"{self.place} is no log of this version ({_first(error)})") from error
+                raise CheckpointError(f"{self.place} is not a log of this version ({_first(error)})") from error
             except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
                 raise MissingFileError(f"nothing at {self.place} ({_first(error)})") from error
             except self._psycopg.Error as error:

@@ -552,8 +552,6 @@ def _finished_store(out: Path, kind: str) -> Prepared:
         arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}
         count = len(arrays["indices" if kind == "edges" else "t"])
     except (HopstateError, KeyError) as error:
-        raise FormatError(
-            f"{out} is no longer the store that was written: {error}; delete and prepare it again"
-        ) from None
+        raise FormatError(f"{out} has changed since it was written: {error}; delete and prepare it again") from None
     bad = meta["prepared"]["bad"]
     return Prepared(out, count, meta["num_nodes"], bad, out / BAD_ROWS if bad else None, tuple(meta.get("notes", ())))

@@ -76,7 +76,7 @@ def check_dates(text: pd.Series, where: str, place: Callable[[int], str], name: 
         row = int(np.argmax(text.str.match(_DATE).eq(True)))
         ways = " or ".join(f"--read.columns '[{name}=date:{form}]'" for form in forms)
         raise DataError(
-            f"{where} holds dates such as {text.iloc[row]!r} in {place(row)}, whose form is not guessed; say it: "
+            f"{where} holds dates such as {text.iloc[row]!r} in {place(row)}, in an ambiguous format. Give it: "
             f"{ways}, or write ISO dates such as 2024-03-01 ('[{name}=category]' takes them as texts)"
         )
 

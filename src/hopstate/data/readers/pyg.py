@@ -211,7 +211,7 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     """
     kind, _, name = address.removeprefix("pyg:").partition("?")[0].partition(":")
     if name == "PCQM-Contact":
-        raise DataError(f"{address} asks for links between nodes of many graphs, a task that is not built in")
+        raise DataError(f"{address} has links between nodes of several graphs as its task, which is not supported")
     if _takes_split(kind) and name not in _UNSPLIT:
         splits = [pyg_graphs(address, split=split)[0] for split in SPLITS]
         listed = [data for part in splits for data in part]
@@ -372,7 +372,7 @@ def _check_split(name: str, splits: dict[str, np.ndarray], items: int) -> None:
     """Raise FormatError where an official split does not name each of its nodes or graphs once."""
     for key, rows in splits.items():
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows) or not 0 <= rows.min() <= rows.max() < items:
-            raise FormatError(f"ogb:{name}: the official split {key!r} is no list of numbers in 0..{items - 1}")
+            raise FormatError(f"ogb:{name}: the official split {key!r} is not a list of numbers in 0..{items - 1}")
     rows = np.concatenate(list(splits.values()))
     if len(np.unique(rows)) < len(rows):
         raise FormatError(f"ogb:{name}: the official split names something twice; fetch it again")

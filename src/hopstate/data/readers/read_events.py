@@ -244,6 +244,11 @@ def read_events(
         UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
         DataError: content that breaks a promise of `EventStream`; the message names the row.
         MissingExtraError: py-tgb is needed and absent.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> len(stream), stream.num_nodes
+        (120, 6)
     """
     if format != "auto" and format not in EVENT_FORMATS:
         raise ConfigError(

@@ -52,7 +52,7 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
             layout = next((name for name, keys in LAYOUTS.items() if set(keys) <= set(arrays)), "")
         if not layout or any(key not in arrays for key in LAYOUTS[layout]):
             wanted = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in LAYOUTS.items())
-            raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is no known layout ({wanted})")
+            raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is not a known layout ({wanted})")
         options = {"source": str(path), "name": path.stem, **options}
         if layout == "scipy":
             return Graph.from_scipy(_saved_matrix(arrays), **options)
@@ -156,7 +156,7 @@ def _saved_matrix(arrays: Archive) -> Any:
     try:
         return scipy.sparse.coo_array((data, (row, col)), shape=shape)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{arrays.path}: row, col and data are no matrix: {error}") from None
+        raise DataError(f"{arrays.path}: row, col and data do not make a matrix: {error}") from None
 
 
 def _sparse(arrays: Archive, prefix: str) -> Any:
@@ -179,7 +179,7 @@ def _sparse(arrays: Archive, prefix: str) -> Any:
         matrix = scipy.sparse.csr_array((data, indices, indptr), shape=size)
         matrix.check_format(full_check=True)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{arrays.path}: {', '.join(keys)} are no CSR matrix: {error}") from None
+        raise DataError(f"{arrays.path}: {', '.join(keys)} do not make a CSR matrix: {error}") from None
     return matrix
 
 
@@ -340,7 +340,7 @@ def detect_format(path: Path) -> str:
         if is_matrix_market(path):
             return "matrix-market"
         return "edges"
-    raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {describe_formats()}")
+    raise FormatError(f"{path} begins with {magic!r}, which is not a known format; {describe_formats()}")
 
 
 def describe_formats() -> str:

@@ -139,7 +139,7 @@ class _Lines:
         left = next((at for at in range(self._next, len(self._lines)) if self._lines[at].strip()), None)
         if left is not None:
             raise FormatError(
-                f"{self._path}, line 1 says {count} graphs, but line {left + 1} goes on with "
+                f"{self._path}, line 1 says {count} graphs, but line {left + 1} continues with "
                 f"{self._lines[left][:60]!r}; correct the number or remove what is left over"
             )
 

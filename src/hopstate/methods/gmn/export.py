@@ -53,7 +53,9 @@ def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
 def gmn_spec(model: nn.Module, *, eval_samples: int = 1, many: bool = False) -> ExportSpec:
     """Return what is exported of a trained network, without what fills it; many: its nodes are of several graphs."""
     if not isinstance(model, GMN):
-        raise ConfigError(f"{type(model).__name__} is no Graph Mamba Network and has no program over tokens of walks")
+        raise ConfigError(
+            f"{type(model).__name__} is not a Graph Mamba Network and has no program over tokens of walks"
+        )
     ports = ports_of(model, many=many)
     about = (
         "all nodes of a graph, in the order that order.kind says; edges as flow left them; x ends "

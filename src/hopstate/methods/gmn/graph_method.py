@@ -477,7 +477,7 @@ def _export_of_graphs(task: GraphTask, spec: ExportSpec) -> ExportSpec:
     def collated(ids: Any) -> GMNInputs:
         rows = np.arange(count) if ids is None else np.asarray(ids).reshape(-1)
         if rows.dtype.kind not in "iu" or len(rows) == 0 or rows.min() < 0 or rows.max() >= count:
-            raise DataError(f"graphs are asked for by numbers 0..{count - 1}, at least one; got {ids!r}")
+            raise DataError(f"graph numbers must be in 0..{count - 1}, at least one; got {ids!r}")
         return task.collate(rows.astype(np.int64), 0, None)
 
     return replace(

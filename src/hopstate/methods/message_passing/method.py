@@ -149,7 +149,7 @@ def _full_graph(source: NodeBatches[Any]) -> tuple[Tensor, Adjacency]:
 
 def _network_spec(model: nn.Module) -> ExportSpec:
     if not isinstance(model, Backbone):
-        raise ConfigError(f"{type(model).__name__} is no backbone and has no program over a list of edges")
+        raise ConfigError(f"{type(model).__name__} is not a backbone and has no program over a list of edges")
     if BACKBONES[model.kind].edges == "relations":
         raise ConfigError(f"{model.kind} cannot be exported: it chooses the edges of each relation in turn")
     like, count = next(model.parameters()), len(EDGES[0])

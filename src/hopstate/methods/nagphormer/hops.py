@@ -66,7 +66,9 @@ class HopTokens:
             return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
         out = np.asarray(self.array)[node_ids]
         if not np.isfinite(out).all():
-            raise FormatError(f"{self.path} is damaged: it holds NaN or infinities; delete it, it is made anew")
+            raise FormatError(
+                f"{self.path} is damaged: it contains NaN or infinities. Delete it, and it is computed again"
+            )
         return torch.from_numpy(out)
 
 
