@@ -243,7 +243,7 @@ def test_a_pair_without_events_before_the_time_has_none_to_explain_it(
 def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> None:
     run = small_run("pair-trees", tmp_path)
     more = table(int(table(0, 160).t.max()) + 1, 60)
-    run.score_stream(more)
+    run.stream(more)
     found, known = hopstate.explain(run.path, "u1", "v2"), run.score([("u1", "v2")])
     assert (found.t, found.score) == (known["t"][0], pytest.approx(known["score"][0], abs=F64))
 

@@ -104,7 +104,7 @@ def leave_one_out(
     return found
 
 
-def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None) -> EventReplay:
+def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None = None) -> EventReplay:
     """Return the latest events of a pair's ends, and the batches in which they have updated a memory."""
     past, memory = queries.past, isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
