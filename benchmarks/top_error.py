@@ -79,7 +79,7 @@ def relative_errors(
         kinds: "top" (its basis made from the trained weights, as a refresh does), "random" (TOP with a basis of random
             weights), "cluster" (degrees of the subgraph, as in Cluster-GCN), "cut" (the same edges with the whole
             graph's degrees), "gas".
-        seed: fixes batches and TOP's initialisations.
+        seed: fixes batches and TOP's initializations.
         most: batches looked at.
         earlier: model with its weights of some epochs ago, from which "top" then makes its basis and "gas" its
             cache, as in training; None takes the present ones.

@@ -139,7 +139,7 @@ def test_links_take_conv_blocks_of_gcn():
     assert "model.pre_linear" not in suited("gcn", blocks(), **alone)
     assert suited("gcn", blocks(), **link)["model.pre_linear"] is False
     for method, given in (
-        ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jump="cat")}),
+        ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jumping_knowledge="cat")}),
         ("gcn", link | {"batching": Batching(kind="neighbor")}),
     ):  # fmt: skip
         assert "model.block" not in suited(method, blocks(), **given)

@@ -100,7 +100,7 @@ def auto_config_backbone(
             return chosen
         if not structure:
             return chosen | {"model.block": "conv"}
-        return chosen | LINK_BLOCK if hide and config.model.jump == "none" else chosen
+        return chosen | LINK_BLOCK if hide and config.model.jumping_knowledge == "none" else chosen
     stats = graph_stats(graph, config.split)
     name = choose_preset(stats)
     if backbone.edges == "unused" or backbone.initial_residual:  # blocks of its own, or none that reads neighbors
