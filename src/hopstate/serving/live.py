@@ -379,7 +379,7 @@ class LiveRun:
         return run_to_completion(self._continue(self._parser.stream(bodies, self.past), score=score))
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
-        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
+        given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True, "slice_size": SLICE}
         if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
             given["begun"] = self._session.queries.begun()
         answer, after = yield from run_in_context(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
