@@ -84,7 +84,7 @@ def test_what_is_intact_stays(snapshots: int, run: Run, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(("position", "start"), [(20, 24), (50, 18)])
 def test_a_cut_log_begins_at_a_snapshot(position: int, start: int, run: Run, tmp_path: Path) -> None:
     """One that has seen what is lost, so that the state is what it was; or that leads on to it."""
-    state = taken(run, tmp_path, EVENTS, snapshot_every=18, retain=42)
+    state = taken(run, tmp_path, EVENTS, snapshot_every=18, retention=42)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take([])
     altered(tmp_path, f"update events set body = '[]' where position = {position}")
@@ -108,7 +108,7 @@ LOSS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", LOSS)
-@pytest.mark.filterwarnings("ignore:the parked entries")
+@pytest.mark.filterwarnings("ignore:the dead letters")
 def test_parts_of_a_log_that_are_gone(kind: str, run: Run, tmp_path: Path) -> None:
     state = taken(run, tmp_path / "live", EVENTS, snapshot_every=1_000)
     LOSS[kind](tmp_path / "live")
@@ -179,11 +179,11 @@ def test_a_log_in_postgres(run: Run, tmp_path: Path, postgres: str) -> None:
         open_log(f"{url}_damaged_1", read_only=True)
 
 
-def test_parked_entries_that_cannot_be_read_are_named(run: Run, tmp_path: Path) -> None:
+def test_dead_letters_that_cannot_be_read_are_named(run: Run, tmp_path: Path) -> None:
     live = tmp_path / "live"
     taken(run, live, EVENTS[:60])
     altered(live, "update events set body = replace(body, '{', '{ ') where position = 17")
-    altered(live, "drop table parked")
-    with pytest.warns(HopstateWarning, match="parked entries"):
+    altered(live, "drop table dead_letters")
+    with pytest.warns(HopstateWarning, match="dead letters"):
         found = repair(run.path, live)
     assert found.lost == ((17, 17),)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from hopstate.data.dates import zone_of
 from hopstate.data.labels import is_unlabeled, split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
+from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
 from hopstate.data.readers.ids import INTEGER, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
@@ -57,11 +58,12 @@ class Columns:
     dated: bool = False  # times are dates
     time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
     unlabeled_value: str | None = None  # see `hopstate.data.labels.LabelOptions`
+    relation: str | None = None
 
     @property
     def names(self) -> list[str]:
         """Every column that is read, each once."""
-        names = [self.source, self.target, self.time, self.label, *self.features]
+        names = [self.source, self.target, self.time, self.label, self.relation, *self.features]
         return list(dict.fromkeys(name for name in names if name))
 
 
@@ -111,7 +113,7 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
     for name in read:
         if name not in options:
             raise ConfigError(f"prepare has no option {name!r}{nearest(name, options)}; it has: {', '.join(options)}")
-    given = [read[name] for name in ROLES[: 2 if edges else 5] if read.get(name)]
+    given = [read[name] for name in ROLES[: 2 if edges else 6] if read.get(name)]
     known = [*SOURCES, *TARGETS, *(() if edges else TIMES), *given]
     samples = []
     for path in paths:
@@ -179,6 +181,8 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
     if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
+    if chosen["node_type_column"] is not None:
+        raise ConfigError("prepare takes no node_type_column. Read the table in memory, and write it with write_events")
     roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
     form = read.get("time_format") or ""
     if clock := () if form else join_date_and_clock(table, roles.time)[1]:
@@ -192,7 +196,8 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
     times = describe_times(numbers, read.get("time_unit") or "", "dates" if dated else "")
-    left = text_column_notes(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    used = (roles.source, roles.target, roles.time, roles.relation, *roles.labels, *roles.features)
+    left = text_column_notes(table, used)
     notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
@@ -201,8 +206,9 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     label = next(iter(roles.labels), None)
     unlabeled_value = read.get("unlabeled_value")
     return Columns(
-        roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabeled_value
-    )
+        roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabeled_value,
+        roles.relation,
+    )  # fmt: skip
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
@@ -284,6 +290,10 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
             )
         values = table.numbers(columns.features, "event features", "error", "error")
         found |= {f"f{place}": column for place, column in enumerate(values.T)}
+    if columns.relation is not None:
+        names = category_texts(table, columns.relation)
+        table.check(names == "", columns.relation, "no relation", "Fill it in, or remove the row.")
+        found["relation"] = pa.array(names, pa.string())
     if columns.label is not None:
         found["label"] = _labels(table, columns.label, columns.unlabeled_value, facts)
     good = pa.table(found)
