@@ -124,10 +124,10 @@ def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_pat
     own, later = table("+01:00"), table("Z", 120, 8)
     finer = later.assign(time=later["time"].str.replace("Z", ".250Z"))
     run = hopstate.fit("recency", own, out=tmp_path / "run", loop={"progress": False})
-    assert run.predict(finer, fresh=True)["t"].tolist() == finer["time"].tolist()
-    assert run.predict(later, fresh=True)["t"].tolist() == later["time"].tolist()
+    assert run.predict(finer, cold_start=True)["t"].tolist() == finer["time"].tolist()
+    assert run.predict(later, cold_start=True)["t"].tolist() == later["time"].tolist()
     numbers = later.assign(time=np.arange(8))
-    assert run.predict(numbers, fresh=True)["t"].tolist() == list(range(8))
+    assert run.predict(numbers, cold_start=True)["t"].tolist() == list(range(8))
     assert run.predict(later)["t"].tolist() == table("+01:00", 120, 8)["time"].tolist()
     run.score_stream(later)
     with pytest.raises(hopstate.errors.TimeOrderError, match=own["time"][5][:13]):

@@ -185,7 +185,7 @@ def test_tokens_on_disk(tmp_path: Path) -> None:
     root.mkdir()
 
     def tokens(folder: Path) -> np.ndarray:
-        return np.array(hop_tokens(made, 3, memory_budget=3000, folder=folder).array)
+        return np.array(hop_tokens(made, 3, max_memory=3000, folder=folder).array)
 
     whole = tokens(tmp_path / "whole")
     with Disk(root) as noted:

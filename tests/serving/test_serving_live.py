@@ -78,7 +78,7 @@ def test_live_scores_are_a_replays_to_the_bit_and_those_of_stream(name: str, run
     scores = [receipt.score for receipt in found]
     assert [receipt.position for receipt in found] == list(range(60))
     assert again(run, tmp_path) == scores
-    offline = score_stream(run.path, table(200, 60), fresh=True, save=tmp_path / "state-of-stream")
+    offline = score_stream(run.path, table(200, 60), ignore_state=True, save=tmp_path / "state-of-stream")
     assert offline["score"].tolist() == pytest.approx(scores, rel=F32)
 
 
@@ -110,7 +110,7 @@ def test_answers_stand_on_what_was_taken(runs: Runs, tmp_path: Path) -> None:
         before = score_session(live.session(), [("u1", "v2")])["score"][0]
         live.take(events)
         after = score_session(live.session(), [("u1", "v2")])
-    expected = run.score([("u1", "v2")], events=table(200, 60), fresh=True)
+    expected = run.score([("u1", "v2")], events=table(200, 60), ignore_state=True)
     assert after["score"][0] == expected["score"][0] != before
     assert after["t"][0] == expected["t"][0]
 

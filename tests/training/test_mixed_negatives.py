@@ -56,12 +56,13 @@ def test_softmax_over_candidates_is_the_closed_form() -> None:
 
 
 def test_order_of_groups_and_of_binary_pairs() -> None:
-    src, dst, t = np.array([1, 2]), np.array([3, 4]), np.array([5.0, 6.0])
+    events = np.array([1, 2]), np.array([3, 4]), np.array([5.0, 6.0]), np.array([8, 9])
     others = np.array([[1, 1], [2, 2]]), np.array([[7, 8], [9, 10]])
-    u, v, when, labels = with_negatives(src, dst, t, *others, 3)
+    (u, v, when, relation), labels = with_negatives(events, *others, 3)
     assert (u.tolist(), v.tolist()) == ([1, 1, 1, 2, 2, 2], [3, 7, 8, 4, 9, 10])
     assert (when.tolist(), labels.tolist()) == ([5, 5, 5, 6, 6, 6], [1, 0, 0, 1, 0, 0])
-    u, v, when, labels = with_negatives(src, dst, t, others[0][:, :1], others[1][:, :1], 1)
+    assert relation.tolist() == [8, 8, 8, 9, 9, 9]
+    (u, v, when), labels = with_negatives(events[:3], others[0][:, :1], others[1][:, :1], 1)
     assert (v.tolist(), labels.tolist()) == ([3, 4, 7, 9], [1, 1, 0, 0])
 
 

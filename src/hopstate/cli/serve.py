@@ -142,6 +142,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
     name = Path(os.path.abspath(o.run)).name
     app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
     app.state.engine.open()
+    app.state.engine.warm_up()
     _make_even()
     _warn_unknown_settings(app.state.engine.live)
     port = place.getsockname()[1]

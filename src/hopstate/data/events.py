@@ -21,6 +21,7 @@ from hopstate.errors import warn as give_warning
 from hopstate.io.scratch import digest_of, row_blocks
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch_geometric.data import TemporalData
 
 
@@ -258,15 +259,22 @@ class EventStream:
 
     @property
     def feature_dims(self) -> dict[str, int]:
-        """How many features a node ("node_dim") and an event ("edge_dim") have, zeros or not."""
+        """How many features a node ("node_dim") and an event ("edge_dim") have, zeros or not; and `type_counts`."""
         widths = [0 if column is None else column.shape[1] for column in (self.x, self.edge_attr)]
-        return {"node_dim": widths[0], "edge_dim": widths[1]}
+        return {"node_dim": widths[0], "edge_dim": widths[1]} | self.type_counts
 
     @property
     def used_features(self) -> dict[str, int]:
-        """How many features a node ("node_dim") and an event ("edge_dim") have; 0 where all are zero."""
+        """The same as `feature_dims`, with 0 for features that are all zero."""
         node = self.x.shape[1] if self.x is not None and self.has_node_features else 0
-        return {"node_dim": node, "edge_dim": self.edge_attr.shape[1] if self.has_edge_features else 0}  # type: ignore[union-attr]
+        edge = self.edge_attr.shape[1] if self.edge_attr is not None and self.has_edge_features else 0
+        return {"node_dim": node, "edge_dim": edge} | self.type_counts
+
+    @property
+    def type_counts(self) -> dict[str, int]:
+        """How many types events ("num_relations") and nodes ("num_node_types") have; without those of one type."""
+        counts = {"num_relations": len(self.relation_names), "num_node_types": len(self.node_type_names)}
+        return {name: count for name, count in counts.items() if count > 1}
 
     @cached_property
     def has_deletes(self) -> bool:
@@ -308,6 +316,11 @@ class EventStream:
         """Return the events with t0 <= t < t1, as views."""
         start, stop = np.searchsorted(self.t, [t0, t1], side="left")
         return self.slice(int(start), int(stop))
+
+    def pairs(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return src, dst and t of the events at rows, and their relations if they are typed."""
+        columns = (self.src, self.dst, self.t, self.relation)
+        return tuple(column[rows] for column in columns if column is not None)
 
     def take(self, rows: np.ndarray) -> EventBatch:
         """Return the events at the given positions of this stream."""
@@ -399,7 +412,7 @@ def check_deletes(stream: EventStream, *, before: int = 0) -> None:
         raise DataError(
             f"{stream.name}: event {event} deletes a node; EventStream.from_arrays deletes its edges for it"
         )
-    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes, stream.relation)
     edges = np.flatnonzero((ends >= 0) & (ends < NEVER))
     valid = np.zeros(len(stream), bool)
     valid[ends[edges]] = ends[edges] > edges
@@ -416,15 +429,23 @@ def _named(stream: EventStream, node: np.integer) -> object:
     return node if stream.node_ids is None else stream.node_ids.names(np.array([node]))[0]
 
 
-def edge_ends(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> np.ndarray:
+def edge_ends(
+    src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int, relation: np.ndarray | None = None
+) -> np.ndarray:
     """Return (E,) int64 the position of the deletion that ends each edge, `NEVER` for none, -1 for other events.
 
     Args:
         src, dst: (E,) int64 nodes, in order of time.
         kind: (E,) as in `EventStream`.
         num_nodes: N.
+        relation: (E,) relations; a deletion ends an edge of its own relation.
     """
-    return _ends(src * num_nodes + dst, kind)
+    return _ends(_edge_numbers(src, dst, num_nodes, relation), kind)
+
+
+def _edge_numbers(src: np.ndarray, dst: np.ndarray, num_nodes: int, relation: np.ndarray | None) -> np.ndarray:
+    pair = src * num_nodes + dst
+    return pair if relation is None else np.unique(np.stack([pair, relation]), axis=1, return_inverse=True)[1].ravel()
 
 
 def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
@@ -445,13 +466,13 @@ def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
 
 
 def expand_node_deletions(
-    stream: EventStream, earlier: tuple[np.ndarray, np.ndarray] | None = None, seen: np.ndarray | None = None
+    stream: EventStream, earlier: tuple[np.ndarray, ...] | None = None, seen: np.ndarray | None = None
 ) -> EventStream:
     """Replace each node deletion by deletions of the node's active edges.
 
     Args:
         stream: the events.
-        earlier: sources and destinations of edges that are active before it.
+        earlier: sources, destinations and relations (if the stream has some) of edges that are active before it.
         seen: (N,) bool, nodes that had an edge before it.
 
     Raises:
@@ -460,14 +481,17 @@ def expand_node_deletions(
     if stream.kind is None or not holds(stream.kind, GONE):
         return stream
     _check_deleted_nodes_seen(stream, seen)
-    none = np.empty(0, np.int64)
-    before_src, before_dst = (none, none) if earlier is None else earlier
-    front = len(before_src)
-    src, dst = np.concatenate([before_src, stream.src]), np.concatenate([before_dst, stream.dst])
+    edges = [stream.src, stream.dst, *([] if stream.relation is None else [stream.relation])]
+    front = 0 if earlier is None else len(earlier[0])
+    if earlier is not None:
+        edges = [np.concatenate(columns) for columns in zip(earlier, edges, strict=True)]
+    src, dst, *relation = edges
     kind = np.concatenate([np.zeros(front, np.int8), stream.kind])
-    rows, place = _expansion(src, dst, kind, stream.num_nodes)
+    rows, place = _expansion(
+        src, dst, kind, _edge_numbers(src, dst, stream.num_nodes, relation[0] if relation else None)
+    )
     rows, place = rows[front:], place[front:] - front  # earlier edges come first, and none of them is deleted there
-    return _events_at(stream, src[rows], dst[rows], rows == place + front, place)
+    return _events_at(stream, [column[rows] for column in edges], rows == place + front, place)
 
 
 def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> None:
@@ -489,12 +513,11 @@ def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> N
         )
 
 
-def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, edge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (E',) events that give the endpoints of expanded events, and (E',) their positions in the stream."""
     E, gone = len(src), np.flatnonzero(kind == GONE)
     leaves = np.minimum(*(_next(src[gone], gone, ends, E) for ends in (src, dst)))
-    pair = src * num_nodes + dst
-    _, group = np.unique(np.stack([pair, leaves]), axis=1, return_inverse=True)
+    _, group = np.unique(np.stack([edge, leaves]), axis=1, return_inverse=True)
     taken = np.flatnonzero((_ends(group.ravel(), kind) == NEVER) & (leaves < NEVER))
     own = np.flatnonzero(kind != GONE)
     rows, place = np.concatenate([taken, own]), np.concatenate([leaves[taken], own])
@@ -511,14 +534,14 @@ def _next(nodes: np.ndarray, at: np.ndarray, queried: np.ndarray, size: int) -> 
 
 
 def _events_at(
-    stream: EventStream, src: np.ndarray, dst: np.ndarray, is_original: np.ndarray, place: np.ndarray
+    stream: EventStream, edges: Sequence[np.ndarray], is_original: np.ndarray, place: np.ndarray
 ) -> EventStream:
-    """Return events src, dst (E',) at the places of others; those that are not themselves there are deletions.
+    """Return events src, dst and relation (E',) at the places of others; those not themselves there are deletions.
 
     Such a deletion has features of zeros, an unknown label and no row of the file.
     """
     assert stream.kind is not None
-    columns: dict[str, Any] = {"src": src, "dst": dst, "t": stream.t[place]}
+    columns: dict[str, Any] = dict(zip(("src", "dst", "relation"), edges)) | {"t": stream.t[place]}
     columns["kind"] = np.where(is_original, stream.kind[place], DELETE).astype(np.int8)
     if stream.edge_attr is not None:
         columns["edge_attr"] = np.where(is_original[:, None], stream.edge_attr[place], 0).astype(np.float32)
@@ -534,6 +557,16 @@ def _events_at(
     return stream.with_(**columns)
 
 
+def order_of_first(relation: np.ndarray) -> list[int]:
+    """Return the distinct relations of events (E,), in the order of their first events.
+
+    >>> order_of_first(np.array([2, 0, 2, 1]))
+    [2, 0, 1]
+    """
+    found, first = np.unique(relation, return_index=True)
+    return found[np.argsort(first)].tolist()  # type: ignore[no-any-return]
+
+
 def as_slice(rows: np.ndarray) -> np.ndarray | slice:
     """Return ascending rows (P,) as a slice if they are consecutive.
 
@@ -547,6 +580,13 @@ def as_slice(rows: np.ndarray) -> np.ndarray | slice:
 def is_prefix(rows: np.ndarray) -> bool:
     """Return whether ascending rows (P,) are the first P events, so that queries see only them."""
     return len(rows) > 0 and rows[0] == 0 and rows[-1] == len(rows) - 1
+
+
+def type_codes(types: np.ndarray) -> Tensor:
+    """Return (n,) int64 codes of types (n,) for networks: 0 for -1, which is unknown, otherwise the type plus 1."""
+    import torch
+
+    return torch.from_numpy(types.astype(np.int64) + 1)
 
 
 def canonical_tie_order(stream: EventStream) -> EventStream:

@@ -413,14 +413,14 @@ def _class_names(values: pd.Series, missing: np.ndarray, where: str, place: Plac
 
 
 # ---- several labels -----------------------------------------------------------------------------------------
-def split_column_names(table: Table, chosen: str | None) -> tuple[str, ...]:
+def split_column_names(table: Table, chosen: str | None, option: str = "label_column") -> tuple[str, ...]:
     """Return the columns that "spam,bot" names; none if it names one column, or nothing."""
     names = [str(name) for name in table.frame.columns]
     if chosen is None or chosen in names or "," not in chosen:
         return ()
     parts = tuple(part.strip() for part in chosen.split(","))
     for part in parts:
-        table.column(part, (), None, "label_column")
+        table.column(part, (), None, option)
     return parts
 
 

@@ -101,6 +101,23 @@ class EventTimes(NamedTuple):
         return np.maximum(found, 0)
 
 
+class EventRelations(NamedTuple):
+    """Relations of events by their ids.
+
+    Args:
+        codes: (E,) int32 relations of the events.
+        first_id: id of the first event.
+    """
+
+    codes: np.ndarray
+    first_id: int = 0
+
+    @classmethod
+    def of(cls, stream: EventStream) -> EventRelations | None:
+        """Return the relations of a stream; None without."""
+        return None if stream.relation is None else cls(np.asarray(stream.relation), stream.first_id)
+
+
 class Histories(ABC):
     """Look-ups in the histories of nodes, strictly before a time; times are in the unit of the events'."""
 
@@ -143,7 +160,7 @@ class Histories(ABC):
         return out
 
     def last_active(
-        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: np.ndarray, first_id: int = 0
     ) -> PackedNeighbors:
         """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
 
@@ -152,7 +169,7 @@ class Histories(ABC):
         Args:
             nodes, times, k: as `last`.
             ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
-            until: an id; edges that end at or before it are passed over.
+            until: (Q,) ids; edges that end at or before their query's are passed over.
             first_id: the id of the first event of ends.
         """
         from hopstate.ops.neighbors.kernels import find_active, gather
@@ -195,6 +212,31 @@ class Histories(ABC):
         last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
         entries = (store._start, store._length, store._codes, store._times)
         last_meeting_kernel(src, dst, times, directed, *entries, last, met)
+        return last, met
+
+    def last_meeting_in(
+        self,
+        relations: EventRelations,
+        src: np.ndarray,
+        dst: np.ndarray,
+        times: np.ndarray,
+        relation: np.ndarray,
+        directed: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the result of `last_meeting` among the events of each pair's own relation (Q,).
+
+        Args:
+            relations: those of the events.
+            src, dst, times, directed: see `last_meeting`.
+            relation: (Q,) relations asked for.
+        """
+        from hopstate.ops.neighbors.kernels import last_typed_meeting_kernel
+
+        store = self._of(src, dst)
+        src, dst, times = store.checked(src, dst, times)
+        last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
+        entries = (store._start, store._length, store._codes, store._events, store._times)
+        last_typed_meeting_kernel(src, dst, times, relation, *relations, directed, *entries, last, met)
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:

@@ -40,6 +40,7 @@ _FILE = r"(events-\d+-\d+-[0-9a-f]{8}|memory-[0-9a-f]{16}|x-[0-9a-f]{8})\.safete
 # files of a state; the same while they are written, by this library and by safetensors
 _STATE_FILE = re.compile(rf"{_FILE}|\.{_FILE}\.[0-9a-f]{{8}}-\d+\.[0-9a-f]{{12}}\.part|\.tmp[A-Za-z0-9]{{6}}")
 _FACTS = ("num_events", "num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
+_NAMES = ("relation_names", "node_type_names")
 
 
 def save_stream_state(
@@ -64,7 +65,7 @@ def save_stream_state(
     check_writable(folder / HEAD)
     parts = tuple(_with_memory_file(part, folder) for part in state.memory_parts)
     kept = replace(state, files=_event_files(state, folder), memory_parts=parts, x_path=_x_file(state, folder))
-    head = {key: getattr(kept, key) for key in _FACTS} | {"format": FORMAT}
+    head = {key: getattr(kept, key) for key in (*_FACTS, *_NAMES)} | {"format": FORMAT}
     head["clock"] = None if math.isinf(kept.clock) else kept.clock
     head["ids"] = None if kept.node_ids is None else "U" if kept.node_ids.is_text else "i"
     head["x"] = None if kept.x_path is None else kept.x_path.name
@@ -90,11 +91,15 @@ def _event_files(state: StreamState, folder: Path) -> tuple[EventFile, ...]:
     arrays: dict[str, Any] = {name: getattr(state, name)[first:] for name in ("src", "dst", "t")}
     if state.kind is not None:
         arrays["kind"] = state.kind[first:]
+    if state.relation is not None:
+        arrays["relation"] = state.relation[first:]
     if state.edge_attr is not None:
         arrays["edge_attr"] = state.edge_attr[np.arange(max(first, state.needed, state.edge_attr.first), len(state))]
+    fresh = np.arange(files[-1].num_nodes if files else 0, state.num_nodes)
     if state.node_ids is not None:
-        fresh = np.arange(files[-1].num_nodes if files else 0, len(state.node_ids))
         arrays["ids"] = _packed(state.node_ids.names(fresh))
+    if state.node_type is not None:
+        arrays["node_type"] = state.node_type[fresh]
     path = folder / f"events-{first}-{len(state)}-{secrets.token_hex(4)}.safetensors"
     _write(path, arrays)
     return (*files, EventFile(path, first, len(state), state.num_nodes))
@@ -127,7 +132,7 @@ def _packed(ids: np.ndarray) -> np.ndarray:
 
 
 def _unpacked(ids: np.ndarray, kind: str) -> np.ndarray:
-    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), str)
+    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), object)
 
 
 # ---- heads ---------------------------------------------------------------------------------------------------
@@ -219,12 +224,13 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
     except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
         raise CheckpointError(
             f"the live state in {folder} is damaged ({error}); go on from a copy (--state), or from the end of the "
-            "run's own data (--fresh)"
+            "run's own data (--ignore-state)"
         ) from error
 
 
 def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
     facts: dict[str, Any] = {key: head[key] for key in _FACTS}
+    facts |= {key: tuple(map(str, head[key])) for key in _NAMES}
     facts["clock"] = -math.inf if head["clock"] is None else head["clock"]
     _check_facts(facts)
     files, parts, after = [], [], 0
@@ -239,15 +245,21 @@ def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
         after = last
     if after != facts["num_events"]:
         raise DataError(f"{after} of {facts['num_events']} events")
-    names = None
-    if head["ids"] is not None:
-        ids = [_unpacked(arrays["ids"], head["ids"]) for arrays in parts]
+    names = node_type = None
+    ids = [_unpacked(arrays["ids"], head["ids"]) for arrays in parts] if head["ids"] is not None else []
+    types = [arrays["node_type"] for arrays in parts] if facts["node_type_names"] else []
+    if ids or types:
         names = Vocabulary(np.concatenate(ids)) if ids else None
-        counts = np.cumsum([len(some) for some in ids]).tolist()
+        node_type = np.concatenate(types) if types else None
+        counts = np.cumsum([len(some) for some in ids or types]).tolist()
         files = [file._replace(num_nodes=count) for file, count in zip(files, counts, strict=True)]
     if names is not None and len(names) != facts["num_nodes"]:
         raise DataError(f"{len(names)} ids of {facts['num_nodes']} nodes")
-    log = _log(parts, facts["num_nodes"])
+    if node_type is not None and (
+        len(node_type) != facts["num_nodes"] or not _in_range(node_type, -1, len(facts["node_type_names"]))
+    ):
+        raise DataError(f"types of {len(node_type)} of {facts['num_nodes']} nodes, or of other names")
+    log = _log(parts, facts["num_nodes"], len(facts["relation_names"]))
     x_path = None if head["x"] is None else folder / head["x"]
     return StreamState(
         **facts,
@@ -257,6 +269,7 @@ def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
             _memories(_file(folder, entry), facts["num_nodes"], verify=verify) for entry in head["memories"]
         ),
         node_ids=names,
+        node_type=node_type,
         x=None if x_path is None else _tensors(x_path, verify=verify)["x"],
         x_path=x_path,
         files=tuple(files),
@@ -288,6 +301,8 @@ def _tensors(path: Path, *, verify: bool) -> dict[str, np.ndarray]:
 
 
 _KINDS = {"src": "i8", "dst": "i8", "t": "i8f8", "kind": "i1", "edge_attr": "f4", "ids": "i8u1"}
+_KINDS |= {"relation": "i4", "node_type": "i2"}
+_OF_NODES = ("ids", "node_type")
 
 
 def _check_events(arrays: dict[str, np.ndarray], path: Path, count: int) -> None:
@@ -297,18 +312,24 @@ def _check_events(arrays: dict[str, np.ndarray], path: Path, count: int) -> None
         if array is None or array.dtype.str[1:] not in _KINDS.get(name, "") or array.ndim != axes:
             raise DataError(f"{path.name} has no {name}, or another kind of it")
         short = len(array) <= count if name == "edge_attr" else len(array) == count  # old features may be dropped
-        if name != "ids" and not short:
+        if name not in _OF_NODES and not short:
             raise DataError(f"{path.name} has {len(array)} {name} of {count} events")
 
 
-def _log(parts: list[dict[str, np.ndarray]], num_nodes: int) -> EventLog:
+def _in_range(numbers: np.ndarray, least: int, limit: int) -> bool:
+    return not len(numbers) or bool(least <= numbers.min() <= numbers.max() < limit)
+
+
+def _log(parts: list[dict[str, np.ndarray]], num_nodes: int, num_relations: int) -> EventLog:
     log = EventLog()
     if not parts:
         return log
     src, dst, t = (np.concatenate([arrays[name] for arrays in parts]) for name in ("src", "dst", "t"))
-    for nodes in (src, dst):
-        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
-            raise DataError(f"an event names a node beyond the {num_nodes} there are")
+    if not _in_range(src, 0, num_nodes) or not _in_range(dst, 0, num_nodes):
+        raise DataError(f"an event names a node beyond the {num_nodes} there are")
+    relation = np.concatenate([arrays["relation"] for arrays in parts]) if num_relations else None
+    if relation is not None and not _in_range(relation, 0, num_relations):
+        raise DataError(f"an event has a relation beyond the {num_relations} there are")
     if not np.isfinite(t).all() or (t[1:] < t[:-1]).any():
         raise DataError("times of events decrease, or are not numbers")
     kind = ended = None
@@ -316,10 +337,10 @@ def _log(parts: list[dict[str, np.ndarray]], num_nodes: int) -> EventLog:
         kind = np.concatenate([arrays.get("kind", np.zeros(len(arrays["src"]), np.int8)) for arrays in parts])
         if ((kind < 0) | (kind > DELETE)).any():
             raise DataError("an event has an unknown kind")
-        ends = edge_ends(src, dst, kind, num_nodes)
+        ends = edge_ends(src, dst, kind, num_nodes, relation)
         ids = np.flatnonzero((ends >= 0) & (ends < len(src)))
         ended = np.stack([ids, ends[ids]])
-    log.append(src, dst, t, kind, ended)
+    log.append(src, dst, t, kind, ended, relation)
     return log
 
 

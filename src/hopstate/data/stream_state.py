@@ -21,13 +21,14 @@ import numpy as np
 
 from hopstate.data.dates import UNITS, format_time
 from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
-from hopstate.data.neighbor_store import Column, NeighborStore, NeighborView
+from hopstate.data.neighbor_store import Column, EventRelations, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import CheckpointError, DataError, TimeOrderError
+from hopstate.errors import CheckpointError, DataError, TimeOrderError, nearest
 from hopstate.io.scratch import digest_of
 
+_TYPES = ("relation_names", "node_type", "node_type_names")
 _REMEMBERED = ("memory", "output", "last_time")
 
 
@@ -91,6 +92,7 @@ class EventLog:
         self.src, self.dst, self.t = Column(), Column(), Column()
         self.kind: Column | None = None  # of all events, from the first deletion on
         self.ends: Column | None = None  # id of the event that ends each edge, from the first deletion on
+        self.relation: Column | None = None  # of all events, or of none
         self.additions: Column | None = None  # ids of events that add an edge, from the first deletion on
         self._first = np.empty((2, 0), np.int64)  # id of the first event that each node sends, and receives
         self._stores: dict[bool, NeighborStore] = {}
@@ -109,11 +111,19 @@ class EventLog:
             ends = self.ends.rows[:size]
             ids = np.flatnonzero(ends < size)
             ended = np.stack([ids, ends[ids]])
-        made.append(self.src.rows[:size], self.dst.rows[:size], self.t.rows[:size].astype(time_dtype), kind, ended)
+        relation = None if self.relation is None else self.relation.rows[:size]
+        columns = self.src.rows[:size], self.dst.rows[:size], self.t.rows[:size].astype(time_dtype)
+        made.append(*columns, kind, ended, relation)
         return made
 
     def append(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, kind: np.ndarray | None, ended: np.ndarray | None
+        self,
+        src: np.ndarray,
+        dst: np.ndarray,
+        t: np.ndarray,
+        kind: np.ndarray | None,
+        ended: np.ndarray | None,
+        relation: np.ndarray | None = None,
     ) -> None:
         """Add events.
 
@@ -121,6 +131,7 @@ class EventLog:
             src, dst, t: (E,), in the log's rows and times.
             kind: (E,) `ADD` or `DELETE`; None if all add an edge.
             ended: (2, k) ids of edges that these events end, and of the events that do; None if all add one.
+            relation: (E,), of all events that are ever appended or of none.
         """
         first = len(self)
         if not len(src):
@@ -130,6 +141,9 @@ class EventLog:
             self.ends = Column(np.full(first, NEVER))
         for column, values in ((self.src, src), (self.dst, dst), (self.t, t)):
             column.append(values)
+        if relation is not None:
+            self.relation = self.relation or Column()
+            self.relation.append(relation)
         ids, added = np.arange(first, len(self)), slice(None)
         if self.kind is not None and self.ends is not None and self.additions is not None:
             kind = np.zeros(len(src), np.int8) if kind is None else kind
@@ -213,6 +227,8 @@ class StreamState:
         memory_parts: what is remembered of nodes; a later part replaces an earlier one.
         num_nodes: N.
         node_ids: the user's ids, or None if ids are rows.
+        relation_names: names of the events' relations, () without relations.
+        node_type: (N,) int16 types of nodes, or None; node_type_names: their names.
         x: (M, F) float32 features of the first M nodes, or None; others have zeros.
         x_path: the file that holds them, or None.
         time_unit: of the events' times, "" if unknown; None takes that of the events to come.
@@ -231,6 +247,9 @@ class StreamState:
     memory_parts: tuple[Memories, ...] = ()
     num_nodes: int = 0
     node_ids: Vocabulary | None = None
+    relation_names: tuple[str, ...] = ()
+    node_type: np.ndarray | None = None
+    node_type_names: tuple[str, ...] = ()
     x: np.ndarray | None = None
     x_path: Path | None = None
     time_unit: str | None = None
@@ -265,6 +284,21 @@ class StreamState:
     def kind(self) -> np.ndarray | None:
         """(E,) int8 `ADD` or `DELETE`; None if all events add an edge."""
         return self.log.kind.rows[: self.num_events] if self.has_deletes and self.log.kind is not None else None
+
+    @property
+    def relation(self) -> np.ndarray | None:
+        """(E,) int32 relations of the events; None without relations."""
+        return None if self.log.relation is None else self.log.relation.rows[: self.num_events]
+
+    @property
+    def relations(self) -> EventRelations | None:
+        """Relations of the events by id, as look-ups read them; None without relations."""
+        return None if self.relation is None else EventRelations(self.relation)
+
+    @property
+    def types_of_nodes(self) -> NodeFeatures | None:
+        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
+        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
 
     @property
     def edge_ends(self) -> np.ndarray:
@@ -307,10 +341,15 @@ class StreamState:
         columns: dict[str, Any] = {name: getattr(self, name)[some] for name in ("src", "dst", "t")}
         if self.kind is not None:
             columns["kind"] = self.kind[some]
+        if self.relation_names:
+            columns["relation"] = np.empty(0, np.int32) if self.relation is None else self.relation[some]
         if self.edge_attr is not None and self.edge_attr.first <= first:
             columns["edge_attr"] = self.edge_attr[np.arange(first, some.stop)]
-        facts = {"num_nodes": self.num_nodes, "node_ids": self.node_ids, "time_unit": self.time_unit or ""}
-        return EventStream(**columns, **facts, first_id=first, name="earlier events", from_start=not first)  # type: ignore[arg-type]
+        facts: dict[str, Any] = {"num_nodes": self.num_nodes, "node_ids": self.node_ids}
+        facts |= {"time_unit": self.time_unit or ""} | {name: getattr(self, name) for name in _TYPES}
+        if self.node_type is not None:  # there may be rows for nodes to come
+            facts["node_type"] = _widened(self.node_type, self.num_nodes)
+        return EventStream(**columns, **facts, first_id=first, name="earlier events", from_start=not first)
 
     # ---- look-ups ----------------------------------------------------------------------------------------
     def store(self, *, deletions: bool = False) -> NeighborView:
@@ -354,7 +393,7 @@ class StreamState:
         return replace(self, settled=settled, memory_parts=parts, clock=clock, tag=tag)
 
     def joined(
-        self, new: EventStream, *, skip_features: bool = False, again: bool = False
+        self, new: EventStream, *, skip_features: bool = False, allow_duplicates: bool = False
     ) -> tuple[EventStream, StreamState]:
         """Return new events in the rows, ids and times of this state, and the updated state.
 
@@ -363,13 +402,13 @@ class StreamState:
         Args:
             new: events with the user's ids.
             skip_features: do not keep features of events.
-            again: take the very events that were taken last once more.
+            allow_duplicates: take the very events that were taken last once more.
 
         Raises:
             TimeOrderError: a new event is earlier than the last one so far.
             DataError: the events that were taken last once more, times of another unit that cannot be converted or
                 that the clock so far cannot represent, ids of another kind, or a deletion of an edge that is not
-                active.
+                active; or a relation that no event so far could have.
         """
         new = _in_clock(self, new if self.time_unit is None else in_unit(new, self.time_unit))
         if len(self) and len(new) and new.t[0] < self.last_time:
@@ -380,21 +419,30 @@ class StreamState:
             )
         (src, dst), ids, num_nodes = _rows(self, new)
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(self), "labels": new.labels}
-        added = new.with_(src=src, dst=dst, **rest)
-        columns = (added.src, added.dst, added.t, added.kind, added.edge_attr)  # not how many nodes there are
+        types = _types_with(self, new, num_nodes, ids)
+        added = new.with_(src=src, dst=dst, **rest, **types)
+        columns = (
+            added.src,
+            added.dst,
+            added.t,
+            added.kind,
+            added.edge_attr,
+            added.relation,
+        )  # not how many nodes there are
         digest = digest_of(*columns)
-        if len(added) and digest == self.last and not again:
+        if len(added) and digest == self.last and not allow_duplicates:
             raise DataError(
-                f"{new.name} has been streamed already: it holds the events that the memory took last; give later "
-                "ones, go on from another state (--state) or from the end of the run's own data (--fresh), or say "
-                "that they happened once more (--again)"
+                f"{new.name} contains the same events as the last call of stream. Give later events, start from "
+                "another state (--state) or from the end of the run's data (--ignore-state), or add "
+                "--allow-duplicates if they occurred twice"
             )
         added, ended = _resolved(self, added)
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": added.time_unit}
+        grown |= {name: getattr(added, name) for name in _TYPES}
         if not len(added):
             return added, replace(self, **grown)
         log = self.log.after(len(self), added.t.dtype)
-        log.append(added.src, added.dst, added.t, added.kind, ended)
+        log.append(added.src, added.dst, added.t, added.kind, ended, added.relation)
         attr = None if skip_features or added.edge_attr is None else added.edge_attr
         features = None
         if attr is not None:
@@ -432,17 +480,24 @@ def _resolved(state: StreamState, added: EventStream) -> tuple[EventStream, np.n
         return added, None
     nodes, edges = np.unique(added.src[added.kind == GONE]), added.kind == DELETE
     ids, src, dst = _active_edges(state, added.num_nodes, added.src[edges], added.dst[edges], nodes)
+    earlier = [src, dst]
+    if added.relation is not None:
+        earlier.append(np.empty(0, np.int32) if state.relation is None else state.relation[ids])
     sent, received = state.log.first_events(added.num_nodes) < len(state)
-    added = expand_node_deletions(added, (src, dst), sent | received)
+    added = expand_node_deletions(added, tuple(earlier), sent | received)
     front = len(ids)
-    src, dst = np.concatenate([src, added.src]), np.concatenate([dst, added.dst])
+    names = ("src", "dst", "relation")
+    whole: dict[str, Any] = {
+        name: np.concatenate([before, getattr(added, name)]) for name, before in zip(names, earlier)
+    }
     kind = np.concatenate(
         [np.zeros(front, np.int8), np.zeros(len(added), np.int8) if added.kind is None else added.kind]
     )
-    whole = {"src": src, "dst": dst, "kind": kind, "t": np.zeros(len(src), np.int64)}
-    facts = {"num_nodes": added.num_nodes, "node_ids": added.node_ids, "name": added.name}
-    check_deletes(EventStream(**whole, **facts, from_start=False), before=front)  # type: ignore[arg-type]
-    ends = edge_ends(src, dst, kind, added.num_nodes)
+    ends = edge_ends(**whole, kind=kind, num_nodes=added.num_nodes)
+    whole |= {"kind": kind, "t": np.zeros(len(kind), np.int64)}
+    facts: dict[str, Any] = {"num_nodes": added.num_nodes, "node_ids": added.node_ids, "name": added.name}
+    facts["relation_names"] = added.relation_names
+    check_deletes(EventStream(**whole, **facts, from_start=False), before=front)
     known = np.concatenate([ids, added.event_ids])
     over = np.flatnonzero((kind == ADD) & (ends < NEVER))
     return added, np.stack([known[over], known[ends[over]]])
@@ -514,7 +569,7 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
     if ids is not None and ids.is_of(old.node_ids):
         return (new.src, new.dst), ids, len(ids)
     names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
-    text = names[0].dtype.kind == "U"
+    text = names[0].dtype.kind != "i"
     if old.node_ids is None:
         if text:
             raise DataError(
@@ -532,19 +587,83 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
     return (both.rows(names[0]), both.rows(names[1])), both, len(both)
 
 
-class NodeFeatures:
-    """Features of any of a state's nodes: rows of x where it has them, else zeros; indexed by (q,) nodes."""
+def _types_with(old: StreamState, new: EventStream, num_nodes: int, ids: Vocabulary | None) -> dict[str, Any]:
+    """Return the relations and node types of new events in the numbers of old, as fields of `EventStream`."""
+    first = not len(old) and not old.num_nodes
+    if first:
+        return {}
+    if bool(old.relation_names) != bool(new.relation_names):
+        has, lacks = ("earlier events have", "no relations") if old.relation_names else ("it has", "earlier ones none")
+        raise DataError(f"{new.name}: {has} relations, {lacks}. Read both with the same --read.relation_column")
+    found: dict[str, Any] = {"relation_names": old.relation_names, "node_type_names": old.node_type_names}
+    if new.relation is not None:
+        found["relation"] = renumbered(new.relation, new.relation_names, old.relation_names, new.name)
+    if old.node_type is None:
+        return found | {"node_type": None}
+    found["node_type"] = _widened(old.node_type, num_nodes)
+    if new.node_type is not None:
+        types = renumbered(new.node_type, new.node_type_names, old.node_type_names, new.name, what="node type")
+        rows = _rows_of_nodes(new, ids)
+        known = (rows >= 0) & (types >= 0)
+        late = known & (rows >= len(old.node_type))  # a node keeps the type that it came with
+        found["node_type"][rows[late]] = types[late]
+    return found
 
-    def __init__(self, x: np.ndarray) -> None:
-        self.x = x
+
+def _rows_of_nodes(new: EventStream, ids: Vocabulary | None) -> np.ndarray:
+    """Return (N,) the rows that new's nodes have in a vocabulary, -1 for nodes without an event."""
+    nodes = np.arange(new.num_nodes)
+    if ids is None or new.node_ids is ids:
+        return nodes
+    names = nodes if new.node_ids is None else new.node_ids.names(nodes)
+    return ids.rows(names.astype(str) if ids.is_text else names)
+
+
+def _widened(types: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Return a copy of types (M,) with -1 for the nodes from M on."""
+    return np.concatenate([types, np.full(num_nodes - len(types), -1, np.int16)])
+
+
+def renumbered(
+    numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
+) -> np.ndarray:
+    """Return numbers of names as numbers of the known names; -1 stays.
+
+    Raises:
+        DataError: a name that occurs is not known.
+    """
+    if names == known:
+        return numbers
+    place = {name: number for number, name in enumerate(known)}
+    new = np.array([place.get(name, -1) for name in names], numbers.dtype)
+    unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
+    if len(unknown):
+        name = names[numbers[unknown[0]]]
+        raise DataError(
+            f"{where}: unknown {what}: got {name!r} in row {unknown[0]}{nearest(name, known)}. Known: "
+            f"{', '.join(known[:10])}{', ...' * (len(known) > 10)}"
+        )
+    return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
+
+
+class NodeFeatures:
+    """Features or types of any of a state's nodes, indexed by (q,) nodes.
+
+    Args:
+        x: (M, ...) of the first M nodes.
+        missing: what the others have.
+    """
+
+    def __init__(self, x: np.ndarray, missing: int = 0) -> None:
+        self.x, self.missing = x, missing
 
     def __getitem__(self, nodes: Any) -> Any:
-        """Return (q, F) rows, as a tensor if nodes are one."""
+        """Return (q, ...) rows, as a tensor if nodes are one."""
         if not isinstance(nodes, np.ndarray):
             import torch
 
             return torch.from_numpy(self[nodes.numpy()])
         known = nodes < len(self.x)
-        rows = np.zeros((len(nodes), self.x.shape[1]), np.float32)
+        rows = np.full((len(nodes), *self.x.shape[1:]), self.missing, self.x.dtype)
         rows[known] = self.x[nodes[known]]
         return rows

@@ -434,3 +434,93 @@ def generate_clubs(config: ClubConfig | None = None) -> EventStream:
         name="clubs-generated",
         source="hopstate.datasets.generate_clubs",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderConfig:
+    """Settings of `generate_orders`.
+
+    Args:
+        num_customers, num_shops: nodes of the two types.
+        num_events: events of all relations.
+        favorites: shops that a customer orders from, others that the customer visits, and friends to transfer to.
+        pay: mean time from an order to its payment, in hours.
+        transfers, visits: shares of these among the events that nothing else causes; the others are orders.
+        reviews: share of payments that are followed by a review of the shop.
+        noise: share of orders, visits and transfers to anybody.
+        days: length of the stream.
+        seed: one seed, one stream.
+
+    Raises:
+        ConfigError: fewer than two nodes of a type, fewer favorites than one, or a share outside 0..1.
+    """
+
+    num_customers: int = 300
+    num_shops: int = 100
+    num_events: int = 8_000
+    favorites: int = 6
+    pay: float = 24.0
+    transfers: float = 0.2
+    visits: float = 0.4
+    reviews: float = 0.3
+    noise: float = 0.1
+    days: float = 90.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.num_customers, self.num_shops) < 2 or min(self.favorites, self.num_events) < 1:
+            raise ConfigError("num_customers and num_shops must be at least 2, favorites and num_events at least 1")
+        check_shares(self, "transfers", "visits", "reviews", "noise")
+        if not 0 < self.days < np.inf or not 0 < self.pay < np.inf:
+            raise ConfigError(f"days and pay must be over 0: got {self.days} and {self.pay}")
+
+
+RELATIONS = ("order", "pay", "review", "transfer", "visit")
+
+
+def generate_orders(config: OrderConfig | None = None) -> EventStream:
+    """Generate a stream whose relations decide the target: customers order from shops and pay them later.
+
+    An order goes to a favorite shop, a visit to another favorite shop, a transfer to a friend. Each order is paid once,
+    and a payment may be followed by a review of the same shop.
+
+    Returns:
+        A stream in seconds with the relations `RELATIONS` and the node types "customer" and "shop".
+    """
+    c = config or OrderConfig()
+    rng = named_rng(c.seed)
+    N, M, hour = c.num_customers, c.num_shops, 3600.0
+    shops, visited = rng.integers(N, N + M, (2, N, c.favorites))
+    friends = (np.arange(N)[:, None] + rng.integers(1, N, (N, c.favorites))) % N
+    events: list[tuple[float, int, int, int]] = []
+    for t in np.sort(rng.uniform(0, c.days * 24 * hour, c.num_events)):
+        u, place, anyone = int(rng.integers(N)), int(rng.integers(c.favorites)), rng.random() < c.noise
+        kind = rng.random()
+        if kind < c.transfers:
+            friend = (u + int(rng.integers(1, N))) % N if anyone else int(friends[u, place])
+            events.append((t, u, friend, 3))
+            continue
+        visits = kind < c.transfers + c.visits
+        shop = N + int(rng.integers(M)) if anyone else int((visited if visits else shops)[u, place])
+        if visits:
+            events.append((t, u, shop, 4))
+            continue
+        paid = t + rng.exponential(c.pay * hour)
+        events += [(t, u, shop, 0), (paid, u, shop, 1)]
+        if rng.random() < c.reviews:
+            events.append((paid + rng.exponential(c.pay * hour), u, shop, 2))
+    events.sort()
+    t, src, dst, relation = np.array(events[: c.num_events]).T
+    return EventStream(
+        src=src.astype(np.int64),
+        dst=dst.astype(np.int64),
+        t=t.astype(np.int64),
+        relation=relation.astype(np.int32),
+        relation_names=RELATIONS,
+        node_type=np.repeat(np.array([0, 1], np.int16), [N, M]),
+        node_type_names=("customer", "shop"),
+        num_nodes=N + M,
+        time_unit="s",
+        name="orders-generated",
+        source="hopstate.datasets.generate_orders",
+    )

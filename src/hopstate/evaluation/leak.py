@@ -39,15 +39,15 @@ class LeakReport:
         return f"no leak: {self.scores:,} scores at {len(self.moments)} moments did not change when the future did"
 
 
-def link_scores(scorer: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-    return scorer.score(src, dst, t)
+def link_scores(scorer: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> Scores:
+    return scorer.score(src, dst, t, *relation)
 
 
 def check_leak(
     build: Callable[[EventStream], Any],
     stream: EventStream,
     *,
-    score: Callable[[Any, np.ndarray, np.ndarray, np.ndarray], Scores] = link_scores,
+    score: Callable[..., Scores] = link_scores,
     moments: int = 6,
     queries: int = 64,
     batch_size: int = 200,
@@ -58,7 +58,8 @@ def check_leak(
     Args:
         build: makes a model, ready to replay, from an altered stream. A neighbor store must contain that stream.
         stream: the event stream; a few thousand events are enough.
-        score: maps (model, src (Q,), dst (Q,), t (Q,)) to scores (Q,) or (Q, C). Default: link scores.
+        score: maps (model, src (Q,), dst (Q,), t (Q,)), and relations (Q,) if the stream has some, to scores (Q,) or
+            (Q, C). Default: link scores.
         moments: number of times to check. Default: 6.
         queries: number of pairs scored at and before each time. Default: 64.
         batch_size: events per batch in the replay. Default: 200.
@@ -69,13 +70,13 @@ def check_leak(
         DataError: the stream has fewer than two distinct times.
     """
 
-    def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def scores(altered: EventStream, *asked: np.ndarray) -> np.ndarray:
         model = build(altered)
 
         def of(rows: np.ndarray) -> Scores:
-            return score(model, src[rows], dst[rows], t[rows])
+            return score(model, *(column[rows] for column in asked))
 
-        return replay_anywhere(model, of, altered, t, batch_size, wide=True)
+        return replay_anywhere(model, of, altered, asked[2], batch_size, wide=True)
 
     rng = named_rng(seed)
     times, compared = _moments(stream, moments, batch_size, rng), 0
@@ -111,9 +112,7 @@ def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Ge
     return values[np.sort(chosen)]
 
 
-def _queries(
-    stream: EventStream, t: float, count: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _queries(stream: EventStream, t: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Choose pairs with an event at t, pairs with an earlier event and random pairs; some are queried before t."""
     now = np.flatnonzero(stream.t == t)[: count // 4]
     past = rng.integers(0, np.searchsorted(stream.t, t), count // 2)
@@ -124,7 +123,10 @@ def _queries(
     when = np.full(len(src), t, stream.t.dtype)
     some = len(now) + np.arange(0, len(past), 4)
     when[some] = stream.t[rows[some]]  # a pair at the time it met: its own event is not to be seen
-    return src, dst, when
+    if stream.relation is None:
+        return src, dst, when
+    free_relation = rng.integers(0, len(stream.relation_names), len(free[0]), np.int32)
+    return src, dst, when, np.concatenate([stream.relation[rows], free_relation])
 
 
 def _alter(
@@ -143,6 +145,8 @@ def _alter(
         more = _randomize({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
         more["src"], more["dst"] = np.concatenate(queries[:2]), np.concatenate([queries[1], queries[0]])
         more["t"][:] = t
+        if len(queries) > 3:
+            more["relation"] = np.concatenate([queries[3], queries[3]])
         future = _concatenate(more, future)
     elif alteration == "remove":
         keep = rng.random(len(future["src"])) < 0.5
@@ -157,7 +161,7 @@ def _alter(
 
 
 def _columns(stream: EventStream) -> dict[str, np.ndarray]:
-    named = ("src", "dst", "t", "kind", "edge_attr", "labels")
+    named = ("src", "dst", "t", "kind", "edge_attr", "labels", "relation")
     return {name: getattr(stream, name) for name in named if getattr(stream, name) is not None}
 
 
@@ -168,6 +172,8 @@ def _randomize(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Ge
     if "labels" in out:
         out["labels"] = rng.permutation(out["labels"])
         out["labels"] = np.where(np.isin(out["labels"], (0, 1)), 1 - out["labels"], out["labels"])
+    if "relation" in out:
+        out["relation"] = rng.permutation(out["relation"])
     if "edge_attr" in out:
         out["edge_attr"] = rng.normal(size=out["edge_attr"].shape).astype(np.float32)
     return out

@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-RAW = "write texts as they are, also those that a spreadsheet would run as a formula"
 ProgressCallback = Callable[[int, int], None]
 _LISTENER: ContextVar[ProgressCallback | None] = ContextVar("listener", default=None)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------
-def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
-    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl; as text without formulas, unless raw."""
+def write_table(table: pd.DataFrame, path: Path, *, csv_escape: bool = True) -> None:
+    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl.
+
+    csv_escape puts an apostrophe before texts of .csv and .tsv that a spreadsheet would run as a formula.
+    """
     name = check_table_path(path)
 
     def write(part: Path) -> None:
@@ -46,7 +48,7 @@ def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
         else:
             compression: Any = "gzip" if name.endswith(".gz") else None
             separator = "\t" if name.endswith(".tsv") else ","
-            cells = table if raw else without_formulas(table)
+            cells = without_formulas(table) if csv_escape else table
             cells.to_csv(part, sep=separator, index=False, compression=compression, lineterminator="\n")
 
     replace_file(path, write)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, ShapeError, nearest
-from hopstate.types import Float, shapecheck
+from hopstate.layers.typed import RelationModulation
+from hopstate.types import Float, Int, shapecheck
 
 WIDTH = 64  # default width of an encoding
 FARTHEST = 5.0  # features are clipped at this many standard deviations
@@ -154,21 +155,31 @@ class Bilinear(LinkDecoder):
 class LinkHead(LinkDecoder):
     """w_2 ReLU(W_1 (h_u || h_v)) for a pair (u, v), optionally with encoded pair features, (h_u || h_v || p).
 
+    With relations, `RelationModulation` scales and shifts the hidden units before the ReLU.
+
     Args:
         dim: width of an embedding.
         directed, dropout: not used.
         pair: encoder of pair features, or None.
+        num_relations: relations of the pairs, 0 for none.
     """
 
     symmetric = False
 
     def __init__(
-        self, dim: int, *, directed: bool = True, dropout: float = 0.0, pair: PairHistory | None = None
+        self,
+        dim: int,
+        *,
+        directed: bool = True,
+        dropout: float = 0.0,
+        pair: PairHistory | None = None,
+        num_relations: int = 0,
     ) -> None:
         super().__init__(dim)
         self.merge = nn.Linear(2 * dim + (0 if pair is None else pair.dim), dim)
         self.score = nn.Linear(dim, 1)
         self.pair = pair
+        self.relation = RelationModulation(num_relations, dim) if num_relations else None
 
     @shapecheck
     def forward(
@@ -176,10 +187,14 @@ class LinkHead(LinkDecoder):
         u: Float[Tensor, "pair channel"],
         v: Float[Tensor, "pair channel"],
         features: Float[Tensor, "pair feature"] | None = None,
+        relation: Int[Tensor, "pair"] | None = None,
     ) -> Float[Tensor, "pair"]:
-        """Return one logit per pair; features are read only by a head with a `PairHistory`."""
+        """Return one logit per pair; features are read only with a `PairHistory`, codes of relations with relations."""
         parts = [u, v] if self.pair is None else [u, v, self.pair(features)]
-        return self.score(torch.relu(self.merge(torch.cat(parts, -1)))).squeeze(-1)
+        hidden = self.merge(torch.cat(parts, -1))
+        if self.relation is not None:
+            hidden = self.relation(hidden, relation)
+        return self.score(torch.relu(hidden)).squeeze(-1)
 
 
 DECODERS: dict[str, type[LinkDecoder]] = {

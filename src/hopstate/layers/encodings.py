@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.typed import TypeEmbedding, add_types
 from hopstate.types import Float, shapecheck
 
 
@@ -113,22 +114,34 @@ class TimeEncoding(nn.Module):
 class AlignedProjections(nn.ModuleDict):
     """Project each encoding of a token to one width, and concatenate the results.
 
-    Encodings without columns or values give zeros.
+    Encodings without columns or values give zeros. A typed encoding adds a vector per type to its projection.
 
     Args:
         widths: width of each encoding, 0 for none.
         dim: width of each projection.
         patch_size: number of consecutive tokens that are projected together.
+        types: number of types of each typed encoding, 0 for none.
     """
 
-    def __init__(self, widths: dict[str, int], dim: int, *, patch_size: int = 1) -> None:
+    def __init__(
+        self, widths: dict[str, int], dim: int, *, patch_size: int = 1, types: dict[str, int] | None = None
+    ) -> None:
         super().__init__({name: nn.Linear(patch_size * width, dim) for name, width in widths.items() if width})
+        self.update({f"{name}_type": TypeEmbedding(count, dim) for name, count in (types or {}).items() if count})
         self.widths, self.dim = widths, dim
         self.zero = nn.Buffer(torch.zeros(1), persistent=False)  # of the weights' device and dtype
 
     def forward(self, values: dict[str, Tensor | None], rows: int) -> Tensor:
-        """Return (rows, dim * encodings) of the values by name, each (rows * patch_size, width)."""
-        return torch.cat([self._project(name, values.get(name), rows) for name in self.widths], 1)
+        """Return (rows, dim * encodings) of the values by name, each (rows * patch_size, width).
+
+        The codes of an encoding's types are `<name>_type`, (rows * patch_size,).
+        """
+        return torch.cat([self._typed(name, values, rows) for name in self.widths], 1)
+
+    def _typed(self, name: str, values: dict[str, Tensor | None], rows: int) -> Tensor:
+        of_type = f"{name}_type"
+        projected = self._project(name, values.get(name), rows)
+        return add_types(projected, self[of_type], values.get(of_type)) if of_type in self else projected
 
     def _project(self, name: str, values: Tensor | None, rows: int) -> Tensor:
         if name not in self:

@@ -271,6 +271,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
         transductive: configuration → description of the inputs that depend on all nodes, so that new nodes change the
             predictions for all others. "" if inputs depend only on neighborhoods.
         export: task → its exported program, or a text that says why it cannot be exported.
+        relations: whether it reads relations of events or edges, and types of nodes. Others refuse such data.
     """
 
     name: str
@@ -286,6 +287,21 @@ class Method(Generic[RecordT, RunT, TaskT]):
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     export: Callable[[TaskT], ExportSpec] | str = ""
+    relations: bool = False
+
+    def task(self, record: RecordT, config: RunT, context: Context) -> TaskT:
+        """Build the task of a record.
+
+        Raises:
+            ConfigError: the record has relations or named node types, and the method does not read them.
+        """
+        for column in () if self.relations else ("relation", "node_type"):
+            if names := getattr(record, f"{column}_names", ()):
+                raise ConfigError(
+                    f"{self.name} does not read the {column.replace('_', ' ')} of data: got {', '.join(names[:5])} in "
+                    f"{config.data}. Leave it out with --read.{column}_column none, or choose another method"
+                )
+        return self.build(record, config, context)
 
 
 AnyMethod = Method[Any, Any, Any]

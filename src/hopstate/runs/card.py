@@ -101,9 +101,9 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
 
 def _metrics(folder: RunFolder) -> list[str]:
     result = folder.result()
-    floors = folder.floors()
+    baselines = folder.baselines()
     columns = {split: found for split, found in result["metrics"].items() if found}
-    columns |= {baseline_label(name): found for name, found in floors.items() if isinstance(found, dict)}
+    columns |= {baseline_label(name): found for name, found in baselines.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     positive = result.get("positive_class")
     rows = [["", *columns]]
@@ -117,7 +117,7 @@ def _metrics(folder: RunFolder) -> list[str]:
     for label, *cells in rows:
         numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
-    return [*lines, "columns of baselines: test"] if floors else lines
+    return [*lines, "columns of baselines: test"] if baselines else lines
 
 
 def _cell(metric: str, value: Any) -> str:

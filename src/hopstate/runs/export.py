@@ -31,7 +31,7 @@ from hopstate.ops import use_reference_ops
 from hopstate.random import random_state_kept
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import QuerySession, calibration_of, open_session
-from hopstate.runs.query_inputs import pair_rows, query_times, read_pairs, resolve_nodes
+from hopstate.runs.query_inputs import NO_COLUMNS, pair_rows, query_times, read_pairs, resolve_nodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, to_values
 from hopstate.streaming.live import PairQueries
 from hopstate.training.run_folder import RunFolder, json_text
@@ -402,7 +402,7 @@ def pair_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) 
         u, v = np.tile(events.src, 2), np.concatenate([events.dst, np.roll(events.dst, 1)])
         column = None
     else:
-        pairs = read_pairs(given, (None,) * 3, opened.columns, opened.past.node_ids)
+        pairs = read_pairs(given, NO_COLUMNS, opened.columns, opened.past.node_ids)
         column = pairs.times(opened.past, opened.dates)
         u, v = pair_rows(opened.past, opened.nodes(pairs.source, "sources"), opened.nodes(pairs.target, "targets"))
     t = query_times(opened.past, column if time is None else time, len(u), "pairs", opened.dates)

@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
-from hopstate.data.stream_state import StreamState
+from hopstate.data.stream_state import StreamState, renumbered
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import (
@@ -173,9 +173,8 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
         )
     if same_events and isinstance(record, EventStream):
         raise ConfigError(
-            f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
-            "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
-            "the run's past with `hopstate predict`"
+            f"{record.name} contains other events than the run was trained on. Add --cold-start (cold_start=True) to "
+            "evaluate them with an empty history, or score later events with `hopstate predict`"
         )
 
 
@@ -183,6 +182,10 @@ def _empty_stream(facts: Mapping[str, Any]) -> EventStream:
     """Return a stream without events that has the nodes and the time unit of a run's data."""
     none = np.empty(0, np.int64)
     kept = {name: facts[name] for name in ("num_nodes", "time_unit", "name")}
+    if names := facts.get("relation_names"):
+        kept |= {"relation": np.empty(0, np.int32), "relation_names": tuple(names)}
+    if names := facts.get("node_type_names"):
+        kept |= {"node_type": np.full(facts["num_nodes"], -1, np.int16), "node_type_names": tuple(names)}
     return EventStream(src=none, dst=none, t=none, labels=none, **kept)
 
 
@@ -201,7 +204,7 @@ def _build(
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
         with idle_reset():
-            task = method.build(record, config, context)
+            task = method.task(record, config, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
@@ -262,7 +265,7 @@ def load_state(
     run_data: Any = None,
     state: str | Path | None = None,
     *,
-    fresh: bool = False,
+    ignore_state: bool = False,
 ) -> StreamState:
     """Return the stream state of a run.
 
@@ -270,11 +273,11 @@ def load_state(
         folder, task: the run.
         run_data: its own data, if they are not in a file.
         state: the folder of a state; None takes the kept one, if there is one.
-        fresh: take the end of the run's own data.
+        ignore_state: take the end of the run's own data.
     """
     from hopstate.data.stream_checkpoint import load_stream_state
 
-    start = None if fresh else state if state is not None else saved_state_folder(folder)
+    start = None if ignore_state else state if state is not None else saved_state_folder(folder)
     return (
         state_after_run_data(folder, task, run_data)
         if start is None
@@ -318,7 +321,7 @@ def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str
     if source.startswith("memory:"):
         raise ConfigError(
             f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as run_data, "
-            "or fresh=True to do without"
+            "or cold_start=True to do without"
         )
     try:
         if run_data is None:
@@ -394,6 +397,8 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
+    for field in ("relation", "node_type"):
+        events = with_types_of_run(events, field, tuple(facts.get(f"{field}_names", ())))
     dates = time_zone_of_dates(folder)
     if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
         events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
@@ -403,13 +408,32 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     return events
 
 
+def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -> EventStream:
+    """Return events with relations or node types (field) in the numbers of a run, without those it does not have.
+
+    Raises:
+        DataError: the run has relations and the events have none, or one that is unknown.
+    """
+    types, names = getattr(events, field), getattr(events, f"{field}_names")
+    if types is None and known and field == "relation":
+        raise DataError(
+            f"{events.name} has no relations, but the run was trained with {', '.join(known[:5])}. Name their column: "
+            "--read.relation_column NAME"
+        )
+    if types is None or names == known:
+        return events
+    if known:
+        types = renumbered(types, names, known, events.name, field.replace("_", " "))
+    return events.with_(**{field: types if known else None, f"{field}_names": known})
+
+
 def warn_new_ids(past: StreamState, new: EventStream) -> None:
     """Warn of nodes of new events that a state does not know."""
     met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
     if met is not None:
-        known = met.rows(names.astype(str) if met.is_text else names) >= 0
-    elif names.dtype.kind == "U":  # an error when they are joined
+        known = met.rows(names.astype(str) if met.is_text and names.dtype.kind == "i" else names) >= 0
+    elif names.dtype.kind != "i":  # an error when they are joined
         return
     else:  # ids are rows
         sent, received = past.ever_active()

@@ -130,7 +130,7 @@ class RunInfo:
     history: list[dict[str, Any]]
     result: dict[str, Any]
     environment: dict[str, Any]
-    floors: dict[str, dict[str, float | None]]
+    baselines: dict[str, dict[str, float | None]]
     curves: dict[str, Any]
 
 
@@ -146,7 +146,7 @@ class Group:
     color: str = GRAY
 
     method = property(lambda self: self.runs[0].method)
-    is_floor = property(lambda self: self.method in (BASELINE, *EVENT_BASELINES))
+    is_baseline = property(lambda self: self.method in (BASELINE, *EVENT_BASELINES))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -212,7 +212,7 @@ def read_run(path: Path) -> RunInfo:
         history=folder.history(),
         result=folder.result() if exists(path / "result.json") else {},
         environment=environment,
-        floors=folder.floors(),
+        baselines=folder.baselines(),
         curves=load_curves(folder),
     )
 
@@ -369,7 +369,7 @@ def _figure(metric: str, found: Summary | None) -> str:
 # ---- which group is best -------------------------------------------------------------------------------------------
 def _methods(groups: Sequence[Group]) -> list[Group]:
     """Return the groups that are no baselines; all of them where every one is."""
-    return [group for group in groups if not group.is_floor] or list(groups)
+    return [group for group in groups if not group.is_baseline] or list(groups)
 
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
@@ -386,22 +386,22 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
     return found[0] if found and len(groups) > 1 else None
 
 
-def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
+def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
     """Return the baselines next to runs of these groups that are no methods of them and have one of the metrics."""
     methods = {group.method for group in groups}
     found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
-        for name in run.floors.keys() - methods:
-            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
+        for name in run.baselines.keys() - methods:
+            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.baselines[name]}}
             positive = run.result.get("positive_class")
-            floor = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
-            found[baseline_label(name), result["metric"]].append(floor)
-    floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
-    return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
+            baseline = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
+            found[baseline_label(name), result["metric"]].append(baseline)
+    baselines = [Group(name, found[name, metric]) for name, metric in sorted(found)]
+    return [baseline for baseline in baselines if any(baseline.values(metric) for metric in metrics)]
 
 
 def _mark(group: Group, best: Sequence[Group | None]) -> str:
-    return "best" if group in best else "baseline" if group.is_floor else ""
+    return "best" if group in best else "baseline" if group.is_baseline else ""
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def _best_first(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the groups and baselines that have a test metric: the best on validation, then by the test metric."""
     measured = [group for group in groups if group.values(metric)]
     best = _best(measured, metric)
-    shown = [*measured, *_floors(measured, [metric])]
+    shown = [*measured, *_baselines(measured, [metric])]
     return sorted(shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean)))
 
 
@@ -483,7 +483,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        _above_floor(metric, test.mean, groups),
+        _above_baselines(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
     if len(ranked) > 1:
@@ -511,11 +511,11 @@ def _events(groups: Sequence[Group], metric: str) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
-    floors = [*_floors(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
-    if not floors:
+def _above_baselines(metric: str, mean: float, groups: Sequence[Group]) -> str:
+    baselines = [*_baselines(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
+    if not baselines:
         return ""
-    first = min(floors, key=lambda group: sort_key(metric, _existing_summary(group, metric).mean))
+    first = min(baselines, key=lambda group: sort_key(metric, _existing_summary(group, metric).mean))
     value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
     if sort_key(metric, mean) < sort_key(metric, value):
@@ -679,9 +679,9 @@ def _links(groups: Sequence[Group]) -> Section:
             present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
-            shown = [*members, *_floors(members, present)]
+            shown = [*members, *_baselines(members, present)]
             means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_floor})
+            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_baseline})
             rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
             marks, colors = [_mark(group, [best]) for group in shown], [group.color for group in shown]
             events = _events(members, present[0])

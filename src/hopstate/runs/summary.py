@@ -93,10 +93,10 @@ def megabytes(value: float | None) -> str:
 def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
     """Return how many events a metric of links is measured on, by the metrics of its split; None if unknown.
 
-    >>> num_events("new_historical_average_precision", {"events": 1350, "new_events": 11})
+    >>> num_events("new_historical_average_precision", {"num_events": 1350, "new_num_events": 11})
     11
     """
-    count = metrics.get("new_events" if metric.startswith("new_") else "events")
+    count = metrics.get("new_num_events" if metric.startswith("new_") else "num_events")
     return None if count is None else int(count)
 
 
@@ -117,14 +117,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
     Args:
-        metrics: of a split of links, with `own_event_share` for each such kind.
+        metrics: of a split of links, with `collision_rate` for each such kind.
 
-    >>> self_negative_note({"average_precision": 0.84, "own_event_share": 0.173})
+    >>> self_negative_note({"average_precision": 0.84, "collision_rate": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
     notes = []
     for name, share in metrics.items():
-        if name.endswith("own_event_share"):
+        if name.endswith("collision_rate"):
             kind = negatives_label(name).removesuffix(", new nodes")
             of = f"{links_label(name)}: {share:.0%} of {kind} negatives are their own event"
             limits = f"average_precision cannot exceed about {1 / (1 + share):.2f}, roc_auc {1 - share / 2:.2f}"
@@ -132,14 +132,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
-def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> str:
     """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
     NaN values are skipped. "all" means every one of several kinds.
 
     Args:
         values: metric → mean of a method, between 0 and 1, larger is better.
-        floors: baseline → metric → mean.
+        baselines: baseline → metric → mean.
 
     >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
     >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})
@@ -147,7 +147,7 @@ def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Map
     """
     only_new = all(metric.startswith("new_") for metric in values)
     found = []
-    for name, baseline in floors.items():
+    for name, baseline in baselines.items():
         labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
         under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
         exceeds_one = any(values[m] > baseline[m] for m in labels)

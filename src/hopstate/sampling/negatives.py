@@ -24,7 +24,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from hopstate.data.events import EventStream, as_slice
+from hopstate.data.events import EventStream, as_slice, order_of_first
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, check_range, nearest, refuse_idle
 from hopstate.io.files import replace_file
@@ -288,10 +288,10 @@ class InductiveNegatives(OnePerEvent):
         return _draw_past_pairs(batches, batches.observed)
 
 
-class ManyNegatives(NegativeStrategy):
+class RankingNegatives(NegativeStrategy):
     """Many negative destinations per event, for ranking metrics; see `one_against_many`."""
 
-    name, label, ranking = "many", "many negatives", True
+    name, label, ranking = "ranking", "ranking", True
 
     def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[DrawOptions]) -> Negatives:
         return one_against_many(stream, splits, split, **how)
@@ -299,9 +299,11 @@ class ManyNegatives(NegativeStrategy):
 
 STRATEGIES: dict[str, NegativeStrategy] = {
     strategy.name: strategy
-    for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), ManyNegatives())
+    for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), RankingNegatives())
 }
 DEFAULT_STRATEGIES = ("random", "historical", "inductive")
+_WITHOUT_PREFIX = ("random", "ranking")  # their metrics have different names
+_RANKING_METRICS = ("mrr", "hits@", "ndcg@", "recall@")
 
 
 def strategy_of(name: str) -> NegativeStrategy:
@@ -316,22 +318,24 @@ def strategy_of(name: str) -> NegativeStrategy:
 
 
 def metric_name(metric: str, strategy: str, *, new_nodes: bool) -> str:
-    """Return the name of a metric for a strategy; metrics with random negatives have no prefix.
+    """Return the name of a metric for a strategy. Only historical and inductive negatives are a prefix.
 
-    >>> metric_name("mrr", "many", new_nodes=True), metric_name("roc_auc", "random", new_nodes=False)
-    ('new_many_mrr', 'roc_auc')
+    >>> metric_name("mrr", "ranking", new_nodes=True), metric_name("roc_auc", "historical", new_nodes=False)
+    ('new_mrr', 'historical_roc_auc')
     """
-    return f"{'new_' if new_nodes else ''}{'' if strategy == 'random' else f'{strategy}_'}{metric}"
+    return f"{'new_' if new_nodes else ''}{'' if strategy in _WITHOUT_PREFIX else f'{strategy}_'}{metric}"
 
 
 def parse_metric(name: str) -> tuple[str, NegativeStrategy, bool]:
     """Split a metric name into metric, strategy and whether it covers events with unseen nodes; see `metric_name`.
 
-    >>> parse_metric("new_many_mrr")[0]
-    'mrr'
+    >>> metric, strategy, new_nodes = parse_metric("new_mrr")
+    >>> metric, strategy.name, new_nodes
+    ('mrr', 'ranking', True)
     """
     metric = name.removeprefix("new_")
-    strategy = next((s for s in STRATEGIES.values() if metric.startswith(f"{s.name}_")), STRATEGIES["random"])
+    default = STRATEGIES["ranking" if metric.startswith(_RANKING_METRICS) else "random"]
+    strategy = next((s for s in STRATEGIES.values() if metric.startswith(f"{s.name}_")), default)
     return metric.removeprefix(f"{strategy.name}_"), strategy, name.startswith("new_")
 
 
@@ -399,6 +403,8 @@ def draw_negatives(
         avoid_positives=avoid_positives,
     )
     src, dst = kind.pairs(batches)
+    if stream.relation is not None:
+        src, dst = RelationEnds(stream, pool).respected(rows, src, dst, seed=seed, avoid_positives=avoid_positives)
     return Negatives(
         rows=rows[wanted],
         offsets=np.arange(len(rows[wanted]) + 1),
@@ -409,6 +415,75 @@ def draw_negatives(
         batch_size=batch_size,
         content_hash=stream.content_hash,
     )
+
+
+class RelationEnds:
+    """Sources and targets that each relation of a stream joins.
+
+    They are the nodes that are an end of its events; of nodes with types, all nodes of their types.
+
+    Args:
+        stream: events with relations.
+        rows: (P,) positions of the events to read. Default: all.
+    """
+
+    def __init__(self, stream: EventStream, rows: np.ndarray | None = None) -> None:
+        assert stream.relation is not None
+        self._stream = stream
+        part = slice(None) if rows is None else as_slice(rows)
+        relation, size = stream.relation[part].astype(np.int64), stream.num_nodes
+        self._order = order_of_first(relation)  # seeds draws, so that other numbers of relations change nothing
+        self._allowed, self._keys, self._nodes = [], [], []
+        for ends in (stream.src[part], stream.dst[part]):
+            if stream.node_type is None:
+                self._keys.append(np.unique(relation * size + ends))
+                continue
+            allowed = np.zeros((len(stream.relation_names), len(stream.node_type_names) + 1), bool)
+            allowed[relation, stream.node_type[ends]] = True  # the last column is for -1
+            self._allowed.append(allowed)
+            self._nodes.append(_distinct(ends))
+
+    def joins(self, side: Literal[0, 1], relation: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Return (Q,) whether each relation (Q,) joins each of nodes (Q,) as a source (side 0) or a target (side 1)."""
+        if self._stream.node_type is not None:
+            return self._allowed[side][relation, self._stream.node_type[nodes]]
+        keys, asked = self._keys[side], relation.astype(np.int64) * self._stream.num_nodes + nodes
+        return keys[np.minimum(np.searchsorted(keys, asked), len(keys) - 1)] == asked
+
+    def targets(self, relation: int) -> np.ndarray:
+        """Return the sorted targets that a relation joins."""
+        if self._stream.node_type is not None:
+            nodes = self._nodes[1]
+            return nodes[self._allowed[1][relation, self._stream.node_type[nodes]]]
+        size = self._stream.num_nodes
+        first, last = np.searchsorted(self._keys[1], [relation * size, (relation + 1) * size])
+        return self._keys[1][first:last] - relation * size
+
+    def respected(
+        self, rows: np.ndarray, src: np.ndarray, dst: np.ndarray, *, seed: int, avoid_positives: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return negatives of events at rows (P,), with random targets of the event's relation in place of wrong pairs.
+
+        Args:
+            rows: positions of the events.
+            src, dst: (P,) or (P, K) negatives; a pair is wrong if the event's relation joins no such nodes.
+            seed: random seed.
+            avoid_positives: a new target is not the event's own, if the relation has another.
+        """
+        width = src.size // max(len(rows), 1)
+        event = np.repeat(rows, width)
+        relation = self._stream.pairs(event)[3]
+        u, v = src.reshape(-1).copy(), dst.reshape(-1).copy()
+        wrong = np.flatnonzero(~(self.joins(0, relation, u) & self.joins(1, relation, v)))
+        u[wrong] = self._stream.src[event[wrong]]
+        for r in np.unique(relation[wrong]).tolist():
+            mine, pool = wrong[relation[wrong] == r], self.targets(r)
+            rng, own = named_rng(seed, "relation", self._order.index(r)), self._stream.dst[event[mine]]
+            place = np.searchsorted(pool, own)
+            avoided = avoid_positives and len(pool) > 1
+            drawn = rng.integers(0, len(pool) - avoided, len(mine))
+            v[mine] = pool[drawn + (avoided & (drawn >= place))]
+        return u.reshape(src.shape), v.reshape(dst.shape)
 
 
 def random_destinations(
@@ -532,7 +607,9 @@ def one_against_many(
 ) -> Negatives:
     """Draw many negative destinations for each positive (s, d, t), as in TGB.
 
-    Some are destinations of s in the training split, the others are not. Destinations of s at time t are excluded.
+    Some are destinations of s in the training split, the others are not. Destinations of s at time t are excluded. If
+    events have relations, candidates are the targets that the relation of the event joins (see `RelationEnds`), and
+    destinations of s at time t are excluded if they have that relation.
 
     Args:
         stream: the event stream.
@@ -548,31 +625,72 @@ def one_against_many(
         ConfigError: num_negatives is below 1, or history_share is outside 0..1.
         DataError: the split has no events, or there would be too many negatives.
     """
-    from hopstate.sampling.kernels import draw_ranking_candidates
-
-    rows, added = stream.additions(splits.rows(split)), stream.additions(splits.train)
+    rows, added = stream.additions(splits.rows(split)), stream.additions()
     numbers = sample_rows(np.arange(len(rows)), max_events)  # seed the draws
     rows = rows[numbers]
-    pool = np.unique(stream.dst[stream.additions()])
-    use_all = num_negatives == "all"
-    num_negatives = len(pool) if num_negatives == "all" else num_negatives
-    if num_negatives < 1 or not 0 <= history_share <= 1:
+    pool = np.unique(stream.dst[added])
+    count = len(pool) if num_negatives == "all" else num_negatives
+    history = count if num_negatives == "all" else int(count * history_share)
+    if count < 1 or not 0 <= history_share <= 1:
         raise ConfigError(
-            f"num_negatives must be at least 1 and history_share in 0..1: got {num_negatives} and {history_share}"
+            f"num_negatives must be at least 1 and history_share in 0..1: got {count} and {history_share}"
         )
     if not len(rows):
         raise DataError(f"cannot draw negatives: split {split!r} of {stream.name} has no events")
-    if len(rows) * num_negatives > MAX_NEGATIVES:
+    if len(rows) * count > MAX_NEGATIVES:
         raise DataError(
-            f"too many negatives: got {len(rows)} positives of {split!r} with {num_negatives} each; the maximum is "
+            f"too many negatives: got {len(rows)} positives of {split!r} with {count} each; the maximum is "
             f"{MAX_NEGATIVES} in all. Lower evaluation.num_negatives"
         )
-    src, group, current_offsets, current_dst = _group_by_source_and_time(stream, rows, pool)
-    train_pairs = np.unique(stream.src[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
+    how, train = (history, count, seed), stream.additions(splits.train)
+    if stream.relation is None:
+        counts, dst = _ranking_candidates(stream, rows, numbers, pool, train, added, *how)
+    else:
+        relation, ends, parts = stream.relation, RelationEnds(stream, added), []
+        for r in np.unique(relation[rows]).tolist():
+            mine, among = np.flatnonzero(relation[rows] == r), added[relation[added] == r]
+            some, found = _ranking_candidates(stream, rows[mine], numbers[mine], ends.targets(r), train, among, *how)
+            parts.append((mine, some, np.repeat(mine, some), found))
+        mine, some, of, found = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        counts, dst = some[np.argsort(mine)], found[np.argsort(of, kind="stable")]
+    return Negatives(
+        rows=rows,
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        src=np.repeat(stream.src[rows], counts),
+        dst=dst,
+        strategy="ranking",
+        seed=seed,
+        batch_size=len(rows),
+        content_hash=stream.content_hash,
+    )
+
+
+def _ranking_candidates(
+    stream: EventStream, rows: np.ndarray, numbers: np.ndarray, pool: np.ndarray, train: np.ndarray,
+    added: np.ndarray, history: int, num_negatives: int, seed: int,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the number of candidates of each event at rows (B,), and all of them.
+
+    Args:
+        stream: the event stream.
+        rows: positions of the events.
+        numbers: (B,) their numbers within the split, which seed the draws.
+        pool: sorted destinations to draw from.
+        train: positions of the training events; their destinations in the pool are drawn first.
+        added: positions of the events whose destinations are excluded at their time.
+        history: maximum number of training destinations.
+        num_negatives: maximum number of destinations.
+        seed: random seed.
+    """
+    from hopstate.sampling.kernels import draw_ranking_candidates
+
+    src, group, current_offsets, current_dst = _group_by_source_and_time(stream, rows, pool, added)
+    place = np.searchsorted(pool, stream.dst[train])
+    inside = pool[np.minimum(place, len(pool) - 1)] == stream.dst[train]
+    train_pairs = np.unique(stream.src[train[inside]] * len(pool) + place[inside])
     train_offsets = np.searchsorted(train_pairs, np.arange(stream.num_nodes + 1) * len(pool))
     out, count = np.empty(len(rows) * num_negatives, np.int64), np.empty(len(rows), np.int64)
     places = np.arange(len(rows)) * num_negatives
-    history = num_negatives if use_all else int(num_negatives * history_share)
     train_dst = train_pairs % len(pool)
     draw_ranking_candidates(
         src,
@@ -590,28 +708,17 @@ def one_against_many(
         out,
         count,
     )
-    found = np.arange(num_negatives) < count[:, None]
-    return Negatives(
-        rows=rows,
-        offsets=np.concatenate([[0], np.cumsum(count)]),
-        src=np.repeat(src, count),
-        dst=out.reshape(len(rows), num_negatives)[found],
-        strategy="many",
-        seed=seed,
-        batch_size=len(rows),
-        content_hash=stream.content_hash,
-    )
+    return count, out.reshape(len(rows), num_negatives)[np.arange(num_negatives) < count[:, None]]
 
 
 def _group_by_source_and_time(
-    stream: EventStream, rows: np.ndarray, pool: np.ndarray
+    stream: EventStream, rows: np.ndarray, pool: np.ndarray, added: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Group the stream by (source, timestamp).
+    """Group the events at added (P,) by (source, timestamp).
 
     Returns:
         (B,) sources and (B,) group numbers of rows, then offsets and destinations of each group in CSR format.
     """
-    added = stream.additions()
     order = added[np.lexsort((stream.t[added], stream.src[added]))]
     s, t = stream.src[order], stream.t[order]
     new = np.append(True, (s[1:] != s[:-1]) | (t[1:] != t[:-1]))
@@ -663,8 +770,8 @@ def tgb_negatives(
         dataset.load_test_ns()
         negatives = tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, splits.test)
 
-    Pass them to `evaluate_link(..., negatives={("test", "many"): negatives})`, or store them with `Negatives.save`. For
-    events with unseen nodes, use `negatives.take(splits.new_test)`.
+    Pass them to `evaluate_link(..., negatives={("test", "ranking"): negatives})`, or store them with `Negatives.save`.
+    For events with unseen nodes, use `negatives.take(splits.new_test)`.
 
     Source: Huang et al. 2023, arXiv:2307.01026; the layout that py-tgb 2.3.0 reads.
 
@@ -703,7 +810,7 @@ def tgb_negatives(
         offsets=np.concatenate([[0], np.cumsum(counts)]),
         src=np.repeat(stream.src[rows], counts),
         dst=numbers[dst],
-        strategy="many",
+        strategy="ranking",
         seed=0,
         batch_size=len(rows),
         content_hash=stream.content_hash,

@@ -21,7 +21,7 @@ import torch
 
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
-from hopstate.runs.queries import QuerySession
+from hopstate.runs.queries import QuerySession, rank_session
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
@@ -158,6 +158,19 @@ class ServiceEngine:
             raise
         self._is_open = True
         self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
+
+    def warm_up(self) -> None:
+        """Explain a ranking twice, so that kernels are compiled and it is known how long one takes."""
+        past = self.live.past
+        if not len(past):
+            return
+        source = past.src[-1:] if past.node_ids is None else past.node_ids.names(past.src[-1:])
+
+        def start() -> Steps[Any]:
+            return capture_warnings(rank_session(self.live.session(), source.tolist(), explain=True))
+
+        for _ in range(2):
+            self._queue.submit_steps(start, rank_kind(top=10, explain=True)).exception()
 
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
@@ -415,6 +428,11 @@ class ServiceEngine:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
         return state_of(self.live, self.quality, self.metrics, parked)
+
+
+def rank_kind(*, top: int, explain: bool, candidates: Sequence[Any] = ()) -> Hashable:
+    """Return what rankings that take about as long have in common."""
+    return "rank", explain, top.bit_length(), len(candidates).bit_length()
 
 
 def _kind(events: Sequence[Any]) -> Hashable:

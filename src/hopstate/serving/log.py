@@ -448,7 +448,7 @@ class AcknowledgedPosition:
         found = self._positions(path)
         self._last = found.index(max(found))
         with named_errors(path, "open"):
-            self._file = os.open(path, os.O_RDWR)
+            self._file = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
         self._due = 0.0
 
     @classmethod
@@ -483,7 +483,8 @@ class AcknowledgedPosition:
     def write(self, position: int) -> None:
         self._last = 1 - self._last
         with named_errors(self.path):
-            os.pwrite(self._file, self._record(position), self._last * self._RECORD)
+            os.lseek(self._file, self._last * self._RECORD, os.SEEK_SET)
+            os.write(self._file, self._record(position))
             if time.monotonic() >= self._due:
                 os.fsync(self._file)
                 self._due = time.monotonic() + self._SECONDS

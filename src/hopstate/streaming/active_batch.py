@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hopstate.data.dates import elapsed
+from hopstate.data.events import type_codes
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
-    from hopstate.data.neighbor_store import Histories
+    from hopstate.data.neighbor_store import Histories, Rows
     from hopstate.data.stream_state import NodeFeatures
     from hopstate.ops.neighbors import PackedNeighbors
 
-LookUp = Callable[[np.ndarray, np.ndarray, int], "PackedNeighbors"]
+LookUp = Callable[[np.ndarray, np.ndarray, int, np.ndarray], "PackedNeighbors"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +41,8 @@ class ActiveBatch:
         gap: (B,) float64 ln(1 + time since the pair's last event), or None if the model does not use times.
         node_attr: (n, F) features of the active nodes, or None.
         edge_attr: (B, D) event features, or None.
+        relation: (B,) int64 codes of the events' relations, or None if they are untyped.
+        node_type: (n,) int64 codes of the nodes' types, or None if they are untyped.
         blocks: number of separate streams with n/blocks nodes each.
 
     Raises:
@@ -55,11 +58,13 @@ class ActiveBatch:
     gap: Tensor | None = None
     node_attr: Tensor | None = None
     edge_attr: Tensor | None = None
+    relation: Tensor | None = None
+    node_type: Tensor | None = None
     blocks: int = 1
 
     def __post_init__(self) -> None:
         B, n = len(self.time), len(self.nodes)
-        columns = {k: getattr(self, k) for k in ("source", "target", "gap", "edge_attr")}
+        columns = {k: getattr(self, k) for k in ("source", "target", "gap", "edge_attr", "relation")}
         wrong = [f"{k} has {len(v)}" for k, v in columns.items() if v is not None and len(v) != B]
         if self.node_attr is not None and len(self.node_attr) != n:
             wrong.append(f"node_attr has {len(self.node_attr)} rows for {n} active nodes")
@@ -86,6 +91,8 @@ class ActiveBatch:
         gap: np.ndarray | None = None,
         x: Tensor | NodeFeatures | None = None,
         edge_attr: np.ndarray | None = None,
+        relation: np.ndarray | None = None,
+        node_type: Rows | None = None,
         others: np.ndarray | None = None,
     ) -> ActiveBatch:
         """Collect the active nodes of a batch and renumber its edges.
@@ -100,6 +107,8 @@ class ActiveBatch:
             gap: (B,) ln(1 + time since the pair's last event).
             x: (N, F) features of all nodes.
             edge_attr: (B, D) features of the events.
+            relation: (B,) relations of the events.
+            node_type: (N,) types of all nodes.
             others: (o,) nodes that are active too, repeats allowed: without an event, and edges only from the context.
 
         Raises:
@@ -134,7 +143,28 @@ class ActiveBatch:
             gap=None if gap is None else torch.from_numpy(np.array(gap, np.float64)),
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.array(edge_attr, np.float32)),
+            relation=None if relation is None else type_codes(relation),
+            node_type=None if node_type is None else type_codes(node_type[nodes]),
         )
+
+
+class Context(NamedTuple):
+    """Edges around the events of batches, each once a batch, by batch and then by event.
+
+    Args:
+        edges: (2, E) the node from which an event was reached, and the other one.
+        event_ids: (E,) int64.
+        blocks: (E,) int64 the batch, from 0.
+    """
+
+    edges: np.ndarray
+    event_ids: np.ndarray
+    blocks: np.ndarray
+
+    def of(self, block: int) -> Context:
+        """Return the edges of one batch."""
+        part = slice(*np.searchsorted(self.blocks, [block, block + 1]))
+        return Context(self.edges[:, part], self.event_ids[part], self.blocks[part])
 
 
 def recent_context(
@@ -145,7 +175,9 @@ def recent_context(
     hops: int,
     *,
     look_up: LookUp | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+    left_out: np.ndarray | None = None,
+    blocks: np.ndarray | None = None,
+) -> Context:
     """Return the edges of the k most recent events within some hops of each node, the context of a batch.
 
     An event that is reached from node u at time t over events at t_1, t_2, ... has the age sum(t - t_i). The k
@@ -157,19 +189,20 @@ def recent_context(
         times: (Q,) query times; only strictly earlier events are used.
         k: maximum number of events per node (N_u).
         hops: number of hops; 0 returns no edges.
-        look_up: maps (nodes, times, k) to their most recent events. Default: `store.last`.
-
-    Returns:
-        (2, E) edges and their (E,) event ids.
+        look_up: maps (nodes, times, k, rows of the query nodes) to their most recent events. Default: `store.last`.
+        left_out: (Q,) id of an event that a node's context must not contain, or -1. Default: none.
+        blocks: (Q,) the batch that each node belongs to, rising. Default: one batch.
     """
-    look = store.last if look_up is None else look_up
+    look = (lambda nodes, times, k, rows: store.last(nodes, times, k)) if look_up is None else look_up
     times = np.asarray(times)
     ages = elapsed(times[:0], times[:0]).dtype  # exact for integers: nanoseconds since 1970 are finer than float64
     border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes), ages), "node": np.asarray(nodes, np.int64)}
     border["event"] = np.full(len(nodes), -1)
     kept = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
     for _ in range(hops):
-        found = look(border["node"], times[border["root"]], k)
+        found = look(border["node"], times[border["root"]], k if left_out is None else k + 1, border["root"])
+        if left_out is not None:
+            found = found.without(left_out[border["root"]], k)
         row = found.rows()
         root = border["root"][row]
         fresh = {
@@ -187,5 +220,10 @@ def recent_context(
         new = chosen[chosen >= len(kept["root"])]
         border = {name: both[name][new] for name in border}
         kept = {name: column[chosen] for name, column in both.items()}
-    events, first = np.unique(kept["event"], return_index=True)
-    return np.stack([kept["origin"][first], kept["node"][first]]), events
+    block = np.zeros(len(kept["root"]), np.int64) if blocks is None else blocks[kept["root"]]
+    order = np.lexsort((kept["event"], block))
+    event, block = kept["event"][order], block[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(event) != 0) | (np.diff(block) != 0)
+    first = order[new]
+    return Context(np.stack([kept["origin"][first], kept["node"][first]]), event[new], block[new])

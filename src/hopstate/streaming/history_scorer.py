@@ -40,8 +40,8 @@ class PairTokenizer(Protocol):
         """Return a copy that reads all events of a stream state."""
         ...
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the model input for pairs u (P,), v (P,) at times t (P,)."""
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
+        """Return the model input for pairs u (P,), v (P,) at times t (P,), of a relation (P,)."""
         ...
 
 
@@ -125,9 +125,9 @@ class _HistoryScorer(Generic[TokenizerT]):
 class HistoryScorer(_HistoryScorer[PairTokenizer]):
     """Scores pairs from event histories, without a node memory."""
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
-        return self._run(self.tokenizer.pairs, src, dst, t)
+        return self._run(self.tokenizer.pairs, src, dst, t, *(() if relation is None else (relation,)))
 
 
 class HistoryNodeScorer(_HistoryScorer[HistoryTokenizer]):

@@ -8,7 +8,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +18,17 @@ import torch
 from torch import Tensor
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import ADD, EventBatch, EventStream, edge_ends
-from hopstate.data.neighbor_store import Histories
+from hopstate.data.events import ADD, EventBatch, EventStream, edge_ends, type_codes
+from hopstate.data.neighbor_store import Histories, Rows
 from hopstate.data.stream_state import Memories, NodeFeatures, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import split_batch
-from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
+from hopstate.streaming.active_batch import ActiveBatch, Context, LookUp, recent_context
+from hopstate.streaming.event_replay import EventReplay, replayed_scores
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.protocols import MemoryModel
+from hopstate.streaming.protocols import LinkFollower, MemoryModel
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.tokens.pair_features import PairFeatures
 
@@ -65,6 +66,7 @@ class ActiveEvents:
             torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
         )
         self.update_all = model.update_all
+        self.node_type: Rows | None = stream.node_type
         self.ends = _ends_of(stream)  # of each edge, by its position
 
     def over(self, past: StreamState) -> ActiveEvents:
@@ -75,23 +77,20 @@ class ActiveEvents:
         made.pair_features = None if self.pair_features is None else self.pair_features.over(past)
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
         made.ends = past.edge_ends if past.has_deletes else None
+        made.node_type = past.types_of_nodes
         return made
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return the model input for a batch of events."""
         src, dst, t, removed = events.src, events.dst, events.t, None
-        edge_attr = events.edge_attr if self.model.edge_dim else None
-        around = np.unique(np.concatenate([src, dst]))
-        first = np.full(len(around), t[0] if len(t) else 0, t.dtype)
-        context, _ = recent_context(
-            self.store, around, first, self.neighbors, self.model.order, look_up=self._look_up(events)
-        )
+        edge_attr, relation = events.edge_attr if self.model.edge_dim else None, events.relation
+        context = self.contexts([events]).edges
         active_after = None
         if events.kind is not None and (events.kind != ADD).any():
             added = events.kind == ADD
             removed, active_after = self._changes(events, added)
             src, dst, t = src[added], dst[added], t[added]
-            edge_attr = None if edge_attr is None else edge_attr[added]
+            edge_attr, relation = (None if rows is None else rows[added] for rows in (edge_attr, relation))
         gap = self.pair_gaps(src, dst, t) if self.model.time_dim else None
         return ActiveBatch.build(
             src,
@@ -103,22 +102,48 @@ class ActiveEvents:
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
-            others=self._nodes_with_history(events) if self.update_all else None,
+            relation=relation,
+            node_type=self.node_type,
+            others=self.nodes_with_history(events) if self.update_all else None,
         )
 
-    def _nodes_with_history(self, events: EventBatch) -> np.ndarray:
+    def contexts(self, batches: Sequence[EventBatch], left_out: np.ndarray | None = None) -> Context:
+        """Return the edges around each of S batches before its first event.
+
+        Args:
+            batches: the batches.
+            left_out: (S,) id of an event that is not among a batch's edges, or -1. Default: none.
+        """
+        ends = [np.unique(np.concatenate([batch.src, batch.dst])) for batch in batches]
+        blocks = np.repeat(np.arange(len(batches)), [len(nodes) for nodes in ends])
+        times, last = batches[0].t[:0], _NONE
+        if len(blocks):
+            times = np.array([batch.t[0] if len(batch) else 0 for batch in batches])[blocks]
+            last = np.array([batch.event_ids[-1] if len(batch) else 0 for batch in batches])[blocks]
+        return recent_context(
+            self.store,
+            np.concatenate(ends),
+            times,
+            self.neighbors,
+            self.model.order,
+            look_up=self._look_up(last),
+            left_out=None if left_out is None else left_out[blocks],
+            blocks=blocks,
+        )
+
+    def nodes_with_history(self, events: EventBatch) -> np.ndarray:
         """Return the nodes with an event before the first event of the batch."""
         if not len(events):
             return _NONE
         nodes = np.arange(self.store.num_nodes)
         return nodes[self.store.last(nodes, np.full(len(nodes), events.t[0]), 1).lengths > 0]
 
-    def _look_up(self, events: EventBatch) -> LookUp | None:
-        """Return a query of the edges active after a batch; None if no edge is ever deleted."""
-        if self.ends is None or not len(events):
+    def _look_up(self, last: np.ndarray) -> LookUp | None:
+        """Return a query of the edges active after events `last` (Q,); None if no edge is ever deleted."""
+        if self.ends is None:
             return None
-        ends, first, until = self.ends, self.first_id, int(events.event_ids[-1])
-        return lambda nodes, times, k: self.store.last_active(nodes, times, k, ends, until, first)
+        ends, first = self.ends, self.first_id
+        return lambda nodes, times, k, rows: self.store.last_active(nodes, times, k, ends, last[rows], first)
 
     def _changes(self, events: EventBatch, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the (2, R) edges that a batch removes, and which of its added edges are active after it."""
@@ -168,7 +193,7 @@ def _ends_of(stream: EventStream) -> np.ndarray | None:
     """Return (E,) ids of the events that end each edge, above all ids if none does; None if no edge is deleted."""
     if stream.kind is None or not stream.has_deletes:
         return None
-    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    ends = edge_ends(stream.src, stream.dst, stream.kind, stream.num_nodes, stream.relation)
     ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
     return ends
 
@@ -210,23 +235,24 @@ class MemoryScorer:
         """Restore a state from `state`."""
         self.memory = state.snapshot().to(self._device)
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) CPU probabilities of pairs src (Q,), dst (Q,) at times t (Q,), without a memory update."""
-        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
+        codes = () if relation is None else (type_codes(relation),)
+        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t), *codes)
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return CPU probabilities of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
         return self._scores(self.model.node_logits, (nodes,), self.inputs.query_node_gaps(nodes, t))
 
-    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], *columns: Tensor) -> Tensor:
         parts = []
         with evaluating(self.model):
-            for start in range(0, len(gaps), SCORE_CHUNK):
+            for start in range(0, len(nodes[0]), SCORE_CHUNK):
                 chunk = slice(start, start + SCORE_CHUNK)
                 # copies: a stream's own columns are not to be written to, and torch warns of such
                 ends = (torch.from_numpy(np.array(v[chunk])).to(self._device) for v in nodes)
-                gap = gaps[chunk].to(self._device)
-                parts.append(self.activation(logits(self.memory, *ends, gap)).cpu())
+                rest = (column[chunk].to(self._device) for column in columns)
+                parts.append(self.activation(logits(self.memory, *ends, *rest)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
@@ -312,9 +338,15 @@ class LazyMemoryScorer(MemoryScorer):
     def _update(self, active: ActiveBatch) -> None:
         nodes = active.nodes.numpy()
         self.fetch(nodes)
-        with evaluating(self.model), one_thread(numpy=True):  # whatever their number; scipy's would wait spinning
+        with evaluating(self.model), one_thread():
             self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
         self._moved[nodes] = True
+
+    def scores_without(
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+    ) -> Steps[list[np.ndarray]]:
+        """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events."""
+        return replayed_scores(self, replays)
 
     def moved(self) -> Memories | None:
         """Return the memories of the updated nodes; None if there are none."""
@@ -341,9 +373,9 @@ class LazyMemoryScorer(MemoryScorer):
             found = self.model.represent(self.memory, rows)
         return found.detach().cpu().numpy()
 
-    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], *columns: Tensor) -> Tensor:
         self.fetch(np.concatenate(nodes))
-        return super()._scores(logits, nodes, gaps)
+        return super()._scores(logits, nodes, *columns)
 
     def fetch(self, nodes: np.ndarray) -> None:
         """Load the memories of nodes from the stream state, if not yet done."""

@@ -8,6 +8,7 @@ and `HistoryModel` are the underlying modules.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hopstate.data.events import EventBatch, EventStream
     from hopstate.data.stream_state import Memories, StreamState
     from hopstate.streaming.active_batch import ActiveBatch
+    from hopstate.streaming.event_replay import EventReplay
     from hopstate.streaming.node_state import NodeState
     from hopstate.streaming.slices import Steps
 
@@ -41,8 +43,11 @@ class Replayable(Protocol):
 class LinkScorer(Replayable, Protocol):
     """A temporal model that scores pairs; scoring must not change later scores."""
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
-        """Return (Q,) scores (larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Scores:
+        """Return (Q,) scores (larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,).
+
+        relation (Q,) is that of each pair; None if the model's events are untyped.
+        """
         ...
 
 
@@ -106,6 +111,17 @@ class HasMemory(Follower, Protocol):
         """Do what `observe` does, in slices."""
         ...
 
+    def scores_without(
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+    ) -> Steps[list[np.ndarray]]:
+        """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events.
+
+        Args:
+            replays: the events, on top of the stream state of this model.
+            follow: returns the model on top of a stream state.
+        """
+        ...
+
     def moved(self) -> Memories | None:
         """Return the memories of the updated nodes; None if there are none."""
         ...
@@ -138,8 +154,8 @@ class StatelessScorer(ABC):
         """Return a copy that reads all events of a stream state."""
 
     @abstractmethod
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,); relation as in `LinkScorer`."""
 
     def reset(self) -> None:  # noqa: B027
         """Do nothing: there is no state."""
@@ -154,7 +170,9 @@ class StatelessScorer(ABC):
         """Do nothing: there is no state."""
 
     @abstractmethod
-    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def log_odds(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return (Q,) uncalibrated log-odds of pairs, or scores if these are not probabilities."""
 
 
@@ -180,7 +198,9 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model on top of a stream state, with its saved memory."""
         ...
 
-    def score_events(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(
+        self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> Scores:
         """Return the (Q,) or (Q, C) scores of events."""
         ...
 
@@ -240,8 +260,13 @@ class MemoryModel(TemporalModel):
         """Return (n, w) decoder inputs of nodes (n,): their memory, followed by static features."""
         raise NotImplementedError
 
-    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
-        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G)."""
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
+    ) -> Tensor:
+        """Return (e,) logits of a link now between source (e,) and target (e,), given their time deltas (e, G).
+
+        relation (e,) holds the codes of the links' relations, None if the model's events are untyped.
+        """
         raise NotImplementedError
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import ADD
+from hopstate.data.events import ADD, type_codes
 from hopstate.data.stream_state import NodeFeatures, StreamState
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hopstate.data.neighbor_store import Histories, Rows
 
 Target = Literal["first", "last", "none"]
-Deletions = Literal["marked", "left-out", "unmarked"]
+Deletions = Literal["feature", "drop", "keep"]
 _TARGET_PLACE = {"none": 0, "first": 1, "last": 2}
 _UNLIMITED = 2**62
 
@@ -51,6 +51,9 @@ class HistoryTokens(NamedTuple):
             the last column flags them.
         longest: length of the longest sequence.
         pair: (P, F) float32 pair features, see `hopstate.tokens.pair_features`; None if the model does not read them.
+        relation: (T,) int64 codes of the events' relations, 0 for target tokens; None if events are untyped.
+        node_type: (T,) int64 codes of the nodes' types; None if nodes are untyped.
+        query_relation: (P,) int64 codes of the pairs' relations; None if no relation is given.
     """
 
     offsets: Tensor
@@ -63,6 +66,9 @@ class HistoryTokens(NamedTuple):
     edge_attr: Tensor | None
     longest: int
     pair: Tensor | None = None
+    relation: Tensor | None = None
+    node_type: Tensor | None = None
+    query_relation: Tensor | None = None
 
     @property
     def num_sequences(self) -> int:
@@ -91,7 +97,7 @@ class HistoryTokens(NamedTuple):
         cut = int(self.offsets[middle])
         rows = slice(cut, None) if second else slice(0, cut)
         offsets = self.offsets[middle:] - cut if second else self.offsets[: middle + 1]
-        columns = ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr")
+        columns = ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr", "relation", "node_type")
         values = {name: getattr(self, name) for name in columns}
         picked: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return HistoryTokens(offsets=offsets, longest=self.longest, **picked)
@@ -154,7 +160,7 @@ class HistoryTokenizer:
         stream: source of event and node features.
         config: length of the histories.
         clock: time normalization. Default: seconds if the stream's unit is known.
-        deletions: "left-out" drops deletions, "marked" adds a flag feature, "unmarked" treats them as additions. The
+        deletions: "drop" drops deletions, "feature" adds a flag feature, "keep" treats them as additions. The
             store must match.
         dtype: dtype of gaps and spans. float32 is exact up to 2^24 units.
     """
@@ -165,17 +171,19 @@ class HistoryTokenizer:
         stream: EventStream,
         config: HistoryConfig,
         clock: Clock | None = None,
-        deletions: Deletions = "left-out",
+        deletions: Deletions = "drop",
         dtype: type[np.floating] = np.float32,
     ) -> None:
         self.store: Histories = store
-        self.config, self.deletions, self.dtype = config, deletions != "left-out", dtype
-        self.marks: Rows | None = stream.kind if deletions == "marked" and stream.has_deletes else None
-        self.marked = deletions == "marked"
+        self.config, self.deletions, self.dtype = config, deletions != "drop", dtype
+        self.marks: Rows | None = stream.kind if deletions == "feature" and stream.has_deletes else None
+        self.marked = deletions == "feature"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
         self.clock = clock.over(stream.time_unit)
         self.x: Rows | None = stream.x if stream.has_node_features else None
         self.edge_attr: Rows | None = stream.edge_attr if stream.has_edge_features else None
+        self.relation: Rows | None = stream.relation
+        self.node_type: Rows | None = stream.node_type
         self._first_id = stream.first_id
 
     def over(self, past: StreamState) -> HistoryTokenizer:
@@ -186,16 +194,18 @@ class HistoryTokenizer:
         tokenizer.clock = self.clock.over(past.time_unit or "")
         tokenizer.x = None if past.x is None else NodeFeatures(past.x)
         tokenizer.edge_attr = past.edge_attr
+        tokenizer.relation, tokenizer.node_type = past.relation, past.types_of_nodes
         return tokenizer
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
-        """Return the sequences of u (P,), then v (P,), at t (P,), with co-occurrence counts."""
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> HistoryTokens:
+        """Return the sequences of u (P,), then v (P,), at t (P,), with co-occurrence counts; relation (P,) of pairs."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"u, v and t must have equal lengths: got {len(u)}, {len(v)} and {len(t)}")
         offsets, nodes, columns = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
         middle, cut = len(u), offsets[len(u)]
         both = cooccurrence(offsets[: middle + 1], nodes[:cut], offsets[middle:] - cut, nodes[cut:])
-        return self._record(offsets, nodes, columns, torch.from_numpy(np.concatenate(both)))
+        tokens = self._record(offsets, nodes, columns, torch.from_numpy(np.concatenate(both)))
+        return tokens if relation is None else tokens._replace(query_relation=type_codes(relation))
 
     def nodes(self, nodes: np.ndarray, t: np.ndarray) -> HistoryTokens:
         """Return the sequences of nodes (S,) at t (S,), without counts."""
@@ -224,11 +234,21 @@ class HistoryTokenizer:
             x=None if self.x is None else torch.from_numpy(self.x[nodes]),
             edge_attr=None if edge_attr is None else torch.from_numpy(edge_attr),
             longest=int(np.diff(offsets).max(initial=0)),
+            relation=None if self.relation is None else self._relation_codes(self.relation, ids),
+            node_type=None if self.node_type is None else type_codes(self.node_type[nodes]),
         )
 
-    def _edge_rows(self, ids: np.ndarray) -> np.ndarray:
+    def _relation_codes(self, relation: Rows, ids: np.ndarray) -> Tensor:
+        target, at = self._places(ids)
+        return type_codes(np.where(target, -1, relation[at]))
+
+    def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which tokens are targets, and the position in the stream of the others' events."""
         target = ids < 0
-        at = np.where(target, 0, ids - self._first_id)
+        return target, np.where(target, 0, ids - self._first_id)
+
+    def _edge_rows(self, ids: np.ndarray) -> np.ndarray:
+        target, at = self._places(ids)
         rows = np.empty((len(ids), 0), np.float32) if self.edge_attr is None else self.edge_attr[at]
         if self.marked:
             mark = np.zeros(len(ids)) if self.marks is None else self.marks[at] != ADD

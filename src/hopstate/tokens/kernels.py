@@ -627,3 +627,83 @@ def write_history_features(u, v, t, codes, times, where, first, seen, fades, uni
         _write_rank_of(near_v, size_v, a, row[58:60])
         _write_shared_partners(begin_u, end_u, begin_v, end_v, codes, b, keys, places, stamps, q, row[60:64])
         _write_simultaneous(now, begin_u, end_u, begin_v, end_v, times, unit, row[64:66])
+
+
+NUM_TYPED = 10  # features of the query's relation
+_RECENT = 256  # latest events of a node that its typed features read
+
+
+@njit(cache=True, nogil=True)
+def write_typed_features(
+    u, v, t, relation, columns, relations, first_id, start, length, codes, events, times, unit, out
+):
+    """Write the features of queries u, v, t (Q,) of a relation (Q,), all but those of `NUM_TYPED` by relation column.
+
+    Args:
+        columns: (R,) the column of each relation, or -1.
+        relations, first_id: relation of each event, and the id of the first.
+        start, length, codes, events, times: arrays of a `NeighborStore`.
+        unit: time unit.
+        out: (Q, NUM_TYPED + 3 C) float32, NaN: of the query's relation; ages of the pair's last events by relation
+            column, sent and received; and the query's relation as an indicator.
+    """
+    count = (out.shape[1] - NUM_TYPED) // 3
+    for q in range(len(u)):
+        asked, row = relation[q], out[q]
+        if columns[asked] >= 0:
+            row[NUM_TYPED + 2 * count + columns[asked]] = 1
+        meetings, sent, received = 0, 0, 0
+        shorter, other = (u[q], v[q]) if length[u[q]] <= length[v[q]] else (v[q], u[q])
+        begin = start[shorter]
+        p = lower_bound(times, begin, begin + length[shorter], t[q])
+        while True:
+            p = _last_match(codes, begin, p, np.int32(other), np.int32(~other))
+            if p < 0:
+                break
+            kind, age = relations[events[p] - first_id], age_of(t[q], times[p], unit)
+            forth = (codes[p] >= 0) == (shorter == u[q])
+            if columns[kind] >= 0:
+                at = NUM_TYPED + columns[kind] + (0 if forth else count)
+                if math.isnan(row[at]):
+                    row[at] = age
+            if kind == asked:
+                if meetings == 0:
+                    row[0] = age
+                if forth and sent == 0:
+                    row[1] = age
+                if not forth and received == 0:
+                    row[2] = age
+                meetings += 1
+                sent += forth
+                received += not forth
+        row[3], row[4] = math.log1p(meetings), math.log1p(sent)
+        for side in range(2):
+            node, partner = (u[q], np.int32(v[q])) if side == 0 else (v[q], np.int32(~u[q]))
+            _write_typed_end(
+                t[q], asked, node, partner, side, relations, first_id, start, length, codes, events, times, unit, row
+            )
+
+
+@njit(cache=True, nogil=True)
+def _write_typed_end(
+    t, asked, node, partner, side, relations, first_id, start, length, codes, events, times, unit, row
+):
+    """Write what the source sent (side 0), or the target received (side 1), with the query's relation."""
+    begin = start[node]
+    end = lower_bound(times, begin, begin + length[node], t)
+    typed, counted, back = 0, 0, -1
+    for p in range(end - 1, max(begin, end - _RECENT) - 1, -1):
+        if (codes[p] >= 0) != (side == 0):
+            continue
+        counted += 1
+        if relations[events[p] - first_id] != asked:
+            continue
+        if typed == 0:
+            row[5 + side] = age_of(t, times[p], unit)
+        if codes[p] == partner and back < 0:
+            back = typed
+        typed += 1
+    if counted:
+        row[7 + side] = typed / counted
+    if side == 0 and back >= 0:
+        row[9] = math.log1p(back)

@@ -9,13 +9,16 @@ features up to float32 precision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hopstate.data.dates import Clock
-from hopstate.data.neighbor_store import Histories, Rows
+from hopstate.data.events import order_of_first
+from hopstate.data.neighbor_store import EventRelations, Histories, Rows
+from hopstate.errors import DataError
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -208,9 +211,29 @@ MOST_COLUMNS = 8  # maximum number of event features to use, by variance
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
 
-def feature_names(columns: np.ndarray) -> tuple[str, ...]:
-    """Return the names of all features, including the last values of event columns (C,)."""
-    return (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
+MOST_RELATIONS = 32  # maximum number of relations with columns of their own, by number of events
+
+_TYPED = (
+    "since the pair met in the relation",
+    "since source sent to target in the relation",
+    "since target sent to source in the relation",
+    "meetings of the pair in the relation",
+    "meetings in the relation, source to target",
+    "since source sent in the relation",
+    "since target received in the relation",
+    "share of the relation among source's sent events",
+    "share of the relation among target's received events",
+    "source's events in the relation since it sent to target in it",
+)
+
+
+def feature_names(columns: np.ndarray, relations: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the names of all features, including the last values of event columns (C,) and those of K relations."""
+    names = (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
+    if relations is None:
+        return names
+    by_relation = ("since source sent {} to target", "since target sent {} to source", "the query is {}")
+    return (*names, *_TYPED, *(what.format(repr(r)) for what in by_relation for r in relations))
 
 
 class PairFeatures:
@@ -221,12 +244,25 @@ class PairFeatures:
         stream: source of the event features.
         clock: time normalization.
         columns: (C,) int64 columns of event features whose last values are included.
+        relations: (K,) int64 relations with features of their own; None for features of events without relations.
     """
 
     deletions = False  # the store has none
 
-    def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
+    def __init__(
+        self,
+        store: Histories,
+        stream: EventStream,
+        clock: Clock,
+        columns: np.ndarray,
+        relations: np.ndarray | None = None,
+    ) -> None:
         self.store: Histories = store
+        self.relations, self._types = relations, EventRelations.of(stream)
+        self._relation_names = stream.relation_names
+        self._column_of = np.full(len(stream.relation_names), -1, np.int64)
+        if relations is not None:
+            self._column_of[relations] = np.arange(len(relations))
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
@@ -234,32 +270,54 @@ class PairFeatures:
     @property
     def names(self) -> tuple[str, ...]:
         """Feature names in column order."""
-        return feature_names(self.columns)
+        names = None if self.relations is None else [self._relation_names[r] for r in self.relations]
+        return feature_names(self.columns, names)
 
     def over(self, past: StreamState) -> PairFeatures:
         """Return the features over all events of a stream state."""
         copied = copy(self)
         copied.store, copied._first_id = past.store(), 0
         copied.clock = self.clock.over(past.time_unit or "")
-        copied._attr = past.edge_attr
+        copied._attr, copied._types = past.edge_attr, past.relations
         return copied
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
-        return self.read(u, v, t)[0]
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,), of a relation (Q,)."""
+        return self.read(u, v, t, relation)[0]
 
-    def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:
+    def read(
+        self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Last]:
         """Return the result of `pairs`, and the last events of the pairs and their nodes."""
         u, v, t = self.store.checked(u, v, t)
-        out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
+        untyped = len(NAMES) + 3 * len(self.columns)
+        out = np.empty((len(u), untyped if self.relations is None else len(self.names)), np.float32)
         found = []
         for a in range(0, max(len(u), 1), _BATCH):
             block = slice(a, a + _BATCH)
             found.append(read_pairs(self.store, u[block], v[block], t[block], self.clock.unit, out[block]))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
-            self._last_values(last.ids, out[:, len(NAMES) :])
+            self._last_values(last.ids, out[:, len(NAMES) : untyped])
+        if self.relations is not None:
+            self._typed(u, v, t, relation, out[:, untyped:])
         return out, last
+
+    def _typed(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None, out: np.ndarray) -> None:
+        """Write the features of the query's relation, NaN before the first event."""
+        from hopstate.tokens.kernels import write_typed_features
+
+        out[:] = np.nan
+        if self._types is None:
+            return
+        if relation is None:
+            raise DataError("events have relations, so a question names one: give a relation with each pair")
+        for a in range(0, len(u), _BATCH):
+            b = slice(a, a + _BATCH)
+            arrays = self.store.arrays_of(np.concatenate([u[b], v[b]]))
+            entries = [arrays[name] for name in ("start", "length", "codes", "events", "times")]
+            query = (u[b], v[b], t[b], relation[b])
+            write_typed_features(*query, self._column_of, *self._types, *entries, self.clock.unit, out[b])
 
     def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:
         """Write the event features of the latest events (Q, 3), NaN if there is none."""
@@ -272,6 +330,17 @@ class PairFeatures:
             if len(here):
                 rows = self._attr[latest[here, place] - self._first_id]
                 out[here, place * width : (place + 1) * width] = rows[:, self.columns]
+
+
+def frequent_relations(stream: EventStream, rows: np.ndarray) -> np.ndarray | None:
+    """Return the relations of most events at rows (P,), at most `MOST_RELATIONS`; None if there is only one."""
+    if len(stream.relation_names) < 2:
+        return None
+    assert stream.relation is not None
+    relation, every = stream.relation[stream.additions(rows)], np.arange(len(stream.relation_names))
+    order = np.array(order_of_first(np.concatenate([relation, every])))
+    counts = np.bincount(relation, minlength=len(every))
+    return order[np.argsort(-counts[order], kind="stable")][:MOST_RELATIONS]
 
 
 def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndarray:

@@ -116,10 +116,9 @@ def test_few_events_are_those_of_ever_to_the_bit(method: str, tmp_path: Path) ->
     assert int(labels.sum()) == len(rows)
     for number, own in enumerate(usual.batches(1)):  # as before there was a limit: every event, in order
         at = slice(20 * number, 20 * number + 20)
-        src, dst, t = (column[rows[at]] for column in (usual.stream.src, usual.stream.dst, usual.stream.t))
         others = [drawn[at] for drawn in usual.source.drawn.of(1)]
-        pairs = with_negatives(src, dst, t, *others, 1)
-        expected = [(usual.source.train_inputs.pairs(*pairs[:3]), pairs[3], 2 * len(src))]
+        pairs, labels = with_negatives(usual.stream.pairs(rows[at]), *others, 1)
+        expected = [(usual.source.train_inputs.pairs(*pairs), labels, len(labels))]
         assert equal(own, expected)
 
 

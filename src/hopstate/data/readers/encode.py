@@ -121,14 +121,16 @@ def encode_features(
             numbers[f"{DATE}{name}"] = _dates(table, name, one.format)
             notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
-            column = TextColumn.of(name, _texts(table, name), declared=name in specs, before=len(numbers))
+            column = TextColumn.of(name, category_texts(table, name), declared=name in specs, before=len(numbers))
             words = column.categories(least=1)
             notes.append(_text_note(column, words))
             texts.append(column if words is not None else column.recurring())
             if words is not None:
                 if name not in specs:
                     _check_missing_words(table, name, what)
-                    check_dates(_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name)
+                    check_dates(
+                        category_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name
+                    )
                 encoded_names = column.names(words)
                 found = np.zeros((len(table.frame), len(encoded_names)), np.float32)
                 column.encode(found, encoded_names)
@@ -183,8 +185,8 @@ def _written(table: Table, name: str) -> pd.Series:
     return text.where(values.notna(), "").astype(str).str.strip()
 
 
-def _texts(table: Table, name: str) -> pd.Series:
-    """Return a column of categories; 5.0 becomes 5."""
+def category_texts(table: Table, name: str) -> pd.Series:
+    """Return a column of categories, "" for missing cells; 5.0 becomes 5."""
     return _written(table, name).str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
 
 

@@ -16,7 +16,7 @@ from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features, parse_column_specs
+from hopstate.data.readers.encode import ColumnSpec, category_texts, check_specs, encode_features, parse_column_specs
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
 from hopstate.data.readers.local import are_formatted_numbers
 from hopstate.data.readers.roles import (
@@ -47,6 +47,9 @@ LABELS = ("label", "y", "state_label")
 KINDS = ("kind", "op", "operation")
 NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
+IGNORED = "none"  # in place of a column of relations or types: events of a typed source are read as untyped
+MAX_RELATIONS = 10_000
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
 _LOOKED_AT = 1000  # cells of a column of texts that may be numbers
 _KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
 _KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
@@ -61,6 +64,8 @@ class EventTableOptions:
     time_column: str | None = None
     kind_column: str | None = None
     label_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
@@ -83,7 +88,7 @@ class EventTableOptions:
         return {name: getattr(self, name) for name in ROLES}
 
 
-ROLES = tuple(field.name for field in fields(EventTableOptions))[:5]
+ROLES = tuple(field.name for field in fields(EventTableOptions))[:7]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +100,16 @@ class Roles:
     time: str
     kind: str | None  # of events that add and delete; None if all add
     labels: tuple[str, ...]  # several are separate targets
+    relation: str | None
+    node_types: tuple[str, ...]  # of sources and of targets, or none
     features: tuple[str, ...]
     sets: str  # see `hopstate.data.readers.roles.bipartite_by_name`
     notes: tuple[str, ...]
 
     def roles_note(self, table: Table, times: str, sets: str) -> str:
         roles = {"source": self.source, "target": self.target, "time": self.time, "kind": self.kind}
-        return roles_note(table, roles | {"label": ", ".join(self.labels)}, self.features, times, sets)
+        roles |= {"label": ", ".join(self.labels), "relation": self.relation, "node type": ", ".join(self.node_types)}
+        return roles_note(table, roles, self.features, times, sets)
 
 
 def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields: Any) -> EventStream:
@@ -150,6 +158,10 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         stream_fields["two_sets"] = src is not plain[0]
     src, dst = _rows(src, dst, stream_fields)
 
+    relation: np.ndarray | None = None
+    relation_names: tuple[str, ...] = ()
+    if roles.relation is not None:
+        relation, relation_names = _relations(table, roles.relation, kinds, stream_fields.pop("relation_names", ()))
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
     if roles.features:
@@ -158,7 +170,11 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         table, roles.labels or (None,), options.task, options.multilabel, options.unlabeled_value
     )
     left = text_column_notes(
-        table, [roles.source, roles.target, roles.time, roles.kind, *roles.labels, *roles.features, *specs]
+        table,
+        [
+            *(roles.source, roles.target, roles.time, roles.kind, roles.relation),
+            *(*roles.node_types, *roles.labels, *roles.features, *specs),
+        ],
     )
     first = roles.roles_note(table, describe_times(t, unit, dates), sets)
     stream_fields = {
@@ -170,9 +186,14 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         "file_rows": table.rows,
     }
     attr = None if features is None else features.plain()
-    return EventStream.from_arrays(
-        src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, **stream_fields
-    )
+    stream = EventStream.from_arrays(
+        src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, relation=relation,
+        relation_names=relation_names, **stream_fields,
+    )  # fmt: skip
+    if not roles.node_types:
+        return stream
+    node_type, names = _node_types(table, roles.node_types, (src, dst), stream.num_nodes)
+    return stream.with_(node_type=node_type, node_type_names=names)
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
@@ -181,7 +202,13 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     named = options.named
     several = split_column_names(table, options.label_column)
     chosen = options.edge_columns
-    other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several}
+    types = split_column_names(table, options.node_type_column, "node_type_column")
+    if options.node_type_column is not None and len(types) != 2:
+        raise ConfigError(
+            f"node_type_column names two columns, the types of sources and of targets: got "
+            f"{options.node_type_column!r}. Write --read.node_type_column SOURCE_TYPE,TARGET_TYPE"
+        )
+    other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several, *types}
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
     if is_unnamed(table):
@@ -210,19 +237,22 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
         label = find_role_column(table, options.label_column, LABELS, "label_column", {*used_names, kind})
         labels = () if label is None else (label,)
 
-    used = (source, target, time, kind, *labels)
+    relation = find_role_column(table, options.relation_column, (), "relation_column")
+    used = (source, target, time, kind, relation, *types, *labels)
     features, notes = _feature_columns(table, used, chosen, specs)
-    twice = [name for name in features if name in labels]
+    twice = [name for name in features if name in (*labels, relation)]
     if twice:
-        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label and cannot be a feature of the same event")
+        role = "the relation" if twice[0] == relation else "a label"
+        raise ConfigError(f"{table.path}: column {twice[0]!r} is {role} and cannot be a feature of the same event")
     if named["target_column"] is None:
         seen = {*used, *features, *specs}
         unused = [name for name in table.names if name not in seen]
         check_target(table, target, [name for name in unused if is_numeric(table.frame[name])])
     sets = bipartite_by_name(source, target, unnamed=is_unnamed(table))
     return Roles(
-        source=source, target=target, time=time, kind=kind, labels=labels, features=features, sets=sets, notes=notes
-    )
+        source=source, target=target, time=time, kind=kind, labels=labels, relation=relation, node_types=types,
+        features=features, sets=sets, notes=notes,
+    )  # fmt: skip
 
 
 def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
@@ -296,6 +326,60 @@ def _event_features(
         blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
         table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
     return encode_features(table, list(columns), "event features", "error", missing, specs)
+
+
+# ---- relations and types of nodes --------------------------------------------------------------------------------
+def _relations(
+    table: Table, column: str, kinds: np.ndarray | None, known: Sequence[str]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return relations (E,) of a column and their names, sorted unless known; that of a deleted node is no matter."""
+    texts = category_texts(table, column).to_numpy(object)
+    needed = np.ones(len(texts), bool) if kinds is None else kinds != GONE
+    table.check((texts == "") & needed, column, "no relation", "Fill it in, or remove the row.")
+    names = tuple(known) or names_of_types([texts[needed]])
+    if len(names) > MAX_RELATIONS:
+        raise DataError(
+            f"{table.path}: column {column!r} has {len(names):,} different relations; at most {MAX_RELATIONS:,} are "
+            "read. It may hold ids or amounts: leave out --read.relation_column"
+        )
+    codes = codes_of_types(texts, names)
+    return np.where(needed, codes, 0).astype(np.int32), names
+
+
+def _node_types(
+    table: Table, columns: Sequence[str], ends: tuple[np.ndarray, np.ndarray], num_nodes: int
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the types (N,) of nodes by two columns, -1 where all cells of a node are empty, and their names.
+
+    Raises:
+        DataError: a node has two types; the row is named.
+    """
+    texts = [category_texts(table, column).to_numpy(object) for column in columns]
+    names = names_of_types(texts)
+    if len(names) > MAX_RELATIONS:
+        raise DataError(f"{table.path}: columns {', '.join(columns)} have {len(names):,} node types, over the limit")
+    found = np.full(num_nodes, -1, np.int16)
+    codes = [codes_of_types(column, names) for column in texts]
+    for nodes, types in zip(ends, codes, strict=True):
+        found[nodes[types >= 0]] = types[types >= 0]
+    for column, nodes, types in zip(columns, ends, codes, strict=True):
+        other = (types >= 0) & (types != found[nodes])
+        table.check(other, column, "a node has a second type", "Give each node one type.")
+    return found, names
+
+
+def names_of_types(columns: Sequence[np.ndarray]) -> tuple[str, ...]:
+    """Return the different texts of columns, sorted; whole numbers by value."""
+    texts = sorted({text for column in columns for text in set(column.tolist())} - {""})
+    whole = all(_INTEGER.fullmatch(text) for text in texts)
+    return tuple(sorted(texts, key=int) if whole else texts)
+
+
+def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Return (E,) the number of each text among names, -1 for others."""
+    import pandas as pd
+
+    return np.asarray(pd.Categorical(texts, categories=list(names)).codes, np.int32)
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from hopstate.data.events import TIE_ORDERS, EventStream, TieOrder, canonical_tie_order, check_deletes
 from hopstate.data.labels import AS_STORED
-from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
+from hopstate.data.readers.event_tables import IGNORED, EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import (
     Table,
@@ -220,8 +220,10 @@ def read_events(
         tie_order: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's
             order.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
-            (by default the usual names), header (whether a text's first line holds names of columns; by default it
-            depends on the content), separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
+            (by default the usual names), relation_column (the relation of each event), node_type_column ("a,b": types
+            of sources and targets; "none" leaves out the relations or types that any source has), header (whether a
+            text's first line holds names of columns; by default it depends on the content),
+            separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
             are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it is not
             as it looks, as "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are
             rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its
@@ -254,6 +256,8 @@ def read_events(
     usual = {key for key in _TABLE_OPTIONS if key in options and options[key] == _TABLE_OPTIONS[key]}
     options = {key: value for key, value in options.items() if value is not None and key not in usual}
     options |= {} if from_start else {"from_start": False}
+    ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
+    options = {key: value for key, value in options.items() if key.removesuffix("_column") not in ignored}
     if is_array(options.get("x")):
         options["x"] = plain_array(options["x"], "the array x")
     if isinstance(options.get("x"), (str, os.PathLike)):
@@ -268,6 +272,8 @@ def read_events(
             stream = _from_object(source, options)
     if not len(stream):
         raise DataError(f"{stream.source or stream.name} holds no events")
+    for field in ignored:
+        stream = stream.with_(**{field: None, f"{field}_names": ()})
     if from_start:
         check_deletes(stream)
     return canonical_tie_order(stream) if tie_order == "sorted" else stream
@@ -399,6 +405,13 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     }
     if stream.kind is not None:
         columns["kind"] = stream.kind
+    if stream.relation is not None:
+        columns["relation"] = np.array(stream.relation_names)[stream.relation]
+        facts |= {"relation_column": "relation", "relation_names": stream.relation_names}
+    if stream.node_type is not None:
+        names_of_types = np.array([*stream.node_type_names, ""])  # the last for -1
+        columns |= {f"{end}_type": names_of_types[stream.node_type[getattr(stream, end)]] for end in ("src", "dst")}
+        facts["node_type_column"] = "src_type,dst_type"
     if stream.labels is not None and stream.labels.ndim == 1:
         columns["label"] = stream.labels
     elif stream.labels is not None:
@@ -429,7 +442,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
         return {}
     facts = parse_json(noted, f"{path}: what hopstate noted in it")
     kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
-    kinds["label_column"] = str
+    kinds |= {"label_column": str, "relation_column": str, "relation_names": list, "node_type_column": str}
     wrong = next((name for name, value in facts.items() if type(value) is not kinds.get(name)), None)
     if wrong is not None or facts.get("num_nodes", 0) < 0:
         name = wrong or "num_nodes"

@@ -37,10 +37,14 @@ CHANNELS = 4  # node, edge, time, co-occurrence
 class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
+    Deviation: typed events add a vector per relation to their patches and modulate the head by the pair's relation;
+    typed nodes add a vector per type.
+
     Args:
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
+        num_relations, num_node_types: types of events and nodes, 0 for none.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -57,7 +61,7 @@ class DyGFormer(HistoryModel):
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
             padding: "attended" as published, or "masked".
-            pair_history: the head also reads features of the pair's history.
+            pair_features: the head also reads features of the pair's history.
         """
 
         max_length: int = 32
@@ -69,7 +73,7 @@ class DyGFormer(HistoryModel):
         num_heads: int = 2
         dropout: float = 0.1
         padding: Literal["attended", "masked"] = "attended"
-        pair_history: bool = False
+        pair_features: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", minimum=2, max_length=self.max_length)
@@ -94,6 +98,8 @@ class DyGFormer(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
+        num_relations: int = 0,
+        num_node_types: int = 0,
     ) -> None:
         super().__init__()
         c, self.config = config, config
@@ -102,12 +108,14 @@ class DyGFormer(HistoryModel):
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
         self.count = CountEncoding(c.channel_dim)
         widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
-        self.project = AlignedProjections(widths, c.channel_dim, patch_size=c.patch_size)
+        types = {"node": num_node_types, "edge": num_relations}
+        self.project = AlignedProjections(widths, c.channel_dim, patch_size=c.patch_size, types=types)
         self.blocks = nn.ModuleList(
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
         self.output = nn.Linear(dim, c.out_dim)
-        self.head = LinkHead(c.out_dim, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+        history = PairHistory(len(NAMES)) if c.pair_features else None
+        self.head = LinkHead(c.out_dim, pair=history, num_relations=num_relations)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs from their sequences, the node itself first in each.
@@ -116,7 +124,7 @@ class DyGFormer(HistoryModel):
             ShapeError: tokens without counts, longer than max_length, or with other features than the model's.
         """
         u, v = self.embed(tokens)
-        return self.head(u, v, tokens.pair)
+        return self.head(u, v, tokens.pair, tokens.query_relation)
 
     def embed(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
         """Return (P, out_dim) embeddings of u and of v; errors as `forward`."""
@@ -161,6 +169,7 @@ class DyGFormer(HistoryModel):
         table = self.count.table(longest)
         both = F.embedding(_scatter_rows(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
+        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation}
         spread = {k: None if v is None else _scatter_rows(v, rows, num_patches * size) for k, v in encodings.items()}
         spread["count"] = both
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
@@ -195,7 +204,7 @@ def _scatter_rows(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
     """Scatter values to `size` zero rows. Return values unchanged if rows is None."""
     if rows is None:
         return values
-    return values.new_zeros(size, values.shape[1]).index_copy(0, rows, values)
+    return values.new_zeros(size, *values.shape[1:]).index_copy(0, rows, values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, type_codes
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.decoders import LinkHead, PairHistory
 from hopstate.layers.encodings import TimeEncoding, check_widths
+from hopstate.layers.typed import TypeEmbedding, add_types
 from hopstate.methods.baselines.dygformer import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import link_baselines
@@ -43,7 +44,7 @@ from hopstate.types import Float, shapecheck
 if TYPE_CHECKING:
     from hopstate.data.dates import Clock
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import Histories
+    from hopstate.data.neighbor_store import Histories, Rows
     from hopstate.data.stream_state import StreamState
 
 
@@ -85,12 +86,16 @@ class RecentLinks(NamedTuple):
         ends: (2, P) int64 sequences of the pairs' sources and destinations.
         x: (S, F) float32 features of each endpoint plus the mean over its neighbors, or None if all are zero.
         pair: see `HistoryTokens`.
+        node_type: (S,) int64 codes of the endpoints' types; None if nodes are untyped.
+        query_relation: see `HistoryTokens`.
     """
 
     tokens: HistoryTokens
     ends: Tensor
     x: Tensor | None
     pair: Tensor | None = None
+    node_type: Tensor | None = None
+    query_relation: Tensor | None = None
 
 
 class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
@@ -117,13 +122,15 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         num_neighbors: int = 2000,
         window: float | None = None,
         clock: Clock | None = None,
-        deletions: Deletions = "left-out",
+        deletions: Deletions = "drop",
         dtype: type[np.floating] = np.float32,
     ) -> None:
         check_range(minimum=1, num_links=num_links, num_neighbors=num_neighbors)
         recent = HistoryConfig(max_length=num_links, target="none")
         super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions, dtype))
         self.inner.x = None  # a link has no node features
+        self.node_type: Rows | None = stream.node_type
+        self.inner.node_type = None
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
         self._averaged = HistoryTokenizer(store, stream, average, clock, deletions, dtype)
         self._neighbors = self._averaged if stream.has_node_features else None
@@ -138,11 +145,12 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         tokenizer = copy(self)
         tokenizer.inner, tokenizer._averaged = self.inner.over(past), self._averaged.over(past)
         tokenizer.inner.x = None
+        tokenizer.node_type, tokenizer.inner.node_type = past.types_of_nodes, None
         tokenizer._neighbors = tokenizer._averaged if past.x is not None else None
         return tokenizer
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
-        """Return the model input for pairs u (P,), v (P,) at times t (P,)."""
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> RecentLinks:
+        """Return the model input for pairs u (P,), v (P,) at times t (P,), of a relation (P,)."""
         if not len(u) == len(v) == len(t):
             raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
         nodes, times = np.concatenate([u, v]), np.concatenate([t, t])
@@ -153,7 +161,13 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         sequence_of[order] = np.cumsum(new) - 1
         ends, end_times = nodes[order[new]], times[order[new]]
         tokens = self.inner.nodes(ends, end_times)
-        return RecentLinks(tokens, torch.from_numpy(sequence_of.reshape(2, -1)), self._features(ends, end_times))
+        return RecentLinks(
+            tokens,
+            torch.from_numpy(sequence_of.reshape(2, -1)),
+            self._features(ends, end_times),
+            node_type=None if self.node_type is None else type_codes(self.node_type[ends]),
+            query_relation=None if relation is None else type_codes(relation),
+        )
 
     def _features(self, nodes: np.ndarray, times: np.ndarray) -> Tensor | None:
         if self._neighbors is None:
@@ -168,10 +182,14 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
 class GraphMixer(HistoryModel):
     """A linear map of each link's features and time encoding, MLP-Mixer blocks, mean, linear with node features, head.
 
+    Deviation: typed events add a vector per relation to their links and modulate the head by the pair's relation; typed
+    nodes add a vector per type to their embedding.
+
     Args:
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
+        num_relations, num_node_types: types of events and nodes, 0 for none.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -186,7 +204,7 @@ class GraphMixer(HistoryModel):
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
-            pair_history: the head also reads features of the pair's history.
+            pair_features: the head also reads features of the pair's history.
         """
 
         num_links: int = 20
@@ -197,7 +215,7 @@ class GraphMixer(HistoryModel):
         token_ratio: float = 0.5
         channel_ratio: float = 4.0
         dropout: float = 0.1
-        pair_history: bool = False
+        pair_features: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", minimum=1, num_links=self.num_links, time_dim=self.time_dim)
@@ -216,6 +234,8 @@ class GraphMixer(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
+        num_relations: int = 0,
+        num_node_types: int = 0,
     ) -> None:
         super().__init__()
         c, self.config = config, config
@@ -228,7 +248,10 @@ class GraphMixer(HistoryModel):
             *(MixerBlock(c.num_links, dim, dropout=c.dropout, **ratios) for _ in range(c.num_layers))
         )
         self.output = nn.Linear(dim + node_dim, out)
-        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+        self.relation = TypeEmbedding(num_relations, dim) if num_relations else None
+        self.node_type = TypeEmbedding(num_node_types, out) if num_node_types else None
+        history = PairHistory(len(NAMES)) if c.pair_features else None
+        self.head = LinkHead(out, pair=history, num_relations=num_relations)
 
     def forward(self, links: RecentLinks) -> Tensor:
         """Return (P,) logits of P pairs.
@@ -237,17 +260,20 @@ class GraphMixer(HistoryModel):
             ShapeError: a sequence longer than num_links, or features other than the model's.
         """
         u, v = self.embed(links)[links.ends]
-        return self.head(u, v, links.pair)
+        return self.head(u, v, links.pair, links.query_relation)
 
     def embed(self, links: RecentLinks) -> Tensor:
         """Return (S, out_dim) embeddings of the ends; errors as `forward`."""
         self._check(links)
         mixed = self.blocks(self._lay_out(links.tokens)).mean(1)
+        return add_types(self._embed(mixed, links.x), self.node_type, links.node_type)
+
+    def _embed(self, mixed: Tensor, x: Tensor | None) -> Tensor:
         if not self.node_dim:
             return self.output(mixed)
-        if links.x is None:  # the features are zero: what they would be multiplied with does not matter
+        if x is None:  # the features are zero: what they would be multiplied with does not matter
             return F.linear(mixed, self.output.weight[:, : mixed.shape[1]], self.output.bias)
-        return self.output(torch.cat([mixed, links.x.to(mixed.dtype)], -1))
+        return self.output(torch.cat([mixed, x.to(mixed.dtype)], -1))
 
     def _lay_out(self, tokens: HistoryTokens) -> Tensor:
         """Return (S, num_links, dim) projected links, the latest last; padding is the projection of zeros."""
@@ -257,6 +283,7 @@ class GraphMixer(HistoryModel):
             values = F.linear(encoded, self.project.weight[:, self.edge_dim :], bias)
         else:
             values = self.project(torch.cat([tokens.edge_attr.to(encoded.dtype), encoded], -1))
+        values = add_types(values, self.relation, tokens.relation)
         rows = tokens.rows()
         slot = (rows + 1) * size - tokens.lengths[rows] + tokens.positions()
         padded = bias.expand(tokens.num_sequences * size, -1).index_copy(0, slot, values)

@@ -10,7 +10,8 @@ Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 5, algorithms 1-3.
 Deviations: repeated nodes are averaged at the encoder's output, so that each node has one row in every matrix. The
 endpoint's own row comes first in the input of both endpoints, as algorithm 3 does for static embeddings. Filters start
 at their critical coefficients (`hippo`). The released code differs from the paper in its Laplacians, inverse and
-exponential, and was not used.
+exponential, and was not used. Relations of events and types of nodes are our extension: a vector of each is added to
+the encoder's hidden units, and the pair's relation modulates the decoder's input.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, check_range, refuse_idle
 from hopstate.layers.decoders import PairHistory
 from hopstate.layers.encodings import TimeEncoding
+from hopstate.layers.typed import RelationModulation, TypeEmbedding, add_types
 from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
@@ -69,7 +71,7 @@ class CTDGSSMConfig:
         read_norm: scale embeddings to unit root mean square before the decoder.
         node_gaps: the link decoder also reads the time since the last event of each endpoint.
         pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also reads, 0 for none.
-        pair_history: the link decoder also reads features of the pair's history.
+        pair_features: the link decoder also reads features of the pair's history.
         step_bias: initial step size softplus(step_bias). Lower values remember longer.
         quadrature_nodes: Gauss-Legendre nodes for the integral of the input.
         max_norm: maximum norm of a node's memory, null for none.
@@ -97,7 +99,7 @@ class CTDGSSMConfig:
     read_norm: bool = False
     node_gaps: bool = False
     pair_dim: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
     step_bias: float = -3.0
     quadrature_nodes: int = 8
     max_norm: float | None = None
@@ -201,6 +203,7 @@ class CTDGSSM(MemoryModel):
         config: sizes and options.
         node_dim: columns of the raw node features, 0 for none.
         edge_dim: columns of the events' features, 0 for none.
+        num_relations, num_node_types: types of events and nodes, 0 for none.
         num_nodes: fixed number of nodes, for static=onehot and learnable.
         decoder: what is predicted.
         num_classes: of "node" and "sequence"; one logit a node where 2.
@@ -220,6 +223,8 @@ class CTDGSSM(MemoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
+        num_relations: int = 0,
+        num_node_types: int = 0,
         num_nodes: int | None = None,
         decoder: Decoder = "link",
         num_classes: int = 2,
@@ -230,7 +235,7 @@ class CTDGSSM(MemoryModel):
         super().__init__()
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
-        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_features=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
         self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
@@ -243,6 +248,8 @@ class CTDGSSM(MemoryModel):
             raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
         self.gap_in = _gap_encoding(c, learn=False)
         self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
+        self.relation = TypeEmbedding(num_relations, c.dim) if num_relations else None
+        self.node_types = nn.ModuleList(TypeEmbedding(num_node_types, c.dim) for _ in range(2 if num_node_types else 0))
         self.cells = nn.ModuleList(
             HippoCell(
                 c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm, norm=c.norm
@@ -250,7 +257,8 @@ class CTDGSSM(MemoryModel):
             for _ in range(c.num_layers)
         )
         logits = 1 if decoder == "link" or num_classes == 2 else num_classes
-        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs or logits)
+        relations = num_relations if decoder == "link" else 0
+        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs or logits, relations)
         self.gaps = self.readout.gaps
 
     # ---- memory -----------------------------------------------------------------------------------------
@@ -292,7 +300,7 @@ class CTDGSSM(MemoryModel):
 
     def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
         transition = self._transition(batch)
-        x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
+        x = self._encode(batch, self.static(state.identity(batch.nodes))).view(batch.blocks, -1, self.config.dim)
         before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
         memory = []
         for cell, H in zip(self.cells, before, strict=True):
@@ -308,9 +316,11 @@ class CTDGSSM(MemoryModel):
             found = 0 if attr is None else attr.shape[1]
             if found != width:
                 raise ShapeError(f"the model takes {name} of {width} columns; the batch has {found}")
+        if self.relation is not None and batch.relation is None and len(batch):
+            raise ShapeError("the model was trained on typed events, and the batch has no relations")
         if (batch.gap is None) == (c.time_dim > 0):
             raise ShapeError(f"time_dim={c.time_dim}, but the batch has {'no ' if batch.gap is None else ''}gaps")
-        self.static.check(batch.nodes)
+        self.static.check(state.identity(batch.nodes))
         if len(batch.nodes):
             state = state.grown(int(batch.nodes.max()) + 1)
         if batch.blocks == 1 and len(batch) and float(batch.time[0]) < state.clock:
@@ -341,11 +351,15 @@ class CTDGSSM(MemoryModel):
             dense = [L[:1] for L in dense]
         return DenseTransition(coefficients, *dense)
 
-    def _encode(self, batch: ActiveBatch) -> Tensor:
-        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none."""
+    def _encode(self, batch: ActiveBatch, fixed: Tensor) -> Tensor:
+        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none.
+
+        Args:
+            batch: the events.
+            fixed: (n, w) static embeddings of the active nodes.
+        """
         ends = torch.cat([batch.source, batch.target])  # own end first, the other end second
         others = torch.cat([batch.target, batch.source])
-        fixed = self.static(batch.nodes)
         parts = [] if batch.node_attr is None else [batch.node_attr[ends], batch.node_attr[others]]
         parts += [] if batch.edge_attr is None else [batch.edge_attr.repeat(2, 1)]
         parts += [] if self.gap_in is None else [self.gap_in(batch.gap).repeat(2, 1)]
@@ -355,28 +369,41 @@ class CTDGSSM(MemoryModel):
             0, ends, torch.ones(len(ends), dtype=fixed.dtype, device=fixed.device)
         )
         raw = torch.cat([torch.cat(parts, 1).to(fixed.dtype), fixed.new_zeros(1, self.inputs)])
-        encoded = self.encoder(raw)
+        hidden, *rest = self.encoder
+        encoded = nn.Sequential(*rest)(self._add_types(hidden(raw), batch, ends, others))
         total = encoded.new_zeros(n, encoded.shape[1]).index_add(0, ends, encoded[:-1])
         return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], encoded[-1])
+
+    def _add_types(self, hidden: Tensor, batch: ActiveBatch, ends: Tensor, others: Tensor) -> Tensor:
+        """Return hidden units of events and of zeros, the last row, plus the vectors of relations and node types."""
+        if batch.relation is not None:
+            hidden = add_types(hidden, self.relation, F.pad(batch.relation.repeat(2), (0, 1)))
+        if batch.node_type is not None:
+            for embedding, nodes in zip(self.node_types, (ends, others)):
+                hidden = add_types(hidden, embedding, F.pad(batch.node_type[nodes], (0, 1)))
+        return hidden
 
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, w) decoder inputs of nodes (n,) in a state. Unseen nodes have zeros and their static embedding."""
-        self.static.check(nodes)
+        fixed = self.static(state.identity(nodes))
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
+        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), fixed], 1)
 
-    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
+    ) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.
 
         Args:
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
-                target's last event; at most as many columns as the decoder takes are read. Then, with pair_history,
+                target's last event; at most as many columns as the decoder takes are read. Then, with pair_features,
                 the (e, F) features of `hopstate.tokens.pair_features`.
+            relation: (e,) codes of the pairs' relations, read by a model of typed events.
         """
-        return self.readout([self.represent(state, source), self.represent(state, target)], gap)[:, 0]
+        return self.readout([self.represent(state, source), self.represent(state, target)], gap, relation)[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
         """Return (n, C) logits of nodes (n,), gap (n, 1) since their last events; (n, 1), of class 1, where C is 2."""
@@ -397,9 +424,12 @@ class Readout(nn.Module):
         width: of what represents a node.
         decoder: what is predicted.
         outputs: logits of a pair or a node.
+        num_relations: relations of the pairs, 0 for none.
     """
 
-    def __init__(self, config: CTDGSSMConfig, width: int, decoder: Decoder, outputs: int) -> None:
+    def __init__(
+        self, config: CTDGSSMConfig, width: int, decoder: Decoder, outputs: int, num_relations: int = 0
+    ) -> None:
         super().__init__()
         c, links = config, decoder == "link"
         self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
@@ -407,30 +437,33 @@ class Readout(nn.Module):
         self.norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
         pair = c.pair_dim if links else 0
         self.pair = nn.ModuleList(nn.Linear(width, pair) for _ in range(2 if pair else 0))
-        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
+        self.pair_features = PairHistory(len(NAMES)) if c.pair_features else None
         inputs = (2 if links else 1) * width + pair + self.gaps * c.time_dim
-        inputs += 0 if self.pair_history is None else self.pair_history.dim
+        inputs += 0 if self.pair_features is None else self.pair_features.dim
+        self.relation = RelationModulation(num_relations, inputs) if num_relations else None
         self.decoder: nn.Module
         if c.hidden:
             self.decoder = nn.Sequential(nn.Linear(inputs, c.hidden), nn.GELU(), nn.Linear(c.hidden, outputs))
         else:
             self.decoder = nn.Linear(inputs, outputs)
 
-    def forward(self, ends: Sequence[Tensor], gap: Tensor | None) -> Tensor:
+    def forward(self, ends: Sequence[Tensor], gap: Tensor | None, relation: Tensor | None = None) -> Tensor:
         """Return (e, C) logits.
 
         Args:
             ends: (e, w) of the sources and of the targets, or of the nodes.
             gap: (e, G) as in `CTDGSSM.link_logits`; None where no gap is read.
+            relation: (e,) as in `CTDGSSM.link_logits`.
         """
         seen = list(ends)
         if len(self.pair):
             seen.append(self.pair[0](ends[0]) * self.pair[1](ends[1]))
         if self.gap is not None and gap is not None:
             seen.append(self.gap(gap[:, : self.gaps]).flatten(1))
-        if self.pair_history is not None and gap is not None:
-            seen.append(self.pair_history(gap[:, self.gaps :]))
-        return self.decoder(torch.cat(seen, 1))
+        if self.pair_features is not None and gap is not None:
+            seen.append(self.pair_features(gap[:, self.gaps :]))
+        read = torch.cat(seen, 1)
+        return self.decoder(read if self.relation is None else self.relation(read, relation))
 
 
 def batch_seed(batch: ActiveBatch) -> int:

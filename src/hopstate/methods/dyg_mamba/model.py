@@ -293,7 +293,7 @@ class DyGMambaConfig:
         encoders: "shared" by both endpoints, or "independent".
         time_encoding, cooccurrence: use this encoding.
         cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
-        pair_history: the head also reads features of the pair's history.
+        pair_features: the head also reads features of the pair's history.
     """
 
     channel_dim: int = 50
@@ -305,7 +305,7 @@ class DyGMambaConfig:
     time_encoding: bool = True
     cooccurrence: bool = True
     cross_attention: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
 
     def __post_init__(self) -> None:
         check_range("model.", minimum=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
@@ -324,9 +324,19 @@ class HistoryEncoder(nn.Module):
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
         counts: encode co-occurrence.
+        num_relations, num_node_types: types of events and nodes, 0 for none.
     """
 
-    def __init__(self, config: DyGMambaConfig, node_dim: int, edge_dim: int, *, counts: bool) -> None:
+    def __init__(
+        self,
+        config: DyGMambaConfig,
+        node_dim: int,
+        edge_dim: int,
+        *,
+        counts: bool,
+        num_relations: int = 0,
+        num_node_types: int = 0,
+    ) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         self.time = TimeEncoding.geometric(c.time_dim) if c.time_encoding else None
@@ -337,7 +347,8 @@ class HistoryEncoder(nn.Module):
             "time": c.time_dim if c.time_encoding else 0,
             "count": c.channel_dim if counts else 0,
         }
-        self.project = AlignedProjections(widths, c.channel_dim)
+        types = {"node": num_node_types, "edge": num_relations}
+        self.project = AlignedProjections(widths, c.channel_dim, types=types)
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
     def check(self, tokens: HistoryTokens) -> None:
@@ -345,11 +356,14 @@ class HistoryEncoder(nn.Module):
         check_widths((self.node_dim, self.edge_dim), tokens.x, tokens.edge_attr)
         if self.count is not None and tokens.counts is None:
             raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
+        if "edge_type" in self.project and tokens.relation is None:
+            raise ShapeError("the model was trained on typed events, and these tokens have no relations")
 
     def encode(self, tokens: HistoryTokens) -> Tensor:
         """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6."""
         self.check(tokens)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr}
+        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation}
         if self.time is not None:
             encodings["time"] = self.time(tokens.gaps)
         if self.count is not None and tokens.counts is not None:
@@ -368,9 +382,13 @@ class HistoryEncoder(nn.Module):
 class DyGMamba(HistoryModel):
     """Scores a pair: an encoder over each end's past, mean over its tokens, linear, link head (equations 10, 15).
 
+    Deviation: typed events add a vector per relation to their tokens and modulate the head by the pair's relation;
+    typed nodes add a vector per type.
+
     Args:
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
+        num_relations, num_node_types: types of events and nodes, 0 for none.
     """
 
     Config = DyGMambaConfig
@@ -381,17 +399,21 @@ class DyGMamba(HistoryModel):
         *,
         node_dim: int = 0,
         edge_dim: int = 0,
+        num_relations: int = 0,
+        num_node_types: int = 0,
     ) -> None:
         super().__init__()
         self.feature_dims = node_dim, edge_dim
         self.config, dim = config, CHANNELS * config.channel_dim
+        types = {"num_relations": num_relations, "num_node_types": num_node_types}
         self.encoders = nn.ModuleList(
-            HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence)
+            HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence, **types)
             for _ in range(1 if config.encoders == "shared" else 2)
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        self.head = LinkHead(config.out_dim, pair=PairHistory(len(NAMES)) if config.pair_history else None)
+        history = PairHistory(len(NAMES)) if config.pair_features else None
+        self.head = LinkHead(config.out_dim, pair=history, num_relations=num_relations)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs.
@@ -407,7 +429,7 @@ class DyGMamba(HistoryModel):
         if self.cross is not None:
             z = self.cross(z, tokens.offsets, tokens.longest)
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
-        return self.head(u, v, tokens.pair)
+        return self.head(u, v, tokens.pair, tokens.query_relation)
 
 
 class DyGMambaNodes(HistoryModel):
@@ -417,21 +439,32 @@ class DyGMambaNodes(HistoryModel):
         config: what a user chooses; co-occurrence needs a second node and is left out whatever it says.
         num_classes: width of the result; 1 for a binary label.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
+        num_relations, num_node_types: types of events and nodes, 0 for none.
 
     Raises:
         ConfigError: independent encoders, cross-attention or a pair's history, which take two ends.
     """
 
-    def __init__(self, config: DyGMambaConfig, num_classes: int = 1, *, node_dim: int = 0, edge_dim: int = 0) -> None:
+    def __init__(
+        self,
+        config: DyGMambaConfig,
+        num_classes: int = 1,
+        *,
+        node_dim: int = 0,
+        edge_dim: int = 0,
+        num_relations: int = 0,
+        num_node_types: int = 0,
+    ) -> None:
         super().__init__()
-        if config.encoders != "shared" or config.cross_attention or config.pair_history:
+        if config.encoders != "shared" or config.cross_attention or config.pair_features:
             raise ConfigError(
                 f"a node is classified by one history: model.encoders={config.encoders!r}, "
-                f"model.cross_attention={config.cross_attention} and model.pair_history={config.pair_history} are for "
-                "pairs; leave them at their defaults"
+                f"model.cross_attention={config.cross_attention} and model.pair_features={config.pair_features} are "
+                "for pairs; leave them at their defaults"
             )
         self.config, self.feature_dims = config, (node_dim, edge_dim)
-        self.encoder = HistoryEncoder(config, node_dim, edge_dim, counts=False)
+        types = {"num_relations": num_relations, "num_node_types": num_node_types}
+        self.encoder = HistoryEncoder(config, node_dim, edge_dim, counts=False, **types)
         self.output = nn.Linear(CHANNELS * config.channel_dim, config.out_dim)
         self.head = NodeHead(config.out_dim, num_classes, dropout=config.block.dropout)
 

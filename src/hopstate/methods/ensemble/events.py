@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from hopstate.methods.ensemble.members import Member, StackedModel, members_of
 from hopstate.methods.heuristics.method import heuristic_baselines
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
+from hopstate.streaming.event_replay import EventReplay
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
@@ -68,29 +70,32 @@ class EnsembleScorer:
         for scorer, scorer_state in zip(self.scorers, state, strict=True):
             scorer.restore(scorer_state)
 
-    def members(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def members(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return (Q, M) log-odds of pairs by each member, or its scores if they are not probabilities."""
-        scores = [getattr(scorer, "log_odds", scorer.score)(src, dst, t) for scorer in self.scorers]
+        asked = (src, dst, t) if relation is None else (src, dst, t, relation)
+        scores = [getattr(scorer, "log_odds", scorer.score)(*asked) for scorer in self.scorers]
         return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in scores], 1)
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
-        return expit(self.stack.logits(self.members(src, dst, t)))
+        return expit(self.stack.logits(self.members(src, dst, t, relation)))
 
     def feature_shares(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Return the members' names, log-odds and contributions; see `ExplainsPairs`."""
-        x = self.members(src, dst, t)
+        x = self.members(src, dst, t, relation)
         return self.names, x, self.stack.contributions(x)
 
 
 class MemberScorer(EnsembleScorer):
     """Score pairs by the log-odds of a single member."""
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         """Return (Q,) log-odds of pairs."""
-        return self.members(src, dst, t)[:, 0]
+        return self.members(src, dst, t, relation)[:, 0]
 
 
 class MovingEnsemble(EnsembleScorer):
@@ -120,6 +125,26 @@ class MovingEnsemble(EnsembleScorer):
         """Run `observe` in slices."""
         for member in self.moving:
             yield from member.observing(batch)
+
+    def scores_without(
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], EnsembleScorer]
+    ) -> Steps[list[np.ndarray]]:
+        """Return scores as `HasMemory` says; members without a memory read histories without the event."""
+        replayed = []
+        for member in self.moving:
+            scores = yield from member.scores_without(replays, follow)
+            replayed.append(scores)
+        columns = [self.scorers.index(member) for member in self.moving]
+        found = []
+        for place, replay in enumerate(replays):
+            x = []
+            for state in replay.states():
+                x.append(follow(state).members(*replay.query()))
+                yield
+            members = np.concatenate(x)
+            members[:, columns] = np.stack([scores[place] for scores in replayed], 1)
+            found.append(expit(self.stack.logits(members)))
+        return found
 
     def _memories(self, nodes: np.ndarray, rows: slice, d: int) -> Memories | None:
         memories = self.past.memories(nodes)
@@ -219,6 +244,6 @@ def member_baselines(stream: EventStream, config: EnsembleRun, context: Context,
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        baselines=member_baselines, export="export its members",
+        baselines=member_baselines, export="export its members", relations=True,
     ),
 }  # fmt: skip

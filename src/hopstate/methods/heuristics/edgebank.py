@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hopstate.data.events import ADD, EventBatch, EventStream
-from hopstate.data.neighbor_store import NeighborStore, folder_of
+from hopstate.data.neighbor_store import Column, EventRelations, NeighborStore, folder_of
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError
 
@@ -65,6 +65,8 @@ class ObservedPrefix:
 class EdgeBank:
     """Score 1 for a directed pair in the memory, else 0. A deletion removes the pair.
 
+    If events have relations, the score of a pair in the memory without an event of the query's relation is 1/2.
+
     Args:
         num_nodes: N.
         config: which events are remembered.
@@ -109,6 +111,7 @@ class EdgeBank:
             meetings: first time, last time and number of events of each pair.
             sum_of_means: sum over pairs of the mean time between events.
             remembered: number of additions of the pairs in meetings.
+            relation: relations of the additions.
         """
 
         store: NeighborStore | ObservedPrefix
@@ -118,6 +121,7 @@ class EdgeBank:
         meetings: dict[int, tuple[float, float, int]] = field(default_factory=dict)
         sum_of_means: float = 0.0
         remembered: int = 0
+        relation: Column = field(default_factory=lambda: Column(np.empty(0, np.int32)))
 
     def __init__(
         self,
@@ -129,7 +133,9 @@ class EdgeBank:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
         additions_only = (
-            stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
+            stream is not None
+            and not (stream.has_deletes or stream.first_id or stream.relation is not None)
+            and folder_of(stream) is not None
         )
         self._mapped = stream if additions_only and self.config.memory == "unlimited" else None
         self._index = index
@@ -158,8 +164,8 @@ class EdgeBank:
         """Restore the memory that `state` returned."""
         self.memory = deepcopy(state)
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,). The times t (Q,) are ignored."""
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,). The times t (Q,) are ignored."""
         store, since = self.memory.store, self._forgotten(src, dst)
         if isinstance(store, ObservedPrefix):
             return store.contains(src, dst).astype(np.float64)
@@ -167,14 +173,28 @@ class EdgeBank:
             return np.zeros(len(src))
         ever = np.full(len(src), store.num_events)
         last, met = store.last_meeting(src, dst, ever, directed=True)
-        met &= last >= since
+        scores = self._remembers(src, dst, since, last, met).astype(np.float64)
+        if relation is None or not len(self.memory.relation):
+            return scores
+        relations = EventRelations(self.memory.relation.rows)
+        last, met = store.last_meeting_in(relations, src, dst, ever, relation, directed=True)
+        return (scores + self._remembers(src, dst, since, last, met)) / 2
+
+    def _remembers(
+        self, src: np.ndarray, dst: np.ndarray, since: np.ndarray, last: np.ndarray, met: np.ndarray
+    ) -> np.ndarray:
+        """Return (Q,) whether the last events of pairs, if they met, are in the memory."""
+        store = self.memory.store
+        assert isinstance(store, NeighborStore)
+        met = met & (last >= since)
+        ever = np.full(len(src), store.num_events)
         if self.config.memory == "threshold" and self.memory.meetings:
             count = store.count_meetings(src, dst, ever, directed=True)
             count -= store.count_meetings(src, dst, since, directed=True)
             met &= count >= self.memory.remembered / len(self.memory.meetings)
         if self.config.memory == "window":
             met &= self.memory.times[last] >= self._window_start()
-        return met.astype(np.float64)
+        return met
 
     def observe(self, batch: EventBatch) -> None:
         """Add events to the memory."""
@@ -190,6 +210,8 @@ class EdgeBank:
         if len(added) < len(batch):
             self._forget(batch, count)
         self._keep_times(added.t)
+        if added.relation is not None:
+            self.memory.relation.append(added.relation)
         self.memory.store.append(added.src, added.dst, np.arange(count, count + len(added)))
 
     def _forget(self, batch: EventBatch, count: int) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from hopstate.data.dates import Clock
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import Histories, NeighborStore
+from hopstate.data.neighbor_store import EventRelations, Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import refuse_idle
@@ -29,33 +29,52 @@ from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
+OTHER_RELATION = 2.0  # as if the time since the pair's last event were 7 times as long
 NEVER = -100.0  # score of a new pair; other scores are clipped above it
 
 
 class Recency(StatelessScorer):
     """Score a pair by the time since its last event.
 
+    If events have relations, pairs without an event of the query's relation lose `OTHER_RELATION`. A new kind of event
+    may follow another one, so that they still rank above pairs without a recent event.
+
     Args:
         store: events. It may hold the full stream, because queries only see events strictly before the query time.
         directed: count only events from u to v.
         clock: time normalization, in the unit of the store's times. None: none.
+        relations: relations of the events, if they have some.
     """
 
-    def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Histories,
+        *,
+        directed: bool = False,
+        clock: Clock | None = None,
+        relations: EventRelations | None = None,
+    ) -> None:
         self.store: Histories = store
-        self.directed, self.clock = directed, clock or Clock()
+        self.directed, self.clock, self.relations = directed, clock or Clock(), relations
 
     def over(self, past: StreamState) -> Recency:
         scorer = copy(self)
         scorer.store, scorer.clock = past.store(), self.clock.over(past.time_unit or "")
+        scorer.relations = past.relations
         return scorer
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
-        return np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
+        scores = np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
+        if relation is None or self.relations is None:
+            return scores
+        _, typed = self.store.last_meeting_in(self.relations, src, dst, t, relation, directed=self.directed)
+        return np.where(met & ~typed, np.maximum(scores - OTHER_RELATION, NEVER), scores)
 
-    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return self.score(src, dst, t)
+    def log_odds(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self.score(src, dst, t, relation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +91,8 @@ class RecencyRun(LinkRun):
 
     def scorer(self, stream: EventStream, clock: Clock) -> FollowsStream:
         store = NeighborStore.from_stream(stream)
-        return Recency(store, directed=self.directed, clock=clock.over(stream.time_unit))
+        clock, relations = clock.over(stream.time_unit), EventRelations.of(stream)
+        return Recency(store, directed=self.directed, clock=clock, relations=relations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +137,7 @@ METHODS = {
         auto_config=auto_selection,
         automatic=("evaluation.select_by",),
         export="it has no weights: the score is the time since the pair's last event",
+        relations=True,
     ),
     "edgebank": Method(
         "edgebank",
@@ -129,6 +150,7 @@ METHODS = {
         automatic=("evaluation.select_by",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: the score is whether the pair has interacted",
+        relations=True,
     ),
 }
 
@@ -147,7 +169,7 @@ def heuristic_baselines(stream: EventStream, config: LinkRun, context: Context, 
     store = NeighborStore.from_stream(stream) if store is None else store
     clock = _clock(stream, split, config, context, task).over(stream.time_unit)
     scorers: dict[str, FollowsStream] = {
-        "recency": Recency(store, clock=clock),
+        "recency": Recency(store, clock=clock, relations=EventRelations.of(stream)),
         "edgebank": EdgeBank(stream.num_nodes, stream=stream, index=store),
     }
     metrics_by_name: Baselines = {}

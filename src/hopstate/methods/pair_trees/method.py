@@ -40,7 +40,14 @@ from hopstate.methods.shared.link import (
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import Negatives, draw_negatives
 from hopstate.streaming.protocols import StatelessScorer
-from hopstate.tokens.pair_features import GROWING, MOST_COLUMNS, NAMES, PairFeatures, varied_columns
+from hopstate.tokens.pair_features import (
+    GROWING,
+    MOST_COLUMNS,
+    PairFeatures,
+    feature_names,
+    frequent_relations,
+    varied_columns,
+)
 from hopstate.training.config import LoopConfig
 from hopstate.training.progress import BATCH_SECONDS, duration, note
 from hopstate.training.tasks.events import EventSource
@@ -87,20 +94,22 @@ class PairTreesScorer(StatelessScorer):
         scorer.features = self.features.over(past)
         return scorer
 
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         """Return (Q,) sigmoids of the log-odds of pairs src (Q,), dst (Q,) at times t (Q,)."""
         from scipy.special import expit
 
-        return expit(self.log_odds(src, dst, t))
+        return expit(self.log_odds(src, dst, t, relation))
 
-    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return self.forest.scores(self.features.pairs(src, dst, t))
+    def log_odds(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self.forest.scores(self.features.pairs(src, dst, t, relation))
 
     def feature_shares(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
         """Return feature names, values and contributions to the logits of pairs; see `ExplainsPairs`."""
-        x = self.features.pairs(src, dst, t)
+        x = self.features.pairs(src, dst, t, relation)
         return self.features.names, x, self.forest.contributions(x)[0]
 
 
@@ -136,7 +145,8 @@ def training_table(
                 negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_positives=True)
                 pairs.append((negatives.src, negatives.dst))
     # sample first, then query: on a large stream, each takes gigabytes
-    x = np.concatenate([features.pairs(src, dst, stream.t[rows]) for src, dst in pairs])
+    asked = stream.pairs(rows)[2:]
+    x = np.concatenate([features.pairs(src, dst, *asked) for src, dst in pairs])
     release_pages(stream.src, stream.dst, stream.t)
     if isinstance(features.store, NeighborStore):
         features.store.release_pages()
@@ -210,7 +220,8 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         self._known = HistoryIndex(stream, deletions=False)
 
     def features_over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
-        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
+        relations = None if self.trees.relations is None else self.trees.relations.numpy()
+        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy(), relations)
 
     def features_for(self, split: str) -> PairFeatures:
         """Return pair features over the training events for "train", otherwise over the full stream."""
@@ -290,8 +301,9 @@ def build(
     width = used_features(stream, context)["edge_dim"]
     num_columns = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, num_columns) if context.trained is None else np.arange(num_columns)
-    num_features = len(NAMES) + 3 * num_columns
-    model = PairTrees(config.model, num_features, columns, width)
+    relations = frequent_relations(stream, split.train)  # of a trained model, its own are loaded in their place
+    num_features = len(feature_names(columns, None if relations is None else stream.relation_names[: len(relations)]))
+    model = PairTrees(config.model, num_features, columns, width, relations)
     return PairTreesTask(
         TreeFeatures(model, stream, split, clock),
         config,
@@ -318,5 +330,6 @@ METHODS = {
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
         export="trees are not a network, and their history features cannot be exported",
+        relations=True,
     )
 }

@@ -102,8 +102,16 @@ class PairTrees(nn.Module):
     size: Tensor
     baseline: Tensor
     columns: Tensor
+    relations: Tensor | None
 
-    def __init__(self, config: Config, num_features: int, columns: np.ndarray, edge_dim: int = 0) -> None:
+    def __init__(
+        self,
+        config: Config,
+        num_features: int,
+        columns: np.ndarray,
+        edge_dim: int = 0,
+        relations: np.ndarray | None = None,
+    ) -> None:
         super().__init__()
         self.config, self.num_features, self.edge_dim = config, num_features, edge_dim
         shape = (config.num_trees, 2 * config.max_leaves - 1)
@@ -113,6 +121,7 @@ class PairTrees(nn.Module):
         self.register_buffer("size", torch.zeros(config.num_trees, dtype=torch.int64))  # nodes; 0 before training
         self.register_buffer("baseline", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("columns", torch.from_numpy(np.array(columns, np.int64)))
+        self.register_buffer("relations", None if relations is None else torch.from_numpy(relations))
         self._forest: Forest | None = None  # built from the buffers on first use
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:

@@ -57,6 +57,9 @@ class EventReadOptions:
             usual names.
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
             names.
+        relation_column: column with the relation of each event, such as "call" or "transfer". "none" leaves out the
+            relations of a store. null: a table has none.
+        node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         task: meaning of labels: "classification" (also "auto") or "regression".
         unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
@@ -92,6 +95,8 @@ class EventReadOptions:
     time_column: str | None = None
     kind_column: str | None = None
     label_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
     unlabeled_value: str | None = None
     multilabel: Literal["whole", "all"] = "whole"
@@ -219,12 +224,12 @@ class HistoryLinkRun(LearnedLinkRun):
     Args:
         max_events: maximum number of training events per epoch. Longer streams are subsampled: each epoch draws whole
             batches spread over the stream. "all" uses every event. Histories always hold all of them.
-        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
-            "unmarked" as ordinary tokens.
+        deletions: how histories contain deletions: "feature" as tokens with an indicator feature, "drop" not at all, or
+            "keep" as ordinary tokens.
     """
 
     max_events: int | Literal["all"] = 1_000_000
-    deletions: Deletions = "marked"
+    deletions: Deletions = "feature"
 
     def __post_init__(self) -> None:
         check_range(minimum=1, batch_size=self.batch_size)
@@ -269,7 +274,7 @@ def history_task(
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    index = HistoryIndex(stream, deletions=deletion_handling != "left-out")
+    index = HistoryIndex(stream, deletions=deletion_handling != "drop")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = index.histories(events, rows)
@@ -343,19 +348,19 @@ def clock_of(stream: EventStream, split: EventSplit, time_scale: TimeScale, cont
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
     """Return how histories treat deletions. A model trained without deletions has no indicator for them."""
-    if deletions != "marked":
+    if deletions != "feature":
         return deletions
     has_deletes = (
         (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
     )
-    return "marked" if has_deletes else "left-out"
+    return "feature" if has_deletes else "drop"
 
 
 def history_features(
     widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
 ) -> dict[str, int]:
     """Return the feature dimensions of a history model, with a column for the deletion indicator."""
-    marked = deletions_of(stream, deletions, context) == "marked"
+    marked = deletions_of(stream, deletions, context) == "feature"
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
 
@@ -446,9 +451,9 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
         tokenizer.inner, tokenizer.features = self.inner.over(past), self.features.over(past)
         return tokenizer
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
-        """Return the input for pairs u (P,), v (P,) at times t (P,). Errors are those of the inner tokenizer."""
-        inputs = self.inner.pairs(u, v, t)
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
+        """Return the input for pairs u (P,), v (P,) at times t (P,), of a relation (P,); errors as the inner one's."""
+        inputs = self.inner.pairs(u, v, t, relation)
         return inputs._replace(pair=torch.from_numpy(self.features.pairs(u, v, t)))  # type: ignore[attr-defined]
 
 
@@ -583,5 +588,5 @@ def history_method(
         name, config, build, "events", summary, source, baselines=baselines,
         auto_config=partial(auto_config_history, budget=budget),
         automatic=("batch_size", *SCHEDULE_SETTINGS, *PAIR_SETTINGS), space=space or {},
-        export=export,
+        export=export, relations=True,
     )  # fmt: skip

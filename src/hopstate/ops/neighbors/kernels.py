@@ -142,13 +142,13 @@ def copy_out(first, offsets, codes, events, times, out_nodes, out_events, out_ti
 
 @njit(cache=True, nogil=True)
 def find_active(nodes, query_times, k, start, length, times, events, ends, first_id, until, positions, offsets):
-    """Write the positions of each query's last k earlier entries whose edge was not deleted up to `until`."""
+    """Write the positions of each query's last k earlier entries whose edge was not deleted up to `until` (Q,)."""
     offsets[0] = 0
     for q in range(len(nodes)):
         begin, o, n = start[nodes[q]], offsets[q], 0
         p = lower_bound(times, begin, begin + length[nodes[q]], query_times[q]) - 1
         while p >= begin and n < k:
-            if ends[events[p] - first_id] > until:
+            if ends[events[p] - first_id] > until[q]:
                 positions[o + n] = p
                 n += 1
             p -= 1
@@ -203,6 +203,21 @@ def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times
         a, code, other = _where_to_look(u[q], v[q], directed, length)
         end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
         p = _last_match(codes, start[a], end, code, other)
+        found[q] = p >= 0
+        last[q] = times[p] if p >= 0 else 0
+
+
+@njit(cache=True, nogil=True)
+def last_typed_meeting_kernel(
+    u, v, query_times, relation, relations, first_id, directed, start, length, codes, events, times, last, found
+):
+    """Find the last event of each pair with the query's relation strictly before its time; relations are by id."""
+    for q in range(len(u)):
+        a, code, other = _where_to_look(u[q], v[q], directed, length)
+        end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
+        p = _last_match(codes, start[a], end, code, other)
+        while p >= 0 and relations[events[p] - first_id] != relation[q]:
+            p = _last_match(codes, start[a], p, code, other)
         found[q] = p >= 0
         last[q] = times[p] if p >= 0 else 0
 

@@ -378,7 +378,14 @@ class EventNodeTask(EventTask[NodeFollower]):
     def live_batch(self) -> int:
         return self.eval_batch_size
 
-    def score_events(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(
+        self,
+        follower: NodeFollower,
+        src: np.ndarray,
+        dst: np.ndarray,
+        t: np.ndarray,
+        relation: np.ndarray | None = None,
+    ) -> Scores:
         return follower.score_nodes(src, t)
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:

@@ -25,7 +25,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import check_range
 from hopstate.random import named_rng
 from hopstate.sampling.event_batches import epoch_batches, rows_of_batches
-from hopstate.sampling.negatives import MixedNegatives, TrainingNegatives, random_destinations
+from hopstate.sampling.negatives import MixedNegatives, RelationEnds, TrainingNegatives, random_destinations
 from hopstate.streaming.history_scorer import (
     HistoryNodeScorer,
     HistoryScorer,
@@ -59,6 +59,11 @@ class EpochNegatives:
         self._of, self._config = (stream, rows, batch_size, seed), mixture
 
     @cached_property
+    def _ends(self) -> RelationEnds | None:
+        stream, rows = self._of[:2]
+        return None if stream.relation is None else RelationEnds(stream, rows)
+
+    @cached_property
     def _mixed(self) -> MixedNegatives:
         return MixedNegatives(*self._of[:2], self._config)
 
@@ -67,27 +72,31 @@ class EpochNegatives:
         stream, rows, batch_size, seed = self._of
         numbers = [(epoch,), *((epoch, k) for k in range(1, self._config.candidates))]
         random = [training_negatives(stream, rows, batch_size, seed, *number) for number in numbers]
-        return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
+        draw = int(named_rng(seed, "mixture", epoch).integers(2**32))
+        src, dst = self._mixed.draw(np.stack(random, 1), draw)
+        if self._ends is None:
+            return src, dst
+        return self._ends.respected(rows, src, dst, seed=draw, avoid_positives=True)
 
 
 def with_negatives(
-    src: np.ndarray, dst: np.ndarray, t: np.ndarray, others_src: np.ndarray, others_dst: np.ndarray, group: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
-    """Return sources, destinations, times and labels of events (B,) and their negative samples (B, K).
+    events: tuple[np.ndarray, ...], others_src: np.ndarray, others_dst: np.ndarray, group: int
+) -> tuple[tuple[np.ndarray, ...], Tensor]:
+    """Return the columns and labels of events (B,) and their negative samples (B, K).
 
     Args:
-        src, dst, t: the events.
-        others_src, others_dst: the negative samples.
+        events: sources, destinations and times of the events, and their relations if they are typed.
+        others_src, others_dst: the negative samples, at the time and of the relation of their event.
         group: 1 puts all events before all negatives. Otherwise each event precedes its own K = group - 1 negatives.
     """
+    src, dst, *rest = events
     width = 1 + others_src.shape[1]
     columns = [np.concatenate([own[:, None], other], 1) for own, other in ((src, others_src), (dst, others_dst))]
-    columns.append(np.repeat(t[:, None], width, 1))
+    columns += [np.repeat(column[:, None], width, 1) for column in rest]
     labels = np.zeros((len(src), width), np.float32)
     labels[:, 0] = 1
     order: Literal["F", "C"] = "F" if group == 1 else "C"
-    u, v, when = (column.flatten(order) for column in columns)
-    return u, v, when, torch.from_numpy(labels.flatten(order))
+    return tuple(column.flatten(order) for column in columns), torch.from_numpy(labels.flatten(order))
 
 
 def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
@@ -248,7 +257,9 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         return self.source.follow(self.model, past)
 
     @abstractmethod
-    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+    def score_events(
+        self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> Scores:
         """Return (Q,) or (Q, C) scores for events."""
 
 
@@ -351,16 +362,17 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         rows, *drawn = (rows_of_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
         for first in range(start * self.batch_size, len(rows), step * self.batch_size):
             own = slice(first, first + self.batch_size)
-            src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
-            yield self._microbatches(*with_negatives(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
+            events = stream.pairs(rows[own])
+            yield self._microbatches(*with_negatives(events, drawn[0][own], drawn[1][own], self.mixture.group))
 
-    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
-        group, found = self.mixture.group, []
-        size = max(group, (self.microbatch_size or len(u)) // group * group)
-        for first in range(0, len(u), size):
+    def _microbatches(self, columns: tuple[np.ndarray, ...], labels: Tensor) -> Microbatches[Labelled]:
+        group, count, found = self.mixture.group, len(labels), []
+        size = max(group, (self.microbatch_size or count) // group * group)
+        for first in range(0, count, size):
             p = slice(first, first + size)
-            for tokens, q in split_by_tokens(self.train_inputs, u[p], v[p], t[p], self.microbatch_tokens, group):
-                found.append((tokens, labels[p][q], len(u)))
+            part = tuple(column[p] for column in columns)
+            for tokens, q in split_by_tokens(self.train_inputs, part, self.microbatch_tokens, group):
+                found.append((tokens, labels[p][q], count))
         return Microbatches(found)
 
     def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
@@ -425,19 +437,21 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
 
 
 def split_by_tokens(
-    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, max_tokens: int | None, group: int = 1
+    inputs: PairTokenizer, columns: tuple[np.ndarray, ...], max_tokens: int | None, group: int = 1
 ) -> Iterator[tuple[Input, slice]]:
     """Yield the inputs of P pairs and their slices, split evenly so that each has about `max_tokens` tokens at most.
+
+    columns (P,) are those of `EventStream.pairs`.
 
     A microbatch may exceed the limit by one pair, or by one softmax group. Histories are never cut. None, or few
     tokens, gives one microbatch.
     """
-    tokens = inputs.pairs(u, v, t)
+    tokens, size = inputs.pairs(*columns), len(columns[0])
     if max_tokens is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= max_tokens:
-        yield tokens, slice(0, len(u))
+        yield tokens, slice(0, size)
         return
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
     count = -(-until[-1] // max_tokens)
     inner = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="right")
-    for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
-        yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)
+    for a, b in pairwise(np.unique([0, *(inner // group * group), size]).tolist()):
+        yield inputs.pairs(*(column[a:b] for column in columns)), slice(a, b)

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, type_codes
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, check_range
@@ -41,6 +41,7 @@ from hopstate.training.tasks.events import EpochNegatives, TokenizedSource, link
 from hopstate.training.tasks.target import Target, has_label
 
 Update = dict[str, Tensor]  # the fields of an `ActiveBatch`
+NODES = ("source", "target", "nodes")  # the queries that are nodes
 
 
 class Step(TypedDict):
@@ -123,14 +124,17 @@ class LinkObjective(Objective[tuple[np.ndarray, np.ndarray]]):
 
     def of(self, batch: slice, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[dict[str, Tensor], Tensor]:
         rows = self.stream.additions(self.split.train[batch])
-        src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
         at = np.searchsorted(self._added, rows)
-        *pairs, labels = with_negatives(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
-        queries = {"source": torch.from_numpy(pairs[0]), "target": torch.from_numpy(pairs[1])}
-        return queries | {"gap": self.inputs.query_gaps(*pairs)}, labels
+        pairs, labels = with_negatives(self.stream.pairs(rows), drawn[0][at], drawn[1][at], self.mixture.group)
+        src, dst, t, *relation = pairs
+        queries = {"source": torch.from_numpy(src), "target": torch.from_numpy(dst)}
+        queries["gap"] = self.inputs.query_gaps(src, dst, t)
+        if relation:
+            queries["relation"] = type_codes(relation[0])
+        return queries, labels
 
     def logits(self, model: MemoryModel, state: NodeState, queries: dict[str, Tensor]) -> Tensor:
-        return model.link_logits(state, queries["source"], queries["target"], queries["gap"])
+        return model.link_logits(state, **queries)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         group = self.mixture.group
@@ -260,7 +264,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         device = steps[0]["labels"].device
         memory = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
         active_nodes = [update["nodes"] for step in steps for update in step["updates"]]
-        active_nodes += [nodes for step in steps for key, nodes in step["queries"].items() if key != "gap"]
+        active_nodes += [nodes for step in steps for key, nodes in step["queries"].items() if key in NODES]
         before = state = memory.subset(torch.cat(active_nodes))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
