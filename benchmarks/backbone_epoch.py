@@ -53,7 +53,7 @@ def epoch(kind: str, data: tuple[pd.DataFrame, ...], epochs: int, out: Path) -> 
 def layer(kind: str, graph: Adjacency, dim: int) -> tuple[float, float]:
     """Return seconds of a layer forward and backward, ours and on a list of edges."""
     torch.manual_seed(0)
-    own: torch.nn.Module = GAT(dim, 8) if kind == "gat" else PNA(dim, torch.bincount(graph.indptr.diff()))
+    own: torch.nn.Module = GAT(dim, dim, 8) if kind == "gat" else PNA(dim, dim, torch.bincount(graph.indptr.diff()))
     h, edges = torch.randn(graph.num_nodes, dim, requires_grad=True), graph.edge_index()
     seconds = [median_time(lambda given=given: own(h, given).sum().backward(), repeats=3) for given in (graph, edges)]  # type: ignore[misc]
     return seconds[0], seconds[1]

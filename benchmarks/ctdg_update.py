@@ -108,7 +108,7 @@ def stream(events: int, nodes: int, batch: int, neighbors: int, order: int) -> N
         for i in range(0, events, batch):
             u, v, when = src[i : i + batch], dst[i : i + batch], t[i : i + batch]
             ends = np.unique(np.concatenate([u, v]))
-            context, _ = recent_context(store, ends, np.full(len(ends), when[0]), neighbors, order)
+            context = recent_context(store, ends, np.full(len(ends), when[0]), neighbors, order).edges
             last, met = store.last_meeting(u, v, when)
             gap = np.where(met, np.log1p(when - last), 17.0)
             part = ActiveBatch.build(u, v, when, context=context, gap=gap)

@@ -86,11 +86,11 @@ def main() -> None:
     degrees = torch.bincount(torch.from_numpy(graph.degree))
     compare(
         "edge_attention (GATConv)",
-        step(GAT(DIM, HEADS), h, adjacency),
+        step(GAT(DIM, DIM, HEADS), h, adjacency),
         step(GATConv(DIM, DIM // HEADS, HEADS), h, edges),
     )
     theirs = PNAConv(DIM, DIM, AGGREGATORS, SCALERS, degrees)
-    compare("neighbor_statistics (PNAConv)", step(PNA(DIM, degrees), h, adjacency), step(theirs, h, edges))
+    compare("neighbor_statistics (PNAConv)", step(PNA(DIM, DIM, degrees), h, adjacency), step(theirs, h, edges))
     compare(
         "gated_mean (ResGatedGraphConv)", step(GatedGCN(DIM), h, adjacency), step(ResGatedGraphConv(DIM, DIM), h, edges)
     )

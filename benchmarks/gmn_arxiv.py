@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = GMNRun(
             data="made", model=GMN.Config(variant=options.variant, mpnn=options.mpnn),
-            encoding=EncodingConfig(kind="none"), walks=WalksConfig(memory_budget=options.budget),
+            encoding=EncodingConfig(kind="none"), walks=WalksConfig(max_memory=options.budget),
         )  # fmt: skip
         task = build(graph, config, Context(run=Path(folder), cache=Path(folder)))
         print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {options}, {type(task).__name__}", flush=True)

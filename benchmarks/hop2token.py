@@ -107,10 +107,10 @@ def reset_high_water() -> None:
 def memory(case: str) -> None:
     """Print peak memory of the call beside its output's size."""
     graph = random_graph(*CASES[case])
-    hop_tokens(random_graph(100, 300, 4), 1, memory_budget=1 << 30)  # compiled code is loaded
+    hop_tokens(random_graph(100, 300, 4), 1, max_memory=1 << 30)  # compiled code is loaded
     reset_high_water()
     before = high_water()[1]
-    tokens = hop_tokens(graph, 10, memory_budget=1 << 40)
+    tokens = hop_tokens(graph, 10, max_memory=1 << 40)
     print(f"{case}: peak {(high_water()[0] - before) / tokens.nbytes:.3f} times the output of {tokens.nbytes:,} bytes")
 
 
@@ -119,7 +119,7 @@ def budget(folder: str, size: int) -> None:
     start = high_water()[0]
     graph = Graph.load(folder, mmap=False)
     loaded, clock = high_water()[1], time.perf_counter()
-    tokens = hop_tokens(graph, 3, memory_budget=size, folder=Path(folder) / "tokens")
+    tokens = hop_tokens(graph, 3, max_memory=size, folder=Path(folder) / "tokens")
     made, peak = time.perf_counter() - clock, high_water()[0]
     clock, total = time.perf_counter(), 0.0
     for rows in np.array_split(np.random.default_rng(0).permutation(graph.num_nodes), 500):

@@ -113,8 +113,8 @@ def settings(stage: str, budget: str) -> tuple[str, dict[str, Any]]:
     """Return a method and its settings."""
     quiet = {"data": "made", "loop.logger": "none", "loop.device": "cpu"}
     if stage == "nagphormer":
-        return "nagphormer", quiet | {"tokens.num_hops": 3, "tokens.eigenvectors": 0, "tokens.memory_budget": budget}
-    top = {"batching.kind": "top", "batching.memory_budget": budget, "model.dim": 64, "model.num_layers": 2}
+        return "nagphormer", quiet | {"tokens.num_hops": 3, "tokens.eigenvectors": 0, "tokens.max_memory": budget}
+    top = {"batching.kind": "top", "batching.max_memory": budget, "model.dim": 64, "model.num_layers": 2}
     return "gcn", quiet | top | {"batching.nodes": "random", "batching.batch_size": BATCH}
 
 
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--edges", type=float, default=1e7)
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--folder", type=Path, required=True, help="where store and tokens go; the store is kept")
-    parser.add_argument("--budget", default="6GiB", help="tokens.memory_budget and batching.memory_budget")
+    parser.add_argument("--budget", default="6GiB", help="tokens.max_memory and batching.max_memory")
     parser.add_argument("--stages", nargs="+", default=STAGES, choices=STAGES)
     parser.add_argument("--batches", type=int, default=50, help="of an epoch that are timed, at most")
     parser.add_argument("--in-process", action="store_true", help="of one stage, in this process")

@@ -72,7 +72,7 @@ def stepper(stream: EventStream, args: argparse.Namespace, *, told: bool) -> Cal
     drawn = EpochNegatives(stream, rows, args.batch, 0, MIXED if told else TrainingNegatives())
     drawn.of(0)  # what a run does once
     torch.manual_seed(0)
-    model = DyGMamba(DyGMambaConfig(pair_history=told))
+    model = DyGMamba(DyGMambaConfig(pair_features=told))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     begin = time.process_time()
     others = drawn.of(1)

@@ -136,7 +136,7 @@ def measure(o: argparse.Namespace, graph: Graph) -> dict[str, object]:
         y=np.array(graph.y), split=split, target=Target(goal="classes", names=classes, metrics=("accuracy",))
     )
     torch.manual_seed(o.seed)
-    settings = Backbone.Config(dim=o.dim, num_layers=o.layers, dropout=o.dropout, block="plain")
+    settings = Backbone.Config(dim=o.dim, num_layers=o.layers, dropout=o.dropout, block="conv")
     model = Backbone(settings, kind=o.model, in_dim=graph.num_features, num_classes=len(classes))
     if o.linear:
         model.embed[2] = torch.nn.Identity()

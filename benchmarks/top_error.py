@@ -129,7 +129,7 @@ def _propagator(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str)
 
 
 def _filled_cache(graph: Graph, model: Backbone, sampler: object, passes: int) -> GasCache:
-    cache = GasCache(graph.num_nodes, [model.config.dim] * model.config.num_layers)
+    cache = GasCache(graph.num_nodes, model.sent_dims)
     source = NodeSetSource(graph, sampler, torch.arange(0).numpy(), cache)  # type: ignore[arg-type]
     for _ in range(passes):  # over batches other than those that are looked at
         for number in range(source.num_batches(0)):
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--norm", default="layer", choices=["layer", "batch", "none"])
-    parser.add_argument("--block", default="plain", choices=["plain", "ffn"])
+    parser.add_argument("--block", default="conv", choices=["conv", "ffn"])
     parser.add_argument("--stale", type=int, default=5)
     parser.add_argument("--passes", type=int, default=1, help="that fill the cache of gas")
     parser.add_argument("--basis", default="global", choices=["global", "batch"], help="as batching.top.basis")

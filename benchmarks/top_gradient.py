@@ -65,7 +65,7 @@ def measure(o: argparse.Namespace, graph: Graph) -> None:
     y = torch.from_numpy(np.array(graph.y))
     torch.manual_seed(0)
     model = Backbone(
-        Backbone.Config(dim=o.dim, num_layers=3, dropout=0.2, block="plain"),
+        Backbone.Config(dim=o.dim, num_layers=3, dropout=0.2, block="conv"),
         kind="gcn",
         in_dim=graph.num_features,
         num_classes=graph.num_classes,
@@ -95,7 +95,7 @@ def measure(o: argparse.Namespace, graph: Graph) -> None:
 
 def exact_gas_cache(model: Backbone, whole: WholeSource) -> GasCache:
     """Return the cache of what every node sends with the present weights."""
-    cache = GasCache(len(whole.nodes), [model.config.dim] * model.config.num_layers)
+    cache = GasCache(len(whole.nodes), model.sent_dims)
     model.eval()
     with torch.no_grad():
         for layer, (block, h) in enumerate(zip(model.blocks, model.embeddings(whole.x, whole.adjacency))):

@@ -61,7 +61,10 @@ def graph() -> hopstate.Graph:
 def backbone(kind: str, edge_dim: int = 0, **options: Any) -> Made:
     config = Backbone.Config(**{"dim": 8, "num_layers": 2, "heads": 2, "dropout": 0.0, **options})
     whole = graph()
-    dims = {"in_dim": WIDTH, "num_classes": 3, "edge_dim": edge_dim}
+    if BACKBONES[kind].edges == "relations":
+        edge_dim, relation = 1, np.arange(whole.num_edges, dtype=np.float32)[:, None] % 3
+        whole = whole.with_(edge_attr=relation)
+    dims = {"in_dim": WIDTH, "num_classes": 3, "edge_dim": edge_dim, "num_relations": 3}
     model = Backbone(config, kind=kind, degrees=torch.from_numpy(np.diff(whole.indptr)), **dims)
     over = Adjacency.of(whole.indptr, whole.indices, edge_attr=whole.edge_attr if edge_dim else None)
     return model, (torch.from_numpy(np.array(whole.x)), over)
@@ -131,7 +134,7 @@ def topped() -> Made:
 CASES: dict[str, Callable[[], Made]] = {
     **{kind: partial(backbone, kind) for kind in BACKBONES},
     **{f"{kind}-edges": partial(backbone, kind, 3) for kind in ("gin", "gat", "pna")},
-    "gcn-plain-cat": partial(backbone, "gcn", block="plain", norm="batch", jump="cat"),
+    "gcn-conv-cat": partial(backbone, "gcn", block="conv", norm="batch", jump="cat"),
     "gmn": gmn,
     "gmn-no-edges": partial(gmn, edge_dim=0),
     "gmn-edge": partial(gmn, "edge"),

@@ -144,8 +144,8 @@ def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
     late = asked(capsys, "score", "graphmixer", "--pairs=u1,v2", "--time=300")
     same_rows(late["rows"], run.score(pair, 300))
     assert soon["rows"] != late["rows"]
-    found = asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300", "--new-only")
-    same_rows(found["rows"], run.rank("u1", top=3, time=300, new_only=True))
+    found = asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300", "--exclude-seen")
+    same_rows(found["rows"], run.rank("u1", top=3, time=300, exclude_seen=True))
     assert found["rows"] != asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300")["rows"]
     taken = asked(capsys, "explain", "pair-trees", "--pair=u1,v1", "--time=80")
     assert (taken["source"], taken["target"]) == ("u1", "v1")

@@ -12,7 +12,7 @@ from hopstate.cli.main import COMMANDS, main
     ("words", "named"),
     [
         (["rank", "run", "--candidate", "who.csv"], "'--candidates'"),
-        (["rank", "run", "--source", "a", "--new_only"], "'--new-only'"),
+        (["rank", "run", "--source", "a", "--exclude_seen"], "'--exclude-seen'"),
         (["score", "run", "--pair", "a,b"], "'--pairs'"),  # a required one
         (["explain", "run", "--pair=a,b", "--polt=a.png"], "'--plot'"),
         (["compare", "recency", "--data", "x", "--seedz", "2"], "'--seeds'"),

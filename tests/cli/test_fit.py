@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hopstate.cli.fit import no_better_than, print_result
+from hopstate.cli.fit import cell, not_outperformed, print_result
+from hopstate.evaluation.labels import metric_label
 from hopstate.runs.run import Run
 
 
@@ -18,9 +19,10 @@ def test_every_metric_of_every_split_is_printed(
     lines = {line.split("│")[1].strip(): line for line in printed.splitlines() if line.startswith("│")}
     for split, values in run.metrics.items():
         for name, value in values.items():
-            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
             place = 2 + list(run.metrics).index(split)
-            assert lines[name].split("│")[place].strip() == shown
+            assert lines[metric_label(name)].split("│")[place].strip() == cell(name, value)
+    own = cell("average_precision", run.metrics["test"]["average_precision"])
+    assert own in printed.splitlines()[0]
     assert run.path.name in printed
     assert "result.json" in printed
     share = json.loads((run.path / "result.json").read_text())["train_share"]
@@ -28,9 +30,9 @@ def test_every_metric_of_every_split_is_printed(
     assert f"{share:.1%}" in printed
 
 
-def test_floors_that_are_not_beaten_are_named(trained: Callable[[str], Run]) -> None:
+def test_baselines_that_are_not_beaten_are_named(trained: Callable[[str], Run]) -> None:
     run = trained("graphmixer")
     metric, own = "average_precision", run.metrics["test"]["average_precision"]
-    run.floors.clear()
-    run.floors.update({"worse": {metric: own - 0.1}, "equal": {metric: own}, "better": {metric: own + 0.1}})
-    assert no_better_than(run) == ["equal", "better"]
+    run.baselines.clear()
+    run.baselines.update({"worse": {metric: own - 0.1}, "equal": {metric: own}, "better": {metric: own + 0.1}})
+    assert not_outperformed(run) == ["equal", "better"]

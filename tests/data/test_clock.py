@@ -83,7 +83,7 @@ def test_the_context_of_nanoseconds_is_that_of_seconds() -> None:
         stream = EventStream(src=src, dst=dst, t=when, num_nodes=10)
         for at in (20, 40, 59):
             asked = np.full(10, start + at * factor)
-            edges, ids = recent_context(NeighborStore.from_stream(stream), np.arange(10), asked, 4, 2)
+            edges, ids, _ = recent_context(NeighborStore.from_stream(stream), np.arange(10), asked, 4, 2)
             assert (when[ids] < asked[0]).all()
             found.append((edges.tolist(), ids.tolist()))
     assert found[:3] == found[3:]

@@ -71,7 +71,7 @@ def table(seed: int) -> pd.DataFrame:
 
 # name → (what writes into a folder from a seed, the file that a message must name)
 WRITERS: dict[str, tuple[Callable[[Path, int], Any], str]] = {
-    "tokens": (lambda f, s: hop_tokens(graph(s), 2, memory_budget=1 << 17, folder=f), "hops_"),
+    "tokens": (lambda f, s: hop_tokens(graph(s), 2, max_memory=1 << 17, folder=f), "hops_"),
     "cache": (lambda f, s: cached_array(f / f"c{s}.npy", (BIG,), lambda: floats(s)), "c1.npy"),
     "negatives": (negatives, "n.npz"),
     "checkpoint": (lambda f, s: save_checkpoint(f / "c.safetensors", _checkpoint(s)), "c.safetensors"),

@@ -185,7 +185,7 @@ def test_tokens_on_disk(tmp_path: Path) -> None:
     root.mkdir()
 
     def tokens(folder: Path) -> np.ndarray:
-        return np.array(hop_tokens(made, 3, memory_budget=3000, folder=folder).array)
+        return np.array(hop_tokens(made, 3, max_memory=3000, folder=folder).array)
 
     whole = tokens(tmp_path / "whole")
     with Disk(root) as noted:
@@ -278,14 +278,14 @@ def test_stream(tmp_path: Path) -> None:
     settings = {"model": model, "batch_size": 20, "loop": {**LOOP, "epochs": 1}}
     hopstate.fit("ctdg-ssm", data, out=root / "run", config=settings)
     tables = [events(10, 60), events(10, 70), events(10, 80)]
-    hopstate.score_stream(root / "run", tables[0])
+    hopstate.stream(root / "run", tables[0])
     with Disk(root) as noted:
-        second = hopstate.score_stream(root / "run", tables[1])
-    third = hopstate.score_stream(root / "run", tables[2])
+        second = hopstate.stream(root / "run", tables[1])
+    third = hopstate.stream(root / "run", tables[2])
 
     def check() -> None:
         with contextlib.suppress(DataError):  # these events have been streamed already
-            pd.testing.assert_frame_equal(hopstate.score_stream(root / "run", tables[1]), second)
-        pd.testing.assert_frame_equal(hopstate.score_stream(root / "run", tables[2]), third)
+            pd.testing.assert_frame_equal(hopstate.stream(root / "run", tables[1]), second)
+        pd.testing.assert_frame_equal(hopstate.stream(root / "run", tables[2]), third)
 
     assert every(noted, check) > 2

@@ -107,7 +107,7 @@ RUNS = {
     "run-memory": ["fit", "ctdg-ssm", "--data=events.csv", "--model.dim=8", "--model.static=random",
                    "--model.static_dim=4", "--model.time_dim=4", "--batch_size=16", *LOOP],
     "run-tokens": ["fit", "nagphormer", "--data=h.npz", "--model.dim=8", "--model.num_heads=2", "--tokens.num_hops=2",
-                   "--tokens.eigenvectors=0", "--tokens.memory_budget=1000", *LOOP],
+                   "--tokens.eigenvectors=0", "--tokens.max_memory=1000", *LOOP],
     "run-edgebank": ["fit", "edgebank", "--data=events.csv", *LOOP],
     "run-trees": ["fit", "pair-trees", "--data=events.csv", "--model.num_trees=4", "--model.max_leaves=4",
                   "--model.min_leaf=2", *LOOP],

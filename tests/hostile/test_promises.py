@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +19,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hopstate import evaluate, fit
+from hopstate import evaluate
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.data.readers.read_events import read_events
@@ -35,23 +34,6 @@ from hopstate.methods.config import config_from, load_yaml
 from hopstate.runs.report import write_report
 
 QUICK = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}, "model": {"dim": 4}}
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("finished")
-    x, y = np.random.default_rng(0).random((9, 3)).astype(np.float32), np.arange(9) % 2
-    masks = {f"{name}_masks": (np.arange(9) % 3 == k)[None] for k, name in enumerate(("train", "val", "test"))}
-    np.savez(home / "g.npz", node_features=x, node_labels=y, edges=np.array([[0, 1], [1, 2]]), **masks)
-    return fit("mlp", home / "g.npz", out=home / "run", config=QUICK).path
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run of mlp."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +255,7 @@ def test_tables_start_no_cell_with_a_formula_unless_asked(tmp_path: Path) -> Non
     ids_ = ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", " =1", "-5", "-1.5e3", "a=b", ""]
     table = pd.DataFrame({"id": ids_, "score": -0.5, "=name": ids_})
     write_table(table, tmp_path / "t.csv")
-    write_table(table, tmp_path / "raw.csv", raw=True)
+    write_table(table, tmp_path / "raw.csv", csv_escape=False)
     found = pd.read_csv(tmp_path / "t.csv", keep_default_na=False, dtype=str)
     assert found["id"].tolist() == ["'=1+1", "'+cmd", "'-x", "'@SUM(A1)", "'\t=1", "' =1", "-5", "-1.5e3", "a=b", ""]
     assert list(found.columns) == ["id", "score", "'=name"]
@@ -304,7 +286,7 @@ def test_tables_of_each_command_start_no_cell_with_a_formula(tmp_path: Path, mon
     small = ["--model.dim=8", "--model.static=random", "--model.static_dim=4", "--model.time_dim=4"]
     assert main(["fit", "mlp", *nodes, "--model.dim=4", *loop, "--out=nodes"]) == 0
     assert main(["fit", "ctdg-ssm", "--data=events.csv", *small, *loop, "--out=links"]) == 0
-    more = ["--raw"] if raw else []
+    more = ["--no-csv-escape"] if raw else []
     assert main(["predict", "nodes", "--out=nodes.csv", *more]) == 0
     assert main(["predict", "links", "--out=links.tsv", *more]) == 0
     assert main(["stream", "links", "--data=later.csv", "--out=scores.csv", *more]) == 0

@@ -38,23 +38,6 @@ class Evil:
         return Path.touch, (self.path,)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("finished")
-    x, y = np.random.default_rng(0).random((9, 3)).astype(np.float32), np.arange(9) % 2
-    masks = {f"{name}_masks": (np.arange(9) % 3 == k)[None] for k, name in enumerate(("train", "val", "test"))}
-    np.savez(home / "g.npz", node_features=x, node_labels=y, edges=np.array([[0, 1], [1, 2]]), **masks)
-    return fit("mlp", home / "g.npz", out=home / "run", config={"loop": LOOP, "model": {"dim": 4}}).path
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run of mlp."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
-    return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
 def change(run: Path, **values: object) -> None:
     """Change settings in a run's config.json; a dot is written as two underscores."""
     config = json.loads((run / "config.json").read_text())
@@ -121,6 +104,20 @@ def test_settings_take_no_more_memory_than_files_stand_for(run: Path, setting: s
         evaluate(run)
     with pytest.raises(ConfigError, match=setting.replace("__", ".")):
         fit("mlp", json.loads((run / "config.json").read_text())["data"], out=run, resume=True)
+
+
+@pytest.mark.parametrize("logger", ["wandb", "tensorboard,mlflow"])
+def test_a_logger_that_opens_the_network_is_given_again(run: Path, logger: str, capsys, monkeypatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr("hopstate.training.loggers._installed", lambda module: True)
+    monkeypatch.setattr("hopstate.training.loggers.Loggers.__init__", lambda self, given, *rest: names.extend(given))
+    monkeypatch.setattr("hopstate.training.loggers.Loggers._call", lambda self, *rest: None)
+    change(run, loop__logger=logger, loop__epochs=2)
+    assert main(["fit", "mlp", "--resume", f"--out={run}"]) == 2
+    assert "--loop.logger" in capsys.readouterr().err
+    assert not names
+    assert main(["fit", "mlp", "--resume", f"--out={run}", f"--loop.logger={logger}"]) == 0
+    assert names == logger.split(",")
 
 
 # ---- torch-geometric -------------------------------------------------------------------------------------------------

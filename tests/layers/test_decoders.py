@@ -50,7 +50,7 @@ def test_a_decoder_of_your_own_scores_links(monkeypatch, tmp_path):
     monkeypatch.setitem(DECODERS, "distance", Distance)
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(rng.integers(0, 40, (160, 2)), 40, x=rng.normal(size=(40, 4)).astype(np.float32))
-    settings = {"link.decoder": "distance", "link.structure": False, "link.dim": 4, "model.dim": 4, **LOOP}
+    settings = {"link.decoder": "distance", "link.structural_features": False, "link.dim": 4, "model.dim": 4, **LOOP}
     run = hopstate.fit("gcn", graph, out=tmp_path / "run", task="link", config=settings)
     assert 0 < run.metrics["test"]["mrr"] <= 1
     assert hopstate.evaluate(tmp_path / "run")["mrr"] == pytest.approx(run.metrics["test"]["mrr"])

@@ -17,7 +17,7 @@ def graph_of(n: int, some: torch.Tensor | None = None) -> Adjacency:
 
 
 def layers(dim: int) -> dict[str, torch.nn.Module]:
-    made = {"gat": GAT(dim, 4), "pna": PNA(dim, torch.tensor([3, 5, 2, 7, 1, 4]))}
+    made = {"gat": GAT(dim, dim, 4), "pna": PNA(dim, dim, torch.tensor([3, 5, 2, 7, 1, 4]))}
     for layer in made.values():
         layer.double()
         for parameter in layer.parameters():
@@ -52,7 +52,7 @@ def test_no_edge_and_no_node(kind):
 def test_pna_of_a_training_graph_without_edges_is_finite():
     for graph in (graph_of(12), Adjacency(torch.zeros(13, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))):
         h = torch.randn(12, 8, requires_grad=True)
-        out = graph.propagate(PNA(8, torch.tensor([12])), "edges", 0, h)
+        out = graph.propagate(PNA(8, 8, torch.tensor([12])), "edges", 0, h)
         out.sum().backward()
         assert out.isfinite().all()
         assert h.grad.isfinite().all()
@@ -61,7 +61,7 @@ def test_pna_of_a_training_graph_without_edges_is_finite():
 def test_features_of_edges_take_the_list():
     graph = graph_of(10)
     graph.edge_attr = torch.randn(len(graph.indices), 3)
-    for layer in (GAT(8, 2, edge_dim=3), PNA(8, torch.tensor([1, 2, 3]), edge_dim=3)):
+    for layer in (GAT(8, 8, 2, edge_dim=3), PNA(8, 8, torch.tensor([1, 2, 3]), edge_dim=3)):
         h = torch.randn(10, 8)
         assert_close_rmse(
             graph.propagate(layer, "edges", 0, h), layer(h, graph.edge_index(), edge_attr=graph.edge_attr)

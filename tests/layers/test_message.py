@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from hopstate.data.graph import Graph
 from hopstate.layers.message import Adjacency, EdgeList
+from hopstate.sampling.subgraph import full_adjacency, rows_adjacency
 from hopstate.testing.conformance import assert_close_rmse
 
 # 0-1, 1-2, a second 1-2 stored twice, a self-loop on 3, and 4 alone
@@ -19,9 +21,9 @@ def adjacency() -> tuple[Adjacency, np.ndarray]:
 def test_forms_equal_dense() -> None:
     made, dense = adjacency()
     degree = dense.sum(1)
-    loops = dense + np.eye(5)
+    loops = dense + np.diag(dense.diagonal() == 0)  # node 3 has a loop
     expected = {
-        "symmetric": loops / np.sqrt(np.outer(degree + 1, degree + 1)),
+        "symmetric": loops / np.sqrt(np.outer(loops.sum(1), loops.sum(1))),
         "mean": dense / np.maximum(degree, 1)[:, None],
         "sum": dense,
     }
@@ -38,21 +40,30 @@ def test_edge_index_sends_to_rows() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_list_of_edges_weighs_self_loops_as_the_matrix_does(weighted: bool) -> None:
-    """A node's own edge adds to the one that the normalization gives it."""
+def test_existing_self_loops_are_normalized_as_in_torch_geometric(weighted: bool) -> None:
+    """Whole graphs, lists of edges, and rows of sampled batches with the degrees of the whole graph."""
     from torch_geometric.nn import GCNConv
 
-    loops = np.array([(2, 2), (3, 3)])
-    edges = np.concatenate([EDGES, loops])
-    edges = edges[np.lexsort(edges.T[::-1])]
-    weight = torch.linspace(0.5, 2, len(edges)) if weighted else None
-    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=5))]))
-    matrix = Adjacency(indptr, torch.from_numpy(edges[:, 1].copy()), weight=weight)
-    listed = EdgeList(torch.from_numpy(edges[:, ::-1].T.copy()), 5, weight)
-    torch.manual_seed(0)
-    conv, x = GCNConv(3, 4, normalize=False), torch.randn(5, 3)
-    found = listed.propagate(conv, "symmetric", 0, x)
-    assert_close_rmse(found, matrix.propagate(conv, "symmetric", 0, x))
+    edges = np.concatenate([np.unique(EDGES, axis=0), [(2, 2), (0, 4)]])
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    weight = np.linspace(0.5, 2, len(edges), dtype=np.float32) if weighted else None
+    graph = Graph.from_edges(edges, 5, x=x, edge_weight=weight)
+    listed = torch.from_numpy(graph.edge_index())
+    carried = None if graph.edge_weight is None else torch.tensor(graph.edge_weight)
+    expected = GCNConv(3, 4)
+    conv = GCNConv(3, 4, normalize=False)
+    conv.load_state_dict(expected.state_dict())
+    wanted = expected(torch.from_numpy(x), listed, carried)
+    found = [
+        adjacency.propagate(conv, "symmetric", 0, torch.from_numpy(x))
+        for adjacency in (full_adjacency(graph), EdgeList(listed, 5, carried))
+    ]
+    degree = torch.from_numpy(graph.incoming.degree)
+    for rows in (np.array([0, 1]), np.array([2, 3, 4])):
+        some = rows_adjacency(graph, rows, degree).propagate(conv, "symmetric", 0, torch.from_numpy(x))
+        assert_close_rmse(some, wanted[torch.from_numpy(rows)])
+    for actual in found:
+        assert_close_rmse(actual, wanted)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
@@ -72,8 +83,8 @@ def test_some_rows_equal_those_of_the_whole(name: str) -> None:
     rows = np.array([3, 1, 4])
     columns = [np.repeat(np.arange(5), dense[v].astype(int))[::-1] for v in rows]
     indptr = np.concatenate([[0], np.cumsum([len(c) for c in columns])])
-    degree = dense.sum(1)
-    some = Adjacency.of(indptr, np.concatenate(columns), num_nodes=5, receivers=rows, degree=degree)
+    known = {"degree": dense.sum(1), "added_loops": (dense.diagonal() == 0).astype(np.float32)}
+    some = Adjacency.of(indptr, np.concatenate(columns), num_nodes=5, receivers=rows, **known)
     assert_close_rmse(some.normalized_adjacency(name).to_dense(), made.normalized_adjacency(name).to_dense()[rows])
     first = Adjacency.of(indptr[:2], columns[0], num_nodes=5, receivers=rows[:1])  # a degree of its own entries
     assert_close_rmse(

@@ -86,7 +86,7 @@ def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> 
     added = events().with_(kind=None)
     rows = events().additions()
     scores, found = (
-        predict(run.path, **of)["score"].to_numpy() for of in ({"data": added, "fresh": True}, {"data": events()})
+        predict(run.path, **of)["score"].to_numpy() for of in ({"data": added, "cold_start": True}, {"data": events()})
     )
     assert np.isnan(found).sum() == len(found) - len(rows)  # a deletion has no score
     assert np.abs(scores[rows] - found[rows]).max() > 1e-4
@@ -167,10 +167,10 @@ def test_tokens_tell_deletions_or_leave_them_out(features: bool) -> None:
     asked = np.arange(20), np.full(20, 150)
 
     def tokens(deletions: Any, of: EventStream = stream) -> Any:
-        store = NeighborStore.from_stream(of, deletions=deletions != "left-out")
+        store = NeighborStore.from_stream(of, deletions=deletions != "drop")
         return HistoryTokenizer(store, of, HistoryConfig(max_length=30), deletions=deletions).nodes(*asked)
 
-    marked, left, plain = (tokens(kind) for kind in ("marked", "left-out", "unmarked"))
+    marked, left, plain = (tokens(kind) for kind in ("feature", "drop", "keep"))
     ids = marked.event_ids.numpy()
     expected = np.where(ids < 0, 0, stream.kind[np.maximum(ids, 0)] == DELETE)
     np.testing.assert_array_equal(marked.edge_attr[:, -1].numpy(), expected)
@@ -180,22 +180,20 @@ def test_tokens_tell_deletions_or_leave_them_out(features: bool) -> None:
     assert plain.event_ids.tolist() == marked.event_ids.tolist()
     assert (plain.edge_attr is None) == (not features)
     bare = stream.with_(kind=None)
-    assert tokens("marked", bare).edge_attr is None or tokens("marked", bare).edge_attr[:, -1].abs().sum() == 0
+    assert tokens("feature", bare).edge_attr is None or tokens("feature", bare).edge_attr[:, -1].abs().sum() == 0
 
 
 @pytest.mark.parametrize("method", ["graphmixer", *(pytest.param(m, marks=pytest.mark.slow) for m in HISTORY[:2])])
 def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) -> None:
     stream = events()
-    width = {
-        kind: _edge_dim(task_of(method, stream, tmp_path / kind, deletions=kind)) for kind in ("marked", "left-out")
-    }
-    assert width == {"marked": 1, "left-out": 0}
+    width = {kind: _edge_dim(task_of(method, stream, tmp_path / kind, deletions=kind)) for kind in ("feature", "drop")}
+    assert width == {"feature": 1, "drop": 0}
     assert _edge_dim(task_of(method, stream.with_(kind=None), tmp_path / "none")) == 0
     with pytest.raises(ConfigError, match="deletions"):
         task_of(method, stream, tmp_path / "bad", deletions="forgotten")
     given = {**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     plain = fit(method, stream.with_(kind=None), out=tmp_path / "run", config=given)
-    found = predict(plain.path, data=stream, fresh=True)
+    found = predict(plain.path, data=stream, cold_start=True)
     assert np.flatnonzero(found["score"].notna()).tolist() == stream.additions().tolist()
 
 

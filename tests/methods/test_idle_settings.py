@@ -29,8 +29,8 @@ IDLE = [
     ("graphmixer", {"split.kind": "dyglib"}, "split.test_time", "2024-03-01"),
     ("gmn", {"model.mpnn": "none"}, "messages", "whole"),
     ("gmn", {"model.variant": "gps-mamba"}, "model.readout", "mean"),
-    ("gmn", {"walks.max_length": 0}, "walks.draws", 4),
-    ("gmn-graphs", {"walks.repeats": 0}, "walks.draws", 4),
+    ("gmn", {"walks.max_length": 0}, "walks.eval_samples", 4),
+    ("gmn-graphs", {"walks.repeats": 0}, "walks.eval_samples", 4),
 ]
 
 

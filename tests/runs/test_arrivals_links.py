@@ -16,7 +16,7 @@ from hopstate.testing.conformance import F32
 
 OWN, ALL = 30, 34  # nodes of the run, and of the grown graph
 NAMES = np.array([f"n{i:02d}" for i in range(ALL)])
-SMALL = {"link.dim": 8, "link.num_negatives": 3, "link.candidates": 20, "loop.epochs": 1, "loop.progress": False}
+SMALL = {"link.dim": 8, "link.num_negatives": 3, "link.num_candidates": 20, "loop.epochs": 1, "loop.progress": False}
 QUICK = ("gcn",)
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"model.dim": 8}) for name in ("mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii", "nagphormer")},
@@ -74,7 +74,7 @@ def test_every_method_is_judged_on_what_is_new(name: str, tmp_path: Path) -> Non
 
 
 def test_a_new_link_is_no_message_and_what_a_run_knows_is(tmp_path: Path) -> None:
-    run = fitted("gcn", tmp_path / "run", **{"link.structure": True})
+    run = fitted("gcn", tmp_path / "run", **{"link.structural_features": True})
 
     def asked(rows: slice) -> pd.DataFrame:
         with warnings.catch_warnings():

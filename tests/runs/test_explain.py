@@ -1,14 +1,17 @@
 """`explain`: what a score loses without an event, for every kind of model."""
 
+import dataclasses
 import re
 import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import hopstate
 from hopstate.data.dates import Clock
@@ -16,9 +19,10 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.runs.explain import leave_one_out, unit_words
+from hopstate.runs.explain import _replay, leave_one_out, unit_words
 from hopstate.runs.queries import open_session
 from hopstate.runs.run import Run
+from hopstate.streaming.live import PairQueries
 from hopstate.streaming.slices import run_to_completion
 from hopstate.testing.conformance import F32, F32_TIGHT, F64
 from hopstate.tokens.pair_features import PairFeatures
@@ -69,8 +73,8 @@ def _weights(run: Run, pair: tuple[str, str], when: int) -> list[tuple[Event, fl
     """Return what events add to a pair's log-odds."""
     with open_session(run.path) as asked:
         assert asked.past.node_ids is not None
-        u, v = asked.past.node_ids.rows(np.array(pair)).tolist()
-        return run_to_completion(leave_one_out(asked.queries, u, v, when))
+        u, v = asked.past.node_ids.rows(np.array([pair])).T
+        return run_to_completion(leave_one_out(asked.queries, u, v, np.array([when])))[0]
 
 
 def _now(run: Run) -> int:
@@ -122,20 +126,70 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
     np.testing.assert_allclose([weight for _, weight in some], moved, atol=2 * F32_TIGHT)
 
 
+def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
+    """Return the weights of a memory's events by one replay after the other, each from the memory of the state."""
+    replay, task = _replay(queries, u, v, when, None), queries.task
+
+    def log_odds(state: StreamState, number: int) -> float:
+        follower = task.follow(state)
+        follower.fetch(np.arange(state.num_nodes))
+        memory = follower.memory
+        emptied = torch.from_numpy(replay.emptied)
+        memory.memory[:, emptied] = memory.output[emptied] = 0
+        memory.last_time[:] = -np.inf
+        follower.memory = dataclasses.replace(memory, clock=-np.inf)
+        for batch in replay.batches:
+            left = batch.take(batch.event_ids != number)
+            if len(left):
+                follower.observe(left)
+        return _logit(float(follower.score(*replay.query())[0]))
+
+    whole = log_odds(queries.past, -1)
+    return [whole - log_odds(queries.past.without(event), event.id) for event in replay.left_out]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"model.order": 2, "model.static": "random", "evaluation.batch_size": 4, "num_neighbors": 3},
+        {"model.order": 0, "model.pair_features": True},
+        {"model.update_all": True, "model.norm": False},
+        {"model.dense_limit": 1},
+    ],
+    ids=["defaults", "two-hops", "no-graph", "all-nodes", "sparse"],
+)
+def test_replays_together_weigh_events_as_one_replay_after_the_other(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Of pairs that have met, share an end, or are a node and itself; and of several at once."""
+    dense = named(repeating(120))
+    run = small_run("ctdg-ssm", tmp_path, dense, **{"evaluation.batch_size": 16, **settings, "loop.epochs": 1})
+    with open_session(run.path) as opened:
+        assert opened.past.node_ids is not None
+        known = np.unique(np.concatenate([dense.src, dense.dst]))
+        pairs = np.array([[known[0], known[-1]], [known[0], known[-2]], [known[1], known[-1]], [known[2], known[2]]])
+        u, v = opened.past.node_ids.rows(pairs).T
+        t = np.full(len(u), opened.now())
+        found = run_to_completion(leave_one_out(opened.queries, u, v, t))
+        for weights, *pair in zip(found, u.tolist(), v.tolist(), t.tolist(), strict=True):
+            expected = _one_by_one(opened.queries, *pair)
+            np.testing.assert_allclose([weight for _, weight in weights], expected, rtol=1e-3, atol=2 * F32_TIGHT)
+    assert any(weight for weights in found for _, weight in weights)
+
+
 def test_questions_between_slices_change_nothing(run_of: Callable[[str], Run]) -> None:
     """A query of another time in between moves the memory on, and back."""
     with open_session(run_of("ctdg-ssm").path) as asked:
         assert asked.past.node_ids is not None
-        u, v = asked.past.node_ids.rows(np.array(PAIRS[0])).tolist()
-        now = asked.past.last_time
-        expected = run_to_completion(leave_one_out(asked.queries, u, v, now))
+        u, v = asked.past.node_ids.rows(np.array(PAIRS[:1])).T
+        now = np.array([asked.past.last_time])
+        (expected,) = run_to_completion(leave_one_out(asked.queries, u, v, now))
         steps, found = leave_one_out(asked.queries, u, v, now), None
         while found is None:
             try:
                 next(steps)
             except StopIteration as end:
-                found = end.value
-            asked.queries.scores(np.array([u]), np.array([v]), np.array([now + 500]))
+                (found,) = end.value
+            asked.queries.scores(u, v, now + 500)
         assert [event for event, _ in found] == [event for event, _ in expected]
         weights = ([weight for _, weight in one] for one in (found, expected))
         np.testing.assert_allclose(*weights, rtol=F32, atol=F32_TIGHT)
@@ -189,7 +243,7 @@ def test_a_pair_without_events_before_the_time_has_none_to_explain_it(
 def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> None:
     run = small_run("pair-trees", tmp_path)
     more = table(int(table(0, 160).t.max()) + 1, 60)
-    run.score_stream(more)
+    run.stream(more)
     found, known = hopstate.explain(run.path, "u1", "v2"), run.score([("u1", "v2")])
     assert (found.t, found.score) == (known["t"][0], pytest.approx(known["score"][0], abs=F64))
 

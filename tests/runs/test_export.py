@@ -38,9 +38,9 @@ SMALL |= {"read.scale": "none"}
 OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3}, "gat": {"model.heads": 2}}
 KINDS = [
     *((name, {}) for name in EXPORTED),
-    *(("gcn", {"model.block": block}) for block in ("plain", "bare", "convolutions")),
+    *(("gcn", {"model.block": "conv", "model.pre_linear": first}) for first in (True, False)),
     *(("sage", {"model.jump": jump}) for jump in ("cat", "max", "mean")),
-    ("gin", {"model.block": "convolutions", "model.norm": "batch"}),
+    ("pna", {"model.block": "conv", "model.norm": "batch", "model.pre_linear": False}),
     ("gcn", {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}),
     ("sage", {"loop.precision": "64"}),
 ]

@@ -45,8 +45,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("gcn", {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}),
     ("gcn", {"task": "link"}),
     ("nagphormer", {"task": "link"}),
-    ("gmn", {"task": "link", "walks.draws": 2}),
-    ("gmn-graphs", {"walks.draws": 2}),
+    ("gmn", {"task": "link", "walks.eval_samples": 2}),
+    ("gmn-graphs", {"walks.eval_samples": 2}),
     ("ctdg-ssm", {"model.static": "random", "model.static_dim": 3, "model.pair_dim": 5, "model.node_gaps": True}),
 ]
 

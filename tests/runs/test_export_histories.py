@@ -23,7 +23,7 @@ from made_events import LOOP, small_run, table
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 FORMER = {"model.max_length": 8, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12}
 CASES: list[tuple[str, dict[str, Any]]] = [
-    ("dyg-mamba", {"model.pair_history": True}),
+    ("dyg-mamba", {"model.pair_features": True}),
     ("dygformer", FORMER | {"model.patch_size": 2, "model.padding": "masked"}),
     ("graphmixer", {}),
 ]
@@ -31,8 +31,8 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("dyg-mamba", {"model.encoders": "independent", "model.block.step": "both", "model.block.conv_width": 0}),
     ("dyg-mamba", {"model.block.step_function": "unnormalized", "model.block.bidirectional": False}),
     ("dyg-mamba", {"model.block.maps": "fixed", "model.block.gate": False, "model.cooccurrence": False}),
-    ("dygformer", FORMER | {"model.pair_history": True}),
-    ("graphmixer", {"model.pair_history": True}),
+    ("dygformer", FORMER | {"model.pair_features": True}),
+    ("graphmixer", {"model.pair_features": True}),
 ]
 
 
@@ -96,7 +96,7 @@ def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", FILES)
 def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
-    settings = {"model.pair_history": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
+    settings = {"model.pair_features": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
     run = small_run("ctdg-ssm", tmp_path, **settings, **{"model.node_gaps": True, "model.read_norm": True}).path
     path = export_run(run, to, tmp_path / "program")
     with load_run(run, device="cpu") as (_, task), torch.no_grad():

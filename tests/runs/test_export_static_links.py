@@ -25,11 +25,11 @@ SMALL = {"task": "link", "model.dim": 8, "loop.epochs": 1, "loop.progress": Fals
 HOPS = {"model.num_heads": 2, "tokens.num_hops": 2}
 KINDS = [
     ("gcn", {}),
-    ("nagphormer", {**HOPS, "link.decoder": "bilinear", "link.structure": False}),
+    ("nagphormer", {**HOPS, "link.decoder": "bilinear", "link.structural_features": False}),
     *((method, {}) for method in ("mlp", "sage", "gin", "pna", "gcnii")),
     ("gat", {"model.heads": 2}),
-    ("gcn", {"link.decoder": "dot", "link.structure": False}),
-    ("nagphormer", {**HOPS, "link.structure": True}),
+    ("gcn", {"link.decoder": "dot", "link.structural_features": False}),
+    ("nagphormer", {**HOPS, "link.structural_features": True}),
     ("sage", {"batching.kind": "neighbor"}),
 ]
 PAIRS = np.array([[0, 1], [5, 9], [7, 7], [59, 3], [2, 40], [1, 0], [33, 34]])

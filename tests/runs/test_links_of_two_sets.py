@@ -88,7 +88,7 @@ def test_negatives_and_candidates_are_of_the_other_side(config: dict[str, Any], 
     assert len(ranked) == ITEMS
     assert ranked.dst.str.startswith("i").all()
     assert run.rank("i3", top=None).dst.str.startswith("u").all()
-    assert run.rank("u3", top=None, new_only=True).dst.str.startswith("i").all()
+    assert run.rank("u3", top=None, exclude_seen=True).dst.str.startswith("i").all()
     task = run.model.task
     types = task.messages.node_type
     for split in ("train", "val", "test"):

@@ -26,7 +26,7 @@ def blocks(count: int = 60, groups: int = 4, seed: int = 0) -> pd.DataFrame:
 @pytest.mark.parametrize("method", ["gcn", "sage", "gat", "nagphormer"])
 def test_links_are_learned_without_features(method: str, tmp_path: Path) -> None:
     blocks().to_csv(tmp_path / "edges.csv", index=False)
-    config = {"task": "link", "loop.epochs": 30, "link.structure": False}
+    config = {"task": "link", "loop.epochs": 30, "link.structural_features": False}
     run = hopstate.fit(method, tmp_path / "edges.csv", config=config, loop=QUIET, out=tmp_path / "run")
     assert run.metrics["test"]["roc_auc"] > 0.7
     assert any("no node features" in note for note in run.model.task.messages.notes)

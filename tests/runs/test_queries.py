@@ -57,7 +57,7 @@ def test_a_score_is_what_stream_would_give_such_an_event_next(name: str, trained
             warnings.simplefilter("ignore", HopstateWarning)
             found = run.score(asked, when)
         events = pd.DataFrame(asked, columns=["src", "dst"]).assign(t=when, amount=0.5)
-        next_ = score_stream(run.path, events, fresh=True, save=tmp_path / str(number))
+        next_ = score_stream(run.path, events, ignore_state=True, save=tmp_path / str(number))
         near(found["score"], next_["score"])
         assert found["t"].tolist() == [when] * len(asked)
 
@@ -95,7 +95,7 @@ def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, trained: 
     one = run.score(PAIRS, events=tmp_path / "later.csv")
     parts = run.score(PAIRS, events=[later[a : a + 7] for a in range(0, 60, 7)])
     assert parts["score"].tolist() == one["score"].tolist()
-    score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     near(run.score(PAIRS, state=tmp_path / "state")["score"], one["score"])
     assert one["t"][0] == later["t"].max() + 1
 
@@ -119,7 +119,7 @@ def test_candidates(trained: Trained, tmp_path: Path) -> None:
     assert whole["rank"].tolist() == list(range(1, len(whole) + 1))
     assert (np.diff(whole["score"]) <= 0).all()
     met = set(own[own.src == "u1"]["dst"])
-    assert set(run.rank("u1", top=None, new_only=True)["dst"]) == set(own["dst"]) - met
+    assert set(run.rank("u1", top=None, exclude_seen=True)["dst"]) == set(own["dst"]) - met
     (tmp_path / "some.csv").write_text("id\nv3\nu2\nv3\nv0\n")
     assert set(run.rank("u1", top=None, candidates=tmp_path / "some.csv")["dst"]) == {"v3", "u2", "v0"}
     assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3
@@ -418,8 +418,8 @@ def test_nothing_that_is_read_is_written_over(numbered: Run, tmp_path: Path) -> 
         lambda: numbered.predict(out=own),
         lambda: numbered.predict(out=link),
         lambda: numbered.predict(data=later, out=later),
-        lambda: numbered.score_stream(later, out=later),
-        lambda: numbered.score_stream(later, out=own),
+        lambda: numbered.stream(later, out=later),
+        lambda: numbered.stream(later, out=own),
         lambda: numbered.score(pairs, out=pairs),
         lambda: numbered.score(pairs, events=[later], out=later),
         lambda: numbered.rank(3, candidates=ids, out=ids),

@@ -44,9 +44,9 @@ def run(files, tmp_path_factory):
     return hopstate.fit("gcn", files[0], out=out, task="link", **{"read.features": files[1], **SMALL})
 
 
-def test_floors_splits_and_metrics_of_a_run(run, files, capsys):
-    assert set(run.floors) == {"common_neighbors", "adamic_adar", "resource_allocation", "pagerank"}
-    assert all(0 < floor["mrr"] <= 1 for floor in run.floors.values())
+def test_baselines_splits_and_metrics_of_a_run(run, files, capsys):
+    assert set(run.baselines) == {"common_neighbors", "adamic_adar", "resource_allocation", "pagerank"}
+    assert all(0 < baseline["mrr"] <= 1 for baseline in run.baselines.values())
     again = run.evaluate()
     assert again == pytest.approx(run.metrics["test"])
     table = run.predict()
@@ -86,10 +86,10 @@ def test_scores_are_those_of_evaluate_alone_and_together(run):
     assert len(ranked) == 29
 
 
-def test_new_only_leaves_out_links_of_any_split(run, files):
+def test_exclude_seen_leaves_out_links_of_any_split(run, files):
     edges = pd.read_csv(files[0])
     known = set(edges[edges.source == "n03"].target) | set(edges[edges.target == "n03"].source)
-    ranked = run.rank("n03", top=None, new_only=True)
+    ranked = run.rank("n03", top=None, exclude_seen=True)
     assert set(ranked.dst) == {f"n{i:02d}" for i in range(30)} - known - {"n03"}
     few = run.rank("n03", candidates=["n05", "n07"], top=1)
     assert few["rank"].tolist() == [1]
@@ -100,7 +100,7 @@ def test_questions_on_the_command_line(run, tmp_path, capsys):
     pairs.write_text("source,target\nn00,n01\nn02,n03\n")
     assert main(["score", str(run.path), "--pairs", str(pairs), "--out", str(out)]) == 0
     assert len(pd.read_csv(out)) == 2
-    assert main(["rank", str(run.path), "--source", "n00", "--top", "3", "--new-only"]) == 0
+    assert main(["rank", str(run.path), "--source", "n00", "--top", "3", "--exclude-seen"]) == 0
     assert main(["score", str(run.path), "--pairs", "n00,m01"]) == 1
     assert "m01" in capsys.readouterr().err
     assert main(["rank", str(run.path), "--source", "n00", "--time", "3"]) == 2
@@ -126,7 +126,7 @@ def test_records_in_memory_options_and_errors(tmp_path):
     graph = Graph.from_edges(rng.integers(0, 25, (90, 2)), 25, x=rng.random((25, 4)), name="bare")
     with pytest.raises(DataError, match="--task"):
         hopstate.fit("gcn", graph, out=tmp_path / "nodes", **{"loop.progress": False})
-    options = {"link.candidates": 0, "link.bootstrap": 5, "link.disjoint": 0.3, "split.number": 1}
+    options = {"link.num_candidates": 0, "link.bootstrap": 5, "link.disjoint_train_ratio": 0.3, "split.number": 1}
     run = hopstate.fit("sage", graph, out=tmp_path / "links", task="link", **{**SMALL, **options})
     assert run.evaluate(graph) == pytest.approx(run.metrics["test"])
     assert "mrr_low" in run.metrics["test"]

@@ -1,7 +1,7 @@
 """A disk that fails when it is told to, under the log of a live run and its snapshots.
 
 SQLite's calls come through a VFS of apsw, those that bring snapshots to disk through `os.fsync`, and the position that
-is acknowledged through `os.pwrite` too. What was written since a file's last sync is known, and what stood there
+is acknowledged through `os.write` too. What was written since a file's last sync is known, and what stood there
 before: when the power fails, any part of it may be on the disk.
 
 | fault | what happens at a drawn call |
@@ -80,8 +80,8 @@ class FaultyDisk:
         self.changes: dict[str, list[_Change]] = {}
         self._names = _Names(state, scratch)
         self._vfs = _Vfs(self)
-        self._turn, self._pwrite = threading.RLock(), os.pwrite
-        os.fsync, os.pwrite = self._python_fsync, self._python_pwrite  # type: ignore[assignment]
+        self._turn, self._write = threading.RLock(), os.write
+        os.fsync, os.write = self._python_fsync, self._python_write  # type: ignore[assignment]
 
     def failing(self) -> bool:
         """Count a call; return whether it fails. Where the process ends with it, no thread's call returns."""
@@ -116,12 +116,15 @@ class FaultyDisk:
             self._names.sync(number)
             self.changes.get(os.readlink(f"/proc/self/fd/{number}"), []).clear()
 
-    def _python_pwrite(self, handle: int, data: bytes, offset: int) -> int:
-        if self.failing():
-            raise self.error()
-        changes = self.changes.setdefault(os.readlink(f"/proc/self/fd/{handle}"), [])
-        changes.append(_Change(offset, os.pread(handle, len(data), offset), os.fstat(handle).st_size, data))
-        return self._pwrite(handle, data, offset)
+    def _python_write(self, handle: int, data: bytes) -> int:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_relative_to(self.state):  # not a pipe of multiprocessing
+            if self.failing():
+                raise self.error()
+            offset = os.lseek(handle, 0, os.SEEK_CUR)
+            change = _Change(offset, os.pread(handle, len(data), offset), os.fstat(handle).st_size, data)
+            self.changes.setdefault(str(path), []).append(change)
+        return self._write(handle, data)
 
 
 class _Names:

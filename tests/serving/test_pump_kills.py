@@ -56,7 +56,7 @@ def _dies(of: Any, name: str, call: int, when: str) -> None:
 
 
 def _sink(place: str) -> Sink:
-    return open_sink(place) if "://" in place else ParquetSink(place, together=10)
+    return open_sink(place) if "://" in place else ParquetSink(place, batch_size=10)
 
 
 def _work(run: Path, folder: Path, source: str, sink: str, fault: tuple[str, int, str] | None) -> None:

@@ -1,4 +1,4 @@
-"""The page of a live run in a real headless browser: on a telephone, on a executor, in the dark; skips without one.
+"""The page of a live run in a real headless browser: on a phone, on a desktop, in the dark; skips without one.
 
 What it shows is asked of a service: most tests have the answer in the page itself, so that nothing is fetched, and one
 starts a service with a token and asks it.
@@ -44,30 +44,33 @@ STATE: dict[str, Any] = {
         "/state": {"answers": 9, "p50": 1, "p99": 1},
     },
     "arrived": 7_300.0,
-    "follows": True,
+    "is_replica": True,
     "lag": 4_321,
     "source_lag": 8_642,
-    "parked": 17,
+    "dead_letters": 17,
     "trouble": "postgresql://db.example/events?log=served cannot be written or read (connection refused); see whether "
     "the server runs and whether its disk is full",
     "quality": {"random": ROW, "historical": ROW},
     "judged": 12_345,
     "window": 1_000,
     "mean_score": 0.1,
+    "latest": [{"src": "alice", "dst": "bob", "t": "2023-11-14T22:13:20+01:00"}],
     "alarms": [{"position": 1_200_123, "text": "below recency among random targets: 0.31 against 0.4"}],
 }
-CALM = STATE | {"trouble": "", "follows": False, "source_lag": None, "parked": 0, "alarms": [], "arrived": 3.0}
+CALM = STATE | {"trouble": "", "is_replica": False, "source_lag": None, "dead_letters": 0, "alarms": [], "arrived": 3.0}
 CALM |= {"latency": {}, "quality": {}, "judged": 0, "window": 0, "last_age": None, "waiting_events": 0}
 # how far the page overflows, the least contrast of its text, what it says
 CHECK = """
 const doc = frame.contentDocument, view = frame.contentWindow, seen = {};
 const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
 const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-const ground = view.matchMedia('(prefers-color-scheme: dark)').matches ? [18, 18, 18] : [255, 255, 255];
+const under = e => { for (; e; e = e.parentElement) {
+  const c = parse(view.getComputedStyle(e).backgroundColor); if (c[3] > 0) return c.slice(0, 3); } };
 const light = c => { const f = c.slice(0, 3).map(v => linear(v / 255)); return .2126*f[0] + .7152*f[1] + .0722*f[2]; };
 let least = 99;
 for (const e of doc.body.querySelectorAll('*')) {
   if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || !e.offsetParent) continue;
+  const ground = under(e);
   let alpha = 1; for (let p = e; p; p = p.parentElement) alpha *= parseFloat(view.getComputedStyle(p).opacity);
   const ink = parse(view.getComputedStyle(e).color).slice(0, 3).map((v, i) => v * alpha + ground[i] * (1 - alpha));
   const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
@@ -78,7 +81,7 @@ seen.overflow = doc.documentElement.scrollWidth - doc.documentElement.clientWidt
 seen.alert = doc.getElementById('trouble').offsetParent ? doc.getElementById('trouble').textContent : '';
 seen.facts = doc.getElementById('facts').innerText;
 seen.name = doc.getElementById('name').innerText;
-for (const name of ['quality', 'latency'])
+for (const name of ['quality', 'latency', 'events', 'charts'])
   seen[name] = doc.getElementById(name).offsetParent ? doc.getElementById(name).innerText : '';
 seen.alarms = doc.getElementById('alarms').innerText;
 seen.heads = [...doc.querySelectorAll('#quality th')].filter(e => e.offsetParent).map(e => e.textContent);
@@ -117,7 +120,6 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
         "8,642",
         "2 h ago",
         "17",
-        "512.3",
         "2023-11-14 22:13:20 +01:00",
         "1,500",
         "61 s ago",
@@ -125,21 +127,31 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
     ):
         assert told in seen["facts"]
     assert seen["name"] == "served: pair-trees, live"
-    assert "the last 1,000 of 12,345 events judged" in seen["quality"]
-    for told in ("Average precision, any\t0.971\t0.953", "Calibration error, met before\t0.043\t"):
+    assert "the last 1,000 of 12,345 evaluated events" in seen["quality"]
+    for told in ("Average precision, random\t0.971\t0.953", "Calibration error, historical\t0.043\t"):
         assert told in seen["quality"]
     assert "/events\t12.3\t45.6\t500" in seen["latency"]
     assert "/state" not in seen["latency"]
     assert "below recency" in seen["alarms"]
-    assert seen["heads"] == ["Beside other targets", "Model", "Recency"]
+    assert "alice\tbob\t2023-11-14 22:13:20 +01:00" in seen["events"]
+    assert "512.3" in seen["charts"]
+    assert "0.971 against 0.953" in seen["charts"]
+    assert seen["heads"] == ["Metric, negatives", "Model", "Recency"]
 
 
 def test_where_all_is_well_nothing_of_it_is_seen(browser: str, tmp_path: Path) -> None:
     seen = look(browser, tmp_path, page(CALM), 390)
     assert (seen["alert"], seen["alarms"]) == ("", "")
     assert "behind" not in seen["facts"].lower()
-    assert "not on the disk" not in seen["facts"]
+    assert "not on disk" not in seen["facts"]
     assert (seen["heads"], seen["quality"], seen["latency"]) == ([], "", "")
+
+
+def test_quality_is_shown_from_a_hundred_events_on(browser: str, tmp_path: Path) -> None:
+    seen = look(browser, tmp_path, page(STATE | {"window": 99, "judged": 99}), 390)
+    assert seen["quality"] == ""
+    assert "99 so far" in seen["charts"]
+    assert "0.971" not in seen["charts"]
 
 
 def test_a_service_that_does_not_answer_is_told(browser: str, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_context_equals_the_walks_by_recency(hops: int, k: int) -> None:
     store = NeighborStore.from_events(src, dst, t)
     nodes = np.array([0, 12, 3])
     for cut in (t[0], t[20], 2.0):
-        edges, _ = recent_context(store, nodes, np.full(3, cut), k, hops)
+        edges = recent_context(store, nodes, np.full(3, cut), k, hops).edges
         expected = set().union(*(context_naive(src, dst, t, int(v), cut, k, hops) for v in nodes))
         found = sorted(tuple(sorted(e)) for e in edges.T.tolist())
         assert found == sorted((int(src[e]), int(dst[e])) for e in expected)
@@ -91,5 +91,5 @@ def test_context_equals_the_walks_by_recency(hops: int, k: int) -> None:
 
 def test_context_sees_nothing_at_or_after_the_time() -> None:
     store = NeighborStore.from_events(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 2.0]))
-    assert recent_context(store, np.array([0]), np.array([1.0]), 5, 2)[0].shape == (2, 0)
-    assert recent_context(store, np.array([0]), np.array([2.0]), 5, 1)[0].T.tolist() == [[0, 1]]
+    assert recent_context(store, np.array([0]), np.array([1.0]), 5, 2).edges.shape == (2, 0)
+    assert recent_context(store, np.array([0]), np.array([2.0]), 5, 1).edges.T.tolist() == [[0, 1]]

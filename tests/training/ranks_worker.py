@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "nagphormer": ("nagphormer", "graph", HOPS | {"batch_size": 10, "tokens": {"num_hops": 2, "eigenvectors": 2}}),
     "kept-tokens": (  # in a file, of which each rank makes its rows
         "nagphormer", "graph",
-        HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2, "memory_budget": 8000}},
+        HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2, "max_memory": 8000}},
     ),
     "neighbor": ("sage", "graph", NODES | {"batching": {"kind": "neighbor", "batch_size": 12, "fanouts": [3]}}),
     "top": ("gcn", "graph", NODES | {"batching": {"kind": "top", **CLUSTERS}}),

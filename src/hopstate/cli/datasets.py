@@ -39,7 +39,7 @@ def _show(rows: list[dict[str, Any]], name: str) -> None:
     if name and len(rows) <= 5:
         for row in rows:
             for key, value in row.items():
-                console.print(f"{key:<10} {value}", soft_wrap=True, highlight=False)
+                console.print(f"{key:<10} {value}", highlight=False)
             console.print()
     else:
         columns = ("name", "kind", "split", "metric", "on_disk")
@@ -48,5 +48,5 @@ def _show(rows: list[dict[str, Any]], name: str) -> None:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
         told = f"{len(rows)} data sets; `hopstate datasets NAME` shows address, licence and where it was read."
-        console.print(told, soft_wrap=True, highlight=False)
-    console.print(f"cache: {cache_folder()}", soft_wrap=True, highlight=False)
+        console.print(told, highlight=False)
+    console.print(f"cache: {cache_folder()}", highlight=False)

@@ -27,20 +27,20 @@ def run(argv: list[str]) -> CommandResult:
 
     settings = {f"evaluation.{key}": value for key, value in evaluation.items()}
     done = ensemble(options.runs, out=options.out, data=options.data, config=settings)
-    record = {"method": done.method, "run": done.path, "metrics": done.metrics, "members": done.floors}
+    record = {"method": done.method, "run": done.path, "metrics": done.metrics, "members": done.baselines}
     return CommandResult(record, partial(_print, done))
 
 
 def _print(done: Run) -> None:
     from rich.table import Table
 
-    from hopstate.cli.fit import figure, print_warning
+    from hopstate.cli.fit import cell, print_warning
     from hopstate.io.output import screen
 
     print_warning(done, screen(), "Use the best run alone.")
-    shown = {done.method: done.metrics["test"], **done.floors}
-    table = Table("test metric", *shown)
+    shown = {done.method: done.metrics["test"], **done.baselines}
+    table = Table("test metric, shares in percent", *shown)
     for name in done.metrics["test"]:
-        table.add_row(name, *(figure(own[name]) if name in own else "" for own in shown.values()))
+        table.add_row(name, *(cell(name, own.get(name)) for own in shown.values()))
     screen().print(table)
     screen().print(f"run folder: {done.path}", soft_wrap=True)

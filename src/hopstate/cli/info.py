@@ -55,11 +55,9 @@ def _show(record: dict[str, Any]) -> None:
 
     console = screen()
     for name in FACTS:
-        console.print(f"{name:<10} {record[name]}", soft_wrap=True, highlight=False)
-    console.print(
-        "versions   " + ", ".join(f"{k} {v}" for k, v in record["versions"].items()), soft_wrap=True, highlight=False
-    )
-    console.print(f"cache      {record['cache']}", soft_wrap=True, highlight=False)
+        console.print(f"{name:<10} {record[name]}", highlight=False)
+    console.print("versions   " + ", ".join(f"{k} {v}" for k, v in record["versions"].items()), highlight=False)
+    console.print(f"cache      {record['cache']}", highlight=False)
     table = Table(*COLUMNS)
     for row in record["paths"]:
         table.add_row(*row.values())

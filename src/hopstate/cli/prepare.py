@@ -13,7 +13,8 @@ def run(argv: list[str]) -> CommandResult:
     how = (
         "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
         "edge_columns LIST, separator SIGN, time_format FORMAT, unlabeled_value VALUE, header and bipartite true or "
-        "false. For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
+        "false. For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has "
+        "them."
     )
     parser = CommandParser(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("source", help="a file or folder of CSV or Parquet")

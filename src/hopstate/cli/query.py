@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,20 @@ def _evaluate(argv: list[str]) -> CommandResult:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
-    fresh = "other events are a stream of their own: nothing that the run has seen is known"
-    parser.add_argument("--fresh", action="store_true", help=fresh)
+    cold_start = "other events are a stream of their own: nothing that the run has seen is known"
+    parser.add_argument("--cold-start", action="store_true", help=cold_start)
     rest, evaluation = split_group(argv, "--evaluation.")
     o, read = _parse(parser, rest)
     from hopstate.runs.run import evaluate
     from hopstate.runs.summary import self_negative_note
 
-    settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
+    settings = {
+        "read": read,
+        "evaluation": evaluation,
+        "cold_start": o.cold_start,
+        "device": o.device,
+        "method": o.method,
+    }
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
     remark = self_negative_note(metrics)
     if remark:
@@ -54,17 +61,25 @@ def _evaluate(argv: list[str]) -> CommandResult:
 
 def _predict(argv: list[str]) -> CommandResult:
     what = "Write predictions with your own ids as CSV or Parquet."
-    parser = _parser("predict", what, "--data", "--device", "--method", "--raw")
+    parser = _parser("predict", what, "--data", "--device", "--method", "--no-csv-escape")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
-    fresh = "score other events as a stream of their own; by default they follow the run's own, which are their past"
-    parser.add_argument("--fresh", action="store_true", help=fresh)
+    cold_start = (
+        "score other events as a stream of their own; by default they follow the run's own, which are their past"
+    )
+    parser.add_argument("--cold-start", action="store_true", help=cold_start)
     o, read = _parse(parser, argv)
     from hopstate.runs.run import predict
 
-    settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
+    settings = {
+        "read": read,
+        "cold_start": o.cold_start,
+        "device": o.device,
+        "method": o.method,
+        "csv_escape": o.csv_escape,
+    }
     table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
-    dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
+    dropped = "; nothing that the run had seen was known to them (--cold-start)" if o.cold_start and o.data else ""
     return CommandResult(
         {"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}")
     )
@@ -73,17 +88,25 @@ def _predict(argv: list[str]) -> CommandResult:
 def _stream(argv: list[str]) -> CommandResult:
     what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
     how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
-    parser = _parser("stream", what, "--data", "--device", "--method", "--raw", "--state", "--fresh", how=how)
+    parser = _parser(
+        "stream", what, "--data", "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how
+    )
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--save", help="folder for the state after the events (default: RUN/state)")
-    parser.add_argument("--again", action="store_true", help="the very events taken last happened once more")
+    parser.add_argument("--allow-duplicates", action="store_true", help="the very events taken last happened once more")
     o, read = _parse(parser, argv)
     if o.data is None:
         raise ConfigError("which events? give --data FILE")
     from hopstate.runs.run import score_stream
 
-    options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
-    options |= {"method": o.method, "raw": o.raw}
+    options = {
+        "state": o.state,
+        "ignore_state": o.ignore_state,
+        "save": o.save,
+        "out": o.out,
+        "allow_duplicates": o.allow_duplicates,
+    }
+    options |= {"method": o.method, "csv_escape": o.csv_escape}
     table = score_stream(o.run, o.data, read=read, device=o.device, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
@@ -97,7 +120,7 @@ _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usag
 
 def _query_parser(command: str, what: str) -> CommandParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
-    parser = _parser(command, what, "--device", "--method", "--raw", "--state", "--fresh", how=how)
+    parser = _parser(command, what, "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", help=when)
     parser.add_argument("--relation", metavar="NAME", help="relation of the events to come, if events have relations")
@@ -127,8 +150,7 @@ def _rank(argv: list[str]) -> CommandResult:
     pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
     parser.add_argument("--candidates", metavar="FILE", help=pool)
     new = "leave out the source itself and whom it has met before the time, in either direction"
-    parser.add_argument("--new-only", action="store_true", help=new)
-    parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
+    parser.add_argument("--exclude-seen", action="store_true", help=new)
     what = "relation: rank the relations of each source with each of the candidates (default: target)"
     parser.add_argument("--predict", choices=("target", "relation"), default="target", help=what)
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
@@ -138,7 +160,7 @@ def _rank(argv: list[str]) -> CommandResult:
         raise ConfigError("whose next? give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
+    chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
     chosen["predict"] = o.predict
     from hopstate.runs.queries import rank
 
@@ -151,7 +173,7 @@ def _rank(argv: list[str]) -> CommandResult:
 
 
 def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("relation", "events", "explain", "out", "raw", "state", "fresh", "device", "method")
+    names = ("relation", "events", "explain", "out", "csv_escape", "state", "ignore_state", "device", "method")
     return {name: getattr(o, name) for name in names} | {"read": read}
 
 
@@ -190,13 +212,11 @@ def _answer(
 
 def show_queries(table: Any) -> None:
     """Print a table of `score` or `rank`: what all rows share above it, and reasons below each row."""
-    from rich.padding import Padding
-
     from hopstate.io.output import screen
 
     console = screen()
-    constant = (name for name in ("src", "relation", "t") if name in table)
-    shared = [name for name in constant if len(table) > 1 and table[name].nunique() == 1]
+    constant = (name for name in ("src", "relation", "t") if name in table and table[name].nunique() == 1)
+    shared = list(constant) if len(table) > 1 else []
     if shared:
         console.print(", ".join(f"{name} {table[name].iloc[0]}" for name in shared), highlight=False)
     shown = table.drop(columns=[*shared, "why"], errors="ignore")
@@ -205,7 +225,8 @@ def show_queries(table: Any) -> None:
     for cells, reason in zip(zip(*columns, strict=True), reasons, strict=True):
         console.print("  ".join(cells).rstrip(), highlight=False)
         if reason:
-            console.print(Padding(reason, (0, 0, 0, 4)), highlight=False)
+            text = textwrap.fill(reason, console.width - 4, break_on_hyphens=False)
+            console.print(textwrap.indent(text, "    "), soft_wrap=True, highlight=False)
     console.print(f"probability: {table.attrs['probability']}", highlight=False)
 
 

@@ -18,6 +18,7 @@ from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, com
 from hopstate.cli.compare import numbers
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
+from hopstate.evaluation.labels import figure, metric_label
 from hopstate.runs.reproduce import (
     Recipe,
     all_recipes,
@@ -28,7 +29,6 @@ from hopstate.runs.reproduce import (
     show,
     write_markdown,
 )
-from hopstate.runs.summary import figure, metric_label
 
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
 out of the table of --table."""
@@ -156,9 +156,9 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
-        console.print(f"[{number}] {source}", soft_wrap=True, highlight=False)
+        console.print(f"[{number}] {source}", highlight=False)
     if ways:
         console.print("Data that are not here:")
     for text in ways:
-        console.print(f"  {text}", soft_wrap=True, highlight=False)
+        console.print(f"  {text}", highlight=False)
     console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")

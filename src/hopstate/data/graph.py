@@ -89,6 +89,14 @@ class Incoming:
         receivers = np.repeat(np.arange(len(self.count)), self.count)
         return np.bincount(receivers, self.weight, len(self.count)).astype(np.float32)
 
+    @cached_property
+    def added_loops(self) -> np.ndarray:
+        """(N,) float32: 1 for nodes without a self-loop, which GCN adds, otherwise 0."""
+        receivers = np.repeat(np.arange(len(self.count)), self.count)
+        added = np.ones(len(self.count), np.float32)
+        added[receivers[receivers == self.indices]] = 0
+        return added
+
     def attr_of(self, edges: np.ndarray | slice) -> np.ndarray | None:
         """Return (e, D) features of in-edges (positions in this order), or None where there are none."""
         return None if self.attr is None or self.rows is None else np.asarray(self.attr[self.rows[edges]])
@@ -203,6 +211,11 @@ class Graph(StoredSplits):
     def two_sets(self) -> bool:
         """Whether links join nodes of two sets, such as users and items."""
         return self.node_type is not None and not self.node_type_names
+
+    @property
+    def sides(self) -> np.ndarray | None:
+        """(N,) int16 the set of each node, if links join nodes of two sets; else None."""
+        return self.node_type if self.two_sets else None
 
     @cached_property
     def degree(self) -> np.ndarray:

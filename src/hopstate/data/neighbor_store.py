@@ -160,7 +160,7 @@ class Histories(ABC):
         return out
 
     def last_active(
-        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: np.ndarray, first_id: int = 0
     ) -> PackedNeighbors:
         """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
 
@@ -169,7 +169,7 @@ class Histories(ABC):
         Args:
             nodes, times, k: as `last`.
             ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
-            until: an id; edges that end at or before it are passed over.
+            until: (Q,) ids; edges that end at or before their query's are passed over.
             first_id: the id of the first event of ends.
         """
         from hopstate.ops.neighbors.kernels import find_active, gather

@@ -393,7 +393,7 @@ class StreamState:
         return replace(self, settled=settled, memory_parts=parts, clock=clock, tag=tag)
 
     def joined(
-        self, new: EventStream, *, skip_features: bool = False, again: bool = False
+        self, new: EventStream, *, skip_features: bool = False, allow_duplicates: bool = False
     ) -> tuple[EventStream, StreamState]:
         """Return new events in the rows, ids and times of this state, and the updated state.
 
@@ -402,7 +402,7 @@ class StreamState:
         Args:
             new: events with the user's ids.
             skip_features: do not keep features of events.
-            again: take the very events that were taken last once more.
+            allow_duplicates: take the very events that were taken last once more.
 
         Raises:
             TimeOrderError: a new event is earlier than the last one so far.
@@ -430,11 +430,11 @@ class StreamState:
             added.relation,
         )  # not how many nodes there are
         digest = digest_of(*columns)
-        if len(added) and digest == self.last and not again:
+        if len(added) and digest == self.last and not allow_duplicates:
             raise DataError(
-                f"{new.name} has been streamed already: it holds the events that the memory took last; give later "
-                "ones, go on from another state (--state) or from the end of the run's own data (--fresh), or say "
-                "that they happened once more (--again)"
+                f"{new.name} contains the same events as the last call of stream. Give later events, start from "
+                "another state (--state) or from the end of the run's data (--ignore-state), or add "
+                "--allow-duplicates if they occurred twice"
             )
         added, ended = _resolved(self, added)
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": added.time_unit}
@@ -569,7 +569,7 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
     if ids is not None and ids.is_of(old.node_ids):
         return (new.src, new.dst), ids, len(ids)
     names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
-    text = names[0].dtype.kind == "U"
+    text = names[0].dtype.kind != "i"
     if old.node_ids is None:
         if text:
             raise DataError(

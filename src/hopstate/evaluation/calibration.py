@@ -100,8 +100,8 @@ class IsotonicCurve:
     def text(self) -> str:
         """Describe the data that the curve was fitted to."""
         return (
-            f"calibrated on {self.events:,} validation events with {self.ratio:g} {self.strategy} other "
-            f"pair{'' if self.ratio == 1 else 's'} beside each"
+            f"calibrated on {self.events:,} validation events, {self.ratio:g} {self.strategy} "
+            f"negative{'' if self.ratio == 1 else 's'} each"
         )
 
 

@@ -45,8 +45,9 @@ class TakesGraph(Protocol):
 class Adjacency:
     """A graph's CSR adjacency and its lazily computed normalizations.
 
-    "symmetric" is (D+I)^-1/2 (A+I) (D+I)^-1/2, "mean" is D^-1 A (zero rows for isolated nodes), and "sum" is A, with
-    edge weights in A and D. Row v holds the weights of v's in-neighbors. "edges" gives an edge list with features for
+    "symmetric" is D'^-1/2 A' D'^-1/2, where A' is A with a loop of weight 1 at each node that has none, as `gcn_norm`
+    of torch-geometric. "mean" is D^-1 A (zero rows for isolated nodes), and "sum" is A, with edge weights in A and D.
+    Row v holds the weights of v's in-neighbors. "edges" gives an edge list with features for
     layers that compute their own weights, such as attention.
 
     Args:
@@ -55,6 +56,7 @@ class Adjacency:
         num_nodes: N. Default: R.
         receivers: (R,) int64 distinct nodes of the rows. Default: the first R nodes.
         degree: (N,) degrees for the normalization. Default: degrees in these rows.
+        added_loops: (N,) 1 for nodes without a loop, otherwise 0. Default: according to these rows.
         scale: (E,) edge factors, such as inverse sampling probabilities.
         weight: (E,) edge weights. Default: 1.
         edge_attr: (E, D) edge features for layers that read edge lists.
@@ -68,12 +70,13 @@ class Adjacency:
         num_nodes: int | None = None,
         receivers: Tensor | None = None,
         degree: Tensor | None = None,
+        added_loops: Tensor | None = None,
         scale: Tensor | None = None,
         weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> None:
         self.indptr, self.indices, self.degree, self.scale = indptr, indices, degree, scale
-        self.weight, self.edge_attr = weight, edge_attr
+        self.weight, self.edge_attr, self.added_loops = weight, edge_attr, added_loops
         self.receivers = receivers
         self.num_receivers = len(indptr) - 1
         self.num_nodes = self.num_receivers if num_nodes is None else num_nodes
@@ -91,12 +94,15 @@ class Adjacency:
         num_nodes: int | None = None,
         receivers: np.ndarray | None = None,
         degree: np.ndarray | None = None,
+        added_loops: np.ndarray | None = None,
         scale: np.ndarray | None = None,
         weight: np.ndarray | None = None,
         edge_attr: np.ndarray | None = None,
     ) -> Adjacency:
         """Build an adjacency from NumPy CSR arrays such as `data.Graph.incoming`."""
-        others = {"degree": degree, "scale": scale, "weight": weight, "edge_attr": edge_attr}
+        others = {
+            "degree": degree, "added_loops": added_loops, "scale": scale, "weight": weight, "edge_attr": edge_attr,
+        }  # fmt: skip
         return cls(
             torch.from_numpy(np.array(indptr, np.int64)),
             torch.from_numpy(np.array(indices, np.int64)),
@@ -106,7 +112,7 @@ class Adjacency:
         )
 
     def to(self, device: torch.device | str) -> Adjacency:
-        names = ("receivers", "degree", "scale", "weight", "edge_attr")
+        names = ("receivers", "degree", "added_loops", "scale", "weight", "edge_attr")
         others = {name: getattr(self, name) for name in names}
         moved = Adjacency(
             self.indptr.to(device),
@@ -185,15 +191,25 @@ class Adjacency:
 
     def _degree(self, dtype: torch.dtype) -> Tensor:
         if self.degree is not None:
-            if len(self.degree) == self.num_nodes:  # avoids a copy of large arrays
-                return self.degree
-            return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))])
+            return self._for_all_nodes(self.degree, 0)
         degree = torch.zeros(self.num_nodes, device=self.indptr.device, dtype=dtype)
         own = self.indptr.diff().to(dtype)
         if self.weight is not None:
             own = torch.zeros_like(own).index_add_(0, self._rows(), self.weight.to(dtype))
         degree[self.receiver_ids()] = own
         return degree
+
+    def _added_loops(self, rows: Tensor) -> Tensor:
+        if self.added_loops is not None:
+            return self._for_all_nodes(self.added_loops, 1).double()
+        added = torch.ones(self.num_nodes, device=self.indptr.device, dtype=torch.float64)
+        receivers = self.receiver_ids()[rows]
+        return added.index_fill_(0, receivers[receivers == self.indices], 0)
+
+    def _for_all_nodes(self, values: Tensor, missing: int) -> Tensor:
+        if len(values) == self.num_nodes:  # avoids a copy of large arrays
+            return values
+        return torch.cat([values, values.new_full((self.num_nodes - len(values),), missing)])
 
     def receiver_ids(self) -> Tensor:
         """Return (R,) int64 receiver nodes."""
@@ -203,7 +219,11 @@ class Adjacency:
         degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
         own = degree[self.receiver_ids()].double()
         if normalization == "symmetric":
-            weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
+            added = self._added_loops(rows)
+            scale = (degree.double() + added).rsqrt()
+            scale = scale.masked_fill(scale.isinf(), 0)  # as gcn_norm: a loop of weight 0 may be a node's only edge
+            own_scale = scale[self.receiver_ids()]
+            weight = own_scale[rows] * scale[columns]
         else:
             weight = (1 / own if normalization == "mean" else torch.ones_like(own))[rows]
         if self.weight is not None:
@@ -211,7 +231,8 @@ class Adjacency:
         if self.scale is not None:
             weight = weight * self.scale
         if normalization == "symmetric":
-            indptr, columns, weight = self._with_loops(rows, weight, 1 / (own + 1))
+            loop_weight = added[self.receiver_ids()] * own_scale.square()
+            indptr, columns, weight = self._with_loops(rows, weight, loop_weight)
         return self._csr(indptr, columns, weight.to(dtype))
 
     def _with_loops(self, rows: Tensor, weight: Tensor, loop_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -271,11 +292,7 @@ class EdgeList(Adjacency):
         if normalization == "symmetric":
             from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-            source, target = self.edges
-            weight = nodes[0].new_ones(len(source)) if self.weight is None else self.weight.to(nodes[0].dtype)
-            loop = source == target
-            own = weight.new_ones(self.num_nodes).index_add(0, source, weight * loop)
-            weight = torch.where(loop, own[source], weight)  # A + I: gcn_norm keeps existing loops
+            weight = None if self.weight is None else self.weight.to(nodes[0].dtype)
             edges, weight = gcn_norm(self.edges, weight, self.num_nodes, dtype=nodes[0].dtype)
             return conv(*nodes, edges, weight)
         if normalization == "mean":  # SAGEConv

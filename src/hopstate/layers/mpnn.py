@@ -1,9 +1,9 @@
 """Message-passing blocks with normalization and residual connections, and pooling of packed rows.
 
-GatedGCN uses a compiled gated sum. GIN, GINE, GCN and GraphSAGE come from torch-geometric; PNA uses compiled sums.
+GatedGCN uses a compiled gated sum; the others are torch-geometric's layers (`edge_layers`).
 
 Source: Dwivedi et al. 2020, arXiv:2003.00982, equations 9-12 (GatedGCN with edge features); Xu et al. 2019 (GIN);
-Hu et al. 2020 (GINE); Corso et al. 2020, arXiv:2004.05718 (PNA).
+Hu et al. 2020 (GINE); Corso et al. 2020, arXiv:2004.05718 (PNA); Luo et al. 2024, arXiv:2406.08993 (linear residual).
 Deviation: without edge features, GatedGCN has no edge states, so that no tensor has one row per edge.
 """
 
@@ -21,6 +21,7 @@ from hopstate.ops.rows import segment_sum
 
 MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
 READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
+LINEAR_RESIDUAL = ("gcn", "sage")  # kinds whose blocks add a linear map of their input to the convolution
 Pooling = Literal["mean", "sum", "max"]
 Reading = Literal["mean", "sum", "max", "all"]
 FORMS: dict[str, Normalization] = {"gcn": "symmetric", "sage": "mean", "pna": "edges"}  # others sum
@@ -58,7 +59,9 @@ class GatedGCN(nn.Module):
 
 
 class MessageBlock(nn.Module):
-    """h + Dropout(ReLU(Norm(conv(h)))); GatedGCN updates edge features in the same way.
+    """Dropout(ReLU(Norm(conv(h) + W h))) of GCN and GraphSAGE, h + Dropout(ReLU(Norm(conv(h)))) of the other kinds.
+
+    GatedGCN updates edge features in the same way. Its convolution has the map W h inside.
 
     Args:
         kind: the convolution.
@@ -78,6 +81,7 @@ class MessageBlock(nn.Module):
         self.kind, self.edges = kind, edges and kind in READS_EDGES
         self.conv = _conv(kind, dim, self.edges, degrees)
         make = BatchNorm if norm == "batch" else nn.LayerNorm
+        self.residual = nn.Linear(dim, dim) if kind in LINEAR_RESIDUAL else None
         self.norm = make(dim)
         self.edge_norm = make(dim) if kind == "gatedgcn" and self.edges and not last else None
         self.dropout = dropout
@@ -95,6 +99,8 @@ class MessageBlock(nn.Module):
             z = self.conv(rows_of, graph.edge_index(), e)
         else:
             z = graph.propagate(self.conv, FORMS.get(self.kind, "sum"), 0, rows_of)
+        if self.residual is not None:
+            return F.dropout(F.relu(self.norm(z + self.residual(rows_of))), self.dropout, self.training), e
         return rows_of + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
 
 
@@ -120,19 +126,19 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
         return GatedGCN(dim, edges=edges)
     if kind == "gine" and not edges:
         raise ConfigError("gine needs edge features, and the graph has none; take gin, or relative encodings as edges")
-    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
+    from torch_geometric.nn import GINEConv
+
+    from hopstate.layers.edge_layers import GCN, GIN, PNA, SAGE
 
     if kind == "pna":
-        from hopstate.layers.edge_layers import PNA
-
         counts = torch.zeros(1) if degrees is None else torch.bincount(degrees.long())
-        return PNA(dim, counts, edge_dim=dim if edges else None)
+        return PNA(dim, dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
-        return GCNConv(dim, dim, normalize=False)
+        return GCN(dim, dim, normalize=False)
     if kind == "sage":
-        return SAGEConv(dim, dim, aggr="sum")
+        return SAGE(dim, dim, aggr="sum")
     mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
-    return GINConv(mlp, train_eps=True) if kind == "gin" else GINEConv(mlp, train_eps=True)
+    return GIN(mlp, train_eps=True) if kind == "gin" else GINEConv(mlp, train_eps=True)
 
 
 class MPNN(nn.Module):

@@ -40,7 +40,7 @@ from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_loggers, remote_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
 from hopstate.training.tasks.target import target_record
@@ -489,7 +489,13 @@ def resolve_config(
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
-        return parse({k: v for k, v in stored.items() if k in known}), record
+        resumed = parse({k: v for k, v in stored.items() if k in known})
+        if remote := remote_loggers(resumed.loop.logger) - remote_loggers(config.loop.logger):
+            raise ConfigError(
+                f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
+                f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
+            )
+        return resumed, record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.auto_config is None or not (auto or begun):
         return parse({}), record
@@ -502,7 +508,7 @@ def resolve_config(
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
     if words and first:
-        note(settled.loop, f"automatic settings: {words}")
+        note(settled.loop, f"{method.name}, automatic settings: {words}")
     return settled, record
 
 
@@ -632,11 +638,12 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"source": record.source, "class_names": list(record.class_names or ())}
     if isinstance(record, (Graph, GraphSet)):
         facts["num_features"] = record.num_features
+    if isinstance(record, (Graph, EventStream)):
+        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
     if isinstance(record, EventStream):
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
-        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

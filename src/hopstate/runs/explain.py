@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from torch import nn
 from hopstate.data.dates import Clock, format_duration, format_time, format_times, plot_times
 from hopstate.data.events import EventBatch
 from hopstate.data.splits import IN_SECOND
-from hopstate.data.stream_state import Event, Memories, StreamState
+from hopstate.data.stream_state import Event, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.output import (
@@ -46,8 +46,10 @@ from hopstate.runs.query_inputs import (
     query_relations,
     query_times,
 )
+from hopstate.streaming.event_replay import EventReplay
+from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
-from hopstate.streaming.protocols import HasMemory, LinkFollower
+from hopstate.streaming.protocols import HasMemory, LinkFollower, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.training.run_folder import RunFolder
@@ -64,51 +66,63 @@ if TYPE_CHECKING:
 
 LATEST = 16  # events of each end that are left out, one at a time
 LATEST_OF_MEMORY = 8  # the same, if a memory is replayed without each
-SHOWN = 3  # events, or features, in a text
+PAIRS_AT_ONCE = 16  # pairs whose events are left out together
+STATES_AT_ONCE = 12  # states from which a pair is scored at once
+SHOWN = 2  # features, and events, in a text
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 
 # ---- leaving events out --------------------------------------------------------------------------------------
 def leave_one_out(
-    queries: PairQueries, u: int, v: int, t: Any, relation: np.ndarray | None = None
-) -> Steps[list[tuple[Event, float]]]:
-    """Return the latest events of a pair's ends, oldest first, and what each adds to the pair's log-odds at a time.
+    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
+) -> Steps[list[list[tuple[Event, float]]]]:
+    """Return the latest events of the ends of pairs, oldest first, and what each adds to its pair's log-odds at a time.
 
     Histories are read without the event. A memory cannot forget one, so the latest events of both ends are replayed on
     top of the memory, with and without it; an end is replayed from an empty memory if these are all of its events.
 
     Args:
         queries: the model over a state, which must stay as it is between slices.
-        u, v: rows of the ends.
-        t: the time, not before the state's last event.
-        relation: (1,) the relation of the pair, None if events have none.
+        u, v: (Q,) rows of the ends.
+        t: (Q,) times, not before the state's last event.
+        relation: (Q,) relations of the pairs, None if events have none.
     """
-    past = queries.past
-    memory = isinstance(queries.at(t), HasMemory)
+    found, relations = [], [None] * len(t) if relation is None else relation.tolist()
+    for first in range(0, len(t), PAIRS_AT_ONCE):
+        part = slice(first, first + PAIRS_AT_ONCE)
+        pairs = zip(u[part].tolist(), v[part].tolist(), t[part], relations[part], strict=True)
+        replays = [_replay(queries, *pair) for pair in pairs]
+        follow = queries.task.follow
+        follower = follow(queries.past)
+        if isinstance(follower, HasMemory):
+            scores = yield from follower.scores_without(replays, follow)
+        else:
+            scores = yield from _history_scores(replays, follow)
+        for replay, own in zip(replays, scores, strict=True):
+            whole, *others = map(_log_odds, own.tolist())
+            found.append([(event, whole - other) for event, other in zip(replay.left_out, others, strict=True)])
+    return found
+
+
+def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None = None) -> EventReplay:
+    """Return the latest events of a pair's ends, and the batches in which they have updated a memory."""
+    past, memory = queries.past, isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
     near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
-    latest = [near.of(end)[1][-count:] for end in (0, 1)]
-    ids = np.unique(np.concatenate(latest))
-    start, moving = past, np.empty(0, np.int64)
-    if memory:
-        whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
-        start, moving = _memory_before(past, np.unique(np.array(whole_life, np.int64))), ids[ids < queries.moved]
-
-    def log_odds(without: Event | None) -> float:
-        state = start if without is None else start.without(without)
-        follower: LinkFollower = queries.task.follow(state)
-        replayed = moving if without is None else moving[moving != without.id]
-        cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1  # batches as they were
-        for batch in np.split(replayed, cuts) if len(replayed) else ():
-            follower.observe(_batch(past, batch, queries.task.feature_dims[1]))
-        return _log_odds(as_scores(follower.score(*_one(u, v, t, relation)), 1)[0])
-
-    whole, found = log_odds(None), []
-    for number in ids.tolist():
-        event = past.event(number)
-        found.append((event, whole - log_odds(event)))
-        yield
-    return found
+    ids = np.unique(np.concatenate([near.of(end)[1][-count:] for end in (0, 1)]))
+    replayed = ids[ids < queries.moved] if memory else ids[:0]
+    cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1
+    batches = np.split(replayed, cuts) if len(replayed) else ()
+    whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
+    return EventReplay(
+        past=past,
+        pair=(u, v),
+        t=t,
+        relation=relation,
+        batches=[_batch(past, batch, queries.task.feature_dims[1]) for batch in batches],
+        left_out=[past.event(number) for number in ids.tolist()],
+        emptied=np.array(whole_life, np.int64),
+    )
 
 
 def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarray, ...]:
@@ -117,16 +131,23 @@ def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarra
     return pair if relation is None else (*pair, relation)
 
 
-def _memory_before(past: StreamState, emptied: np.ndarray) -> StreamState:
-    """Return a state whose memory has seen no time, and is empty for some nodes (rising); nothing large is copied."""
-    never = np.float64(-np.inf)
-    parts = [replace(part, last_time=np.broadcast_to(never, len(part.nodes))) for part in past.memory_parts]
-    if parts:
-        memory, output = (
-            np.zeros((len(emptied), *like.shape[1:]), like.dtype) for like in (parts[0].memory, parts[0].output)
-        )
-        parts.append(Memories(nodes=emptied, memory=memory, output=output, last_time=np.full(len(emptied), never)))
-    return replace(past, memory_parts=tuple(parts), clock=-math.inf)
+def _history_scores(
+    replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+) -> Steps[list[np.ndarray]]:
+    """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
+    found = []
+    for replay in replays:
+        followers = [follow(state) for state in replay.states()]
+        query, scores = replay.query(), list[Scores]()
+        for first in range(0, len(followers), STATES_AT_ONCE):
+            some = followers[first : first + STATES_AT_ONCE]
+            if isinstance(some[0], HistoryScorer):
+                scores += some[0].score_over(some, *query)
+            else:
+                scores += [follower.score(*query) for follower in some]
+            yield
+        found.append(np.concatenate([as_scores(score, 1) for score in scores]))
+    return found
 
 
 def _batch(past: StreamState, ids: np.ndarray, width: int) -> EventBatch:
@@ -163,9 +184,9 @@ def explain_pairs(
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
-    for i, (source, target, when) in enumerate(zip(sources.tolist(), targets.tolist(), t)):
+    explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
+    for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         own = None if relation is None else relation[i : i + 1]
-        events = yield from leave_one_out(opened.queries, source, target, when, own)
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
@@ -324,7 +345,7 @@ def explain(
     plot: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> Explanation | NodeExplanation:
     """Return what past events, and features, added to the score of a pair, or what a node's prediction is made of.
 
@@ -340,7 +361,7 @@ def explain(
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         ConfigError: the run's method does not score pairs, or has no gradients for a node.
@@ -353,7 +374,7 @@ def explain(
     if node is not None:
         if plot is not None:
             raise ConfigError("plot is for pairs; a node's explanation is a table (out)")
-        return _explain_node(run, node, data, out, method, raw=raw)
+        return _explain_node(run, node, data, out, method, csv_escape=csv_escape)
     with temporal_task(run, device=device, method=method) as (folder, task):
         if not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
@@ -364,9 +385,9 @@ def explain(
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
         found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t, relation)
     if out is not None:
-        write_table(found.table, Path(out), raw=raw)
+        write_table(found.table, Path(out), csv_escape=csv_escape)
         if len(found.features):
-            write_table(found.features, features_path(out), raw=raw)
+            write_table(found.features, features_path(out), csv_escape=csv_escape)
     if plot is not None:
         found.plot(plot)
     return found
@@ -389,7 +410,8 @@ def explain_pair(
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
     own = query_relations(opened.past, relation, 1, "pair")
     row = score_session(opened, [(source, target)], t, relation).iloc[0]
-    events = run_to_completion(leave_one_out(opened.queries, u, v, t, own))
+    pair = _one(u, v, t, own)
+    events = run_to_completion(leave_one_out(opened.queries, *pair))[0]
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)
@@ -550,7 +572,7 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
 
 
 def _explain_node(
-    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
+    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, csv_escape: bool
 ) -> NodeExplanation:
     known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
@@ -558,7 +580,7 @@ def _explain_node(
         found = explain_node(task, known, node, names)
     if out is not None:
         for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
-            write_table(table, Path(path), raw=raw)
+            write_table(table, Path(path), csv_escape=csv_escape)
     return found
 
 

@@ -128,8 +128,8 @@ class TrainedModel(nn.Module):
 
         Args:
             query: nodes, none for all of a graph; source, target of links of a graph; or source, target, time, and a
-                relation if events have some; or node, time. Ids are the user's own; times are numbers in the unit of
-                the run's data or dates, one for all or one each, none before the last event.
+                relation if events have some; or node, time. Ids are the user's own. Times are numbers in the unit of
+                the run's data, or dates, one for all or one each, none before the last event.
 
         Raises:
             DataError: an id that is not known.

@@ -161,7 +161,7 @@ def open_session(
     *,
     events: Any = None,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
@@ -177,7 +177,7 @@ def open_session(
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = load_state(folder, task, run_data, state, fresh=fresh)
+        past = load_state(folder, task, run_data, state, ignore_state=ignore_state)
         for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
@@ -199,22 +199,22 @@ def score(
     events: Any = None,
     explain: bool = False,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
-    A score equals that of `score_stream` if the pair were the next event. It depends on the pair, the time and earlier
+    A score equals that of `stream` if the pair were the next event. It depends on the pair, the time and earlier
     events only.
 
     Args:
         run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
-            device, method and raw, and every id must be known.
+            device, method and csv_escape, and every id must be known.
         pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
             Unseen ids of a stream are scored with an empty history, with a warning.
         time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
@@ -223,12 +223,12 @@ def score(
             relations in pairs.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, relation if events have some, t, score, probability (calibrated), and why if explain. Rows and
@@ -244,15 +244,24 @@ def score(
     check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
     if is_static_link_run(folder, method):
-        reject_temporal_options(time=time, relation=relation, events=events, explain=explain, state=state, fresh=fresh)
+        reject_temporal_options(
+            time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
+        )
         with graph_session(run, run_data, device, method) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
         with open_session(
-            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
+            run,
+            events=events,
+            state=state,
+            ignore_state=ignore_state,
+            run_data=run_data,
+            read=read,
+            device=device,
+            method=method,
         ) as opened:
             table = score_session(opened, given, time, relation, explain=explain, columns=columns_of(read or {}))
-    return _write_table_to(with_index_of(table, pairs), out, raw)
+    return _write_table_to(with_index_of(table, pairs), out, csv_escape)
 
 
 def score_session(
@@ -316,9 +325,9 @@ def _table(
     return table
 
 
-def _write_table_to(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None, csv_escape: bool) -> pd.DataFrame:
     if out is not None:
-        write_table(table, Path(out), raw=raw)
+        write_table(table, Path(out), csv_escape=csv_escape)
     return table
 
 
@@ -332,19 +341,18 @@ def rank(
     relation: str | None = None,
     predict: Literal["target", "relation"] = "target",
     candidates: Any = None,
-    new_only: bool = False,
     exclude_seen: bool = False,
     explain: bool = False,
     prefilter: int | None = None,
     events: Any = None,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
@@ -360,13 +368,12 @@ def rank(
         candidates: ids, or a `Path` of a file of ids. Default: all destinations of a bipartite stream, otherwise all
             nodes with an event except the source. With a relation, the nodes of its events; if nodes have types, all
             nodes of the types of its destinations.
-        new_only: exclude the source and nodes that it has interacted with before the time, in either direction. In a
-            static run, exclude nodes linked to the source in any split. Default: False.
-        exclude_seen: the same as new_only, by the name that recommenders use.
+        exclude_seen: exclude the source and nodes that it has interacted with before the time, in either direction. In
+            a static run, exclude nodes linked to the source in any split. Default: False.
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
-        events, state, fresh, run_data, read, out, device, method, raw: as in `score`.
+        events, state, ignore_state, run_data, read, out, device, method, csv_escape: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, relation if events have some, t, score, probability, and why if explain. With
@@ -380,22 +387,30 @@ def rank(
     folder = RunFolder.open(run)
     check_table(out, folder, method, sources, read, candidates, *_as_list(events))
     _check_counts(top, prefilter)
-    new_only = new_only or exclude_seen
     if is_static_link_run(folder, method):
         reject_temporal_options(
             time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
-            fresh=fresh, prefilter=prefilter,
+            ignore_state=ignore_state, prefilter=prefilter,
         )  # fmt: skip
         with graph_session(run, run_data, device, method) as links:
-            table = links.rank_sources(sources, top, candidates, new_only)
+            table = links.rank_sources(sources, top, candidates, exclude_seen)
     else:
         with open_session(
-            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
+            run,
+            events=events,
+            state=state,
+            ignore_state=ignore_state,
+            run_data=run_data,
+            read=read,
+            device=device,
+            method=method,
         ) as opened:
             table = run_to_completion(
-                rank_session(opened, sources, top, time, candidates, new_only, explain, prefilter, relation, predict)
+                rank_session(
+                    opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict
+                )
             )
-    return _write_table_to(table, out, raw)
+    return _write_table_to(table, out, csv_escape)
 
 
 def rank_session(
@@ -404,7 +419,7 @@ def rank_session(
     top: int | None = 10,
     time: Any = None,
     candidates: Any = None,
-    new_only: bool = False,
+    exclude_seen: bool = False,
     explain: bool = False,
     prefilter: int | None = None,
     relation: str | None = None,
@@ -419,7 +434,7 @@ def rank_session(
     nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
     t = query_times(opened.past, time, len(nodes), "sources", opened.dates)
     codes = query_relations(opened.past, relation, 1, "sources")
-    pool = Candidates(opened, candidates, new_only=new_only, prefilter=prefilter, relation=codes)
+    pool = Candidates(opened, candidates, exclude_seen=exclude_seen, prefilter=prefilter, relation=codes)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     warn_destinations(opened.past, nodes)
     parts = []
@@ -483,7 +498,7 @@ class Candidates:
     Args:
         opened: the run.
         given: ids, or a file of ids; None takes `default_candidates`.
-        new_only: exclude the source and nodes it has interacted with.
+        exclude_seen: exclude the source and nodes it has interacted with.
         prefilter: maximum number, chosen by `Prefilter`. Default: all.
         relation: (1,) the relation of the events to come, or None.
     """
@@ -493,11 +508,11 @@ class Candidates:
         opened: QuerySession,
         given: Any,
         *,
-        new_only: bool = False,
+        exclude_seen: bool = False,
         prefilter: int | None = None,
         relation: np.ndarray | None = None,
     ) -> None:
-        self.past, self.new_only, self.count, self.relation = opened.past, new_only, prefilter, relation
+        self.past, self.exclude_seen, self.count, self.relation = opened.past, exclude_seen, prefilter, relation
         self.given: QueryNodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
@@ -510,7 +525,7 @@ class Candidates:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
         found = self._usual(row, t) if self.given is None else self.given
-        if self.new_only:
+        if self.exclude_seen:
             met = np.zeros(len(found), bool)
             known = np.flatnonzero(found.rows >= 0)
             if row >= 0 and len(known):
@@ -650,11 +665,11 @@ class GraphSession:
         v = node_rows(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
 
-    def rank_sources(self, sources: Any, top: int | None, candidates: Any, new_only: bool) -> pd.DataFrame:
+    def rank_sources(self, sources: Any, top: int | None, candidates: Any, exclude_seen: bool) -> pd.DataFrame:
         """Return the table of `rank`; candidates are all nodes but the source, of two sets those of the other set."""
         import pandas as pd
 
-        ids, types = self.graph.node_ids, self.graph.node_type
+        ids, types = self.graph.node_ids, self.graph.sides
         given = node_rows(self.graph, read_ids(sources, "sources", ids), "sources", "u")
         pool = np.arange(self.graph.num_nodes)
         if candidates is not None:
@@ -664,12 +679,12 @@ class GraphSession:
         tables = []
         for u in given.tolist():
             others = pool if types is None or types[u] < 0 else pool[types[pool] == 1 - types[u]]
-            tables.append(self._ranked(u, others, top, new_only))
+            tables.append(self._ranked(u, others, top, exclude_seen))
         return pd.concat(tables, ignore_index=True)
 
-    def _ranked(self, u: int, pool: np.ndarray, top: int | None, new_only: bool) -> pd.DataFrame:
+    def _ranked(self, u: int, pool: np.ndarray, top: int | None, exclude_seen: bool) -> pd.DataFrame:
         others = pool[pool != u]
-        if new_only:
+        if exclude_seen:
             others = others[~self.task.free.linked(np.full(len(others), u), others)]
         source = np.full(len(others), u)
         scores = self.score(source, others)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.evaluation.labels import baseline_label, figure, is_error, links_label, metric_label, sort_key
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists
 from hopstate.runs.data import load_data_facts
@@ -28,16 +29,10 @@ from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
-    baseline_label,
     baselines_not_exceeded_by_method,
     duration,
-    figure,
-    is_error,
-    links_label,
     megabytes,
-    metric_label,
     num_events,
-    rank,
     self_negative_note,
     small_sample_note,
     summary,
@@ -49,8 +44,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-FLOOR = "floor"
+BASELINE = "baseline"
 NUMBERS = {"loop.seed": "seed", "split.number": "split", "fold": "fold"}  # settings that number a run, by their names
+GRAY = "#6b7480"  # of baselines that were not run as methods
+COLORS = (  # of methods
+    *("#2563a8", "#c2571a", "#2a7f4f", "#7a4fa3", "#b0343c"),
+    *("#0f7c8a", "#a8428a", "#7a5c3a", "#6f7a14", "#3f4fb0"),
+)
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hopstate",
@@ -130,7 +130,7 @@ class RunInfo:
     history: list[dict[str, Any]]
     result: dict[str, Any]
     environment: dict[str, Any]
-    floors: dict[str, dict[str, float | None]]
+    baselines: dict[str, dict[str, float | None]]
     curves: dict[str, Any]
 
 
@@ -138,14 +138,15 @@ class RunInfo:
 class Group:
     """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it.
 
-    Baselines that were computed next to runs are groups, too, of the method FLOOR.
+    Baselines that were computed next to runs are groups, too, of the method BASELINE. `color` belongs to the label.
     """
 
     label: str
     runs: list[RunInfo]
+    color: str = GRAY
 
     method = property(lambda self: self.runs[0].method)
-    is_floor = property(lambda self: self.method in (FLOOR, *EVENT_BASELINES))
+    is_baseline = property(lambda self: self.method in (BASELINE, *EVENT_BASELINES))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -211,7 +212,7 @@ def read_run(path: Path) -> RunInfo:
         history=folder.history(),
         result=folder.result() if exists(path / "result.json") else {},
         environment=environment,
-        floors=folder.floors(),
+        baselines=folder.baselines(),
         curves=load_curves(folder),
     )
 
@@ -228,8 +229,12 @@ def _grouped(runs: Sequence[RunInfo]) -> list[Group]:
         keys = dict.fromkeys(key for one in settings for key in one)
         differing = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
         for members in variants.values():
-            what = ", ".join(f"{key}={members[0].settings.get(key)}" for key in differing)
+            values = {key: members[0].settings.get(key) for key in differing}
+            what = ", ".join(str(v) if key.endswith(".kind") else f"{key}={v}" for key, v in values.items())
             groups.append(Group(f"{method} ({what})" if what else method, members))
+    labels = sorted({group.label for group in groups})
+    for group in groups:
+        group.color = COLORS[labels.index(group.label) % len(COLORS)]
     return sorted(groups, key=lambda group: (group.data, group.label))
 
 
@@ -268,15 +273,17 @@ class Section:
         self.heading, self.about = heading, about
         self.blocks: list[dict[str, Any]] = []
 
-    def subsection(self, heading: str) -> None:
-        self.blocks.append({"kind": "subsection", "text": heading})
-
     def paragraph(self, text: str, kind: str = "quiet") -> None:
         if text:
             self.blocks.append({"kind": "paragraph", "text": text, "class": kind})
 
     def table(
-        self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = ()
+        self,
+        caption: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        marks: Sequence[str] = (),
+        colors: Sequence[str] = (),
     ) -> None:
         """Add a table without the columns in which no row says anything.
 
@@ -284,15 +291,26 @@ class Section:
             caption: above it.
             columns: their names.
             rows: cells by column; the first names the row.
-            marks: "best", "floor" or "" of each row; none marks no row.
+            marks: "best", "baseline" or "" of each row; none marks no row.
+            colors: of each row's method; none colors no row.
         """
         if not rows:
             return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
         cells = [[row[i] for i in filled] for row in rows]
-        marked = [{"cells": row, "mark": mark} for row, mark in zip(cells, marks or [""] * len(rows), strict=True)]
+        none = [""] * len(rows)
+        marked = [
+            {"cells": row, "mark": mark, "color": color}
+            for row, mark, color in zip(cells, marks or none, colors or none, strict=True)
+        ]
         names = [columns[i] for i in filled]
         self.blocks.append({"kind": "table", "caption": caption, "columns": names, "rows": marked})
+
+    def hero(self, heading: str, text: str, title: str, bars: Sequence[dict[str, Any]], command: str) -> None:
+        """Add a verdict, bars of all methods with their title, and the command of the best run."""
+        self.blocks.append(
+            {"kind": "hero", "heading": heading, "text": text, "title": title, "bars": bars, "command": command}
+        )
 
     def chart(self, title: str, about: str, draw: Callable[[Axes], None]) -> None:
         """Add a chart that draw paints; about says in words what it shows."""
@@ -323,7 +341,7 @@ def _image(draw: Callable[[Axes], None]) -> str:
         if names:
             chart.set_figheight(3.5 + 0.25 * len(names))
             chart.legend(loc="outside lower left")
-        chart.savefig(buffer, format="svg", metadata={"Date": None})
+        chart.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -351,13 +369,15 @@ def _figure(metric: str, found: Summary | None) -> str:
 # ---- which group is best -------------------------------------------------------------------------------------------
 def _methods(groups: Sequence[Group]) -> list[Group]:
     """Return the groups that are no baselines; all of them where every one is."""
-    return [group for group in groups if not group.is_floor] or list(groups)
+    return [group for group in groups if not group.is_baseline] or list(groups)
 
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation figure, the best of it first."""
     found = [group for group in _methods(groups) if group.values(metric, "val")]
-    return sorted(found, key=lambda group: (rank(metric, _existing_summary(group, metric, "val").mean), group.label))
+    return sorted(
+        found, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
+    )
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
@@ -366,22 +386,22 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
     return found[0] if found and len(groups) > 1 else None
 
 
-def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
+def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
     """Return the baselines next to runs of these groups that are no methods of them and have one of the metrics."""
     methods = {group.method for group in groups}
     found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
-        for name in run.floors.keys() - methods:
-            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
+        for name in run.baselines.keys() - methods:
+            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.baselines[name]}}
             positive = run.result.get("positive_class")
-            floor = replace(run, method=FLOOR, result=result | {"positive_class": positive}, curves={})
-            found[baseline_label(name), result["metric"]].append(floor)
-    floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
-    return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
+            baseline = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
+            found[baseline_label(name), result["metric"]].append(baseline)
+    baselines = [Group(name, found[name, metric]) for name, metric in sorted(found)]
+    return [baseline for baseline in baselines if any(baseline.values(metric) for metric in metrics)]
 
 
 def _mark(group: Group, best: Sequence[Group | None]) -> str:
-    return "best" if group in best else "floor" if group.is_floor else ""
+    return "best" if group in best else "baseline" if group.is_baseline else ""
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
@@ -401,19 +421,55 @@ def verdicts(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def _verdict(groups: Sequence[Group]) -> Section:
+    """The verdict on each data set beside bars of all methods, and the command of the best run."""
     section = Section("Verdict")
-    for data, text in verdicts(groups).items():
-        section.subsection(data)
-        section.paragraph(text, "verdict")
+    texts = verdicts(groups)
+    for data, members in _by_data([group for group in groups if group.data in texts]).items():
+        metric = next(group.metric for group in members if group.values(group.metric))
+        shown = _best_first(members, metric)
+        command = _command(shown[0].runs[0])
+        title = metric_label(metric, shown[0].positive)
+        section.hero(data, texts[data], f"test {title}", _bars(shown, metric), command)
     return section
+
+
+def _command(run: RunInfo) -> str:
+    """Return the command line that started a run, "" if it is unknown."""
+    words = [str(word) for word in run.environment.get("command", [])]
+    if words and Path(words[0]).parts[-2:] in (("cli", "main.py"), ("bin", "hopstate")):
+        words[0] = "hopstate"
+    return shlex.join(words)
+
+
+def _best_first(groups: Sequence[Group], metric: str) -> list[Group]:
+    """Return the groups and baselines that have a test metric: the best on validation, then by the test metric."""
+    measured = [group for group in groups if group.values(metric)]
+    best = _best(measured, metric)
+    shown = [*measured, *_baselines(measured, [metric])]
+    return sorted(shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean)))
+
+
+def _bars(groups: Sequence[Group], metric: str) -> list[dict[str, Any]]:
+    """Return the rows of a bar chart, which begins at 0."""
+    means = [_existing_summary(group, metric).mean for group in groups]
+    whole = max([1.0, *means]) if not is_error(metric) else max([*means, 1e-12])
+    best = [_best([group for group in groups if group.method != BASELINE], metric)]
+    return [
+        {
+            "label": group.label,
+            "mark": _mark(group, best),
+            "value": _figure(metric, group.summary(metric)),
+            "width": f"{100 * max(0.0, mean) / whole:.1f}" if math.isfinite(mean) else "0",
+            "color": group.color,
+        }
+        for group, mean in zip(groups, means, strict=True)
+    ]
 
 
 def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
     methods, ranked = _methods(groups), _ranked(groups, metric)
     if not ranked and len(methods) > 1:
-        return [
-            "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
-        ]
+        return ["No run has a validation metric, so none is called best: choosing by test would be selection on test."]
     best = (ranked or methods)[0]
     tests = {group.label: _existing_summary(group, metric) for group in groups}
     test, val, limits = tests[best.label], best.summary(metric, "val"), _limits(metric, best.interval(metric))
@@ -427,19 +483,19 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        small_sample_note(events, "test figures"),
-        self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_floor(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
     if len(ranked) > 1:
         sentences.append(_second(metric, ranked[1].label, tests[ranked[1].label], test))
-        first = min(methods, key=lambda group: rank(metric, tests[group.label].mean)).label
-        if rank(metric, tests[first].mean) < rank(metric, test.mean):
+        first = min(methods, key=lambda group: sort_key(metric, tests[group.label].mean)).label
+        if sort_key(metric, tests[first].mean) < sort_key(metric, test.mean):
             highest = figure(metric, tests[first].mean)
             sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
     elif test.runs == 1:
-        sentences.append("One run: how far chance moves it was not measured.")
+        sentences.append("One run: its variance is unknown.")
+    sentences.append(small_sample_note(events, "test metrics"))
+    sentences.append(self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})))
     return sentences
 
 
@@ -455,16 +511,16 @@ def _events(groups: Sequence[Group], metric: str) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
-    floors = [*_floors(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
-    if not floors:
+def _above_baselines(metric: str, mean: float, groups: Sequence[Group]) -> str:
+    baselines = [*_baselines(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
+    if not baselines:
         return ""
-    first = min(floors, key=lambda group: rank(metric, _existing_summary(group, metric).mean))
+    first = min(baselines, key=lambda group: sort_key(metric, _existing_summary(group, metric).mean))
     value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
-    if rank(metric, mean) < rank(metric, value):
-        return f"That is {_points(metric, mean - value)} better than the best floor, {best}."
-    return f"It does not stand above the floor {best}."
+    if sort_key(metric, mean) < sort_key(metric, value):
+        return f"That is {_points(metric, mean - value)} better than the best baseline, {best}."
+    return f"That is not better than the baseline {best}."
 
 
 def _points(metric: str, difference: float) -> str:
@@ -474,8 +530,8 @@ def _points(metric: str, difference: float) -> str:
 
 def _second(metric: str, label: str, other: Summary, best: Summary) -> str:
     """Say how far the second by validation is from the best, on test; near is under twice the standard error."""
-    side = "ahead" if rank(metric, other.mean) < rank(metric, best.mean) else "behind"
-    doubt = "; single runs, so chance was not measured"
+    side = "ahead" if sort_key(metric, other.mean) < sort_key(metric, best.mean) else "behind"
+    doubt = "; single runs, so the variance is unknown"
     if best.std is not None and other.std is not None:
         error = math.sqrt(best.std**2 / best.runs + other.std**2 / other.runs)
         doubt = ", too near to call" if abs(best.mean - other.mean) < 2 * error else ""
@@ -494,13 +550,12 @@ def _results(groups: Sequence[Group]) -> Section:
     columns = ["method", "metric", "test", "95% interval", "validation", "runs", "epochs"]
     columns += ["time", "an epoch", "memory", "parameters"]
     for data, members in _by_data(groups).items():
-        done = [group for group in members if group.values(group.metric)]
-        done.sort(key=lambda group: rank(group.metric, _existing_summary(group, group.metric).mean))
-        metrics = dict.fromkeys(group.metric for group in done)
-        best = [_best([group for group in done if group.metric == metric], metric) for metric in metrics]
-        done += [floor for floor in _floors(done, metrics) if floor.values(floor.metric)]
+        metrics = dict.fromkeys(group.metric for group in members if group.values(group.metric))
+        same = {metric: [group for group in members if group.metric == metric] for metric in metrics}
+        best = [_best([group for group in same[metric] if group.values(metric)], metric) for metric in metrics]
+        done = [group for metric in metrics for group in _best_first(same[metric], metric)]
         rows, marks = [_result_row(group) for group in done], [_mark(group, best) for group in done]
-        section.table(f"Results on {data}", columns, rows, marks)
+        section.table(f"Results on {data}", columns, rows, marks, [group.color for group in done])
         for group in members:
             waiting = ", ".join(run.path.name for run in group.runs if not run.result)
             section.paragraph(f"Not finished: {group.label}, {waiting}" if waiting else "")
@@ -561,8 +616,13 @@ def _curves(groups: Sequence[Group]) -> Section:
             lines = {name: table for name, table in lines.items() if not table.empty}
             if lines:
                 about = f"{label} by epoch of {', '.join(lines)}"
-                section.chart(f"{label} on {data}", about, partial(_draw_curves, lines=lines, label=label))
+                draw = partial(_draw_curves, lines=lines, label=label, colors=_colors(members))
+                section.chart(f"{label} on {data}", about, draw)
     return section
+
+
+def _colors(groups: Sequence[Group]) -> dict[str, str]:
+    return {group.label: group.color for group in groups}
 
 
 def _histories(group: Group, column: str) -> pd.DataFrame:
@@ -576,12 +636,12 @@ def _histories(group: Group, column: str) -> pd.DataFrame:
     return table.dropna(axis="columns", how="all").dropna(how="all")
 
 
-def _draw_curves(axes: Axes, lines: Mapping[str, pd.DataFrame], label: str) -> None:
+def _draw_curves(axes: Axes, lines: Mapping[str, pd.DataFrame], label: str, colors: Mapping[str, str]) -> None:
     from matplotlib.ticker import MaxNLocator
     from scipy.stats import t
 
-    for i, (name, table) in enumerate(lines.items()):
-        color = f"C{i}"
+    for name, table in lines.items():
+        color = colors[name]
         if table.shape[1] < 3:
             for n, run in enumerate(table):
                 points = table[run].dropna()
@@ -619,15 +679,15 @@ def _links(groups: Sequence[Group]) -> Section:
             present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
-            shown = [*members, *_floors(members, present)]
+            shown = [*members, *_baselines(members, present)]
             means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_floor})
+            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_baseline})
             rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
-            marks = [_mark(group, [best]) for group in shown]
+            marks, colors = [_mark(group, [best]) for group in shown], [group.color for group in shown]
             events = _events(members, present[0])
-            of = "" if events is None else f", {events:,} events judged"
+            of = "" if events is None else f", {events:,} test events"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
-            section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks)
+            section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks, colors)
             section.paragraph(small_sample_note(events, links_label(prefix)))
     return section
 
@@ -646,12 +706,13 @@ def _rankings(groups: Sequence[Group]) -> Section:
         "higher the better. What k an application can use is its own choice.",
     )
     for data, members in _by_data(groups).items():
+        colors = _colors(members)
         for of, table in _hits(members).items():
 
-            def draw(axes: Axes, table: pd.DataFrame = table) -> None:
+            def draw(axes: Axes, table: pd.DataFrame = table, colors: dict[str, str] = colors) -> None:
                 for name in table:
                     points = table[name].dropna()
-                    axes.plot(points.index, points, marker=".", label=_name(str(name)))
+                    axes.plot(points.index, points, marker=".", color=colors[str(name)], label=_name(str(name)))
                 axes.set_xscale("log")
                 axes.set(xlabel="k", ylabel="answers among the first k, in percent", ylim=(0, 100))
 
@@ -698,17 +759,20 @@ def _reliability(groups: Sequence[Group]) -> Section:
                     count = sum(sum(curve["count"]) for curve in curves)
                     rows.append([group.label, of, how, f"{ece:.2f}", f"{count:,.0f}"])
                 about = f"shares that came true by probability, of {', '.join(ways)}"
-                section.chart(f"{group.label}, {of} on {data}", about, partial(_draw_reliability, ways=ways))
+                section.chart(
+                    f"{group.label}, {of} on {data}", about, partial(_draw_reliability, ways=ways, color=group.color)
+                )
         section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
     return section
 
 
-def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]], color: str) -> None:
     axes.axline((0, 0), slope=1, color="gray", linestyle=":")
     for i, (how, curves) in enumerate(ways.items()):
         for n, curve in enumerate(curves):
             label = _name(how) if n == 0 else None
-            axes.plot(curve["probability"], curve["share"], marker=".", color=f"C{i}", label=label)
+            style: dict[str, Any] = {"linestyle": ("-", "--", ":")[i % 3], "marker": ".", "color": color}
+            axes.plot(curve["probability"], curve["share"], **style, label=label)
     axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
 
 
@@ -721,7 +785,7 @@ def _runs(groups: Sequence[Group]) -> Section:
             environment = run.environment
             version = f"{environment.get('versions', {}).get('hopstate', '')} {environment.get('revision') or ''}"
             hardware = str(environment.get("gpu") or environment.get("processor", ""))
-            command = shlex.join(map(str, environment.get("command", [])))
+            command = _command(run)
             started = str(environment.get("time", ""))
             rows.append([run.path.name, group.label, run.data, run.number, version.strip(), started, hardware, command])
     columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware", "command")

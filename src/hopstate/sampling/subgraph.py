@@ -356,6 +356,7 @@ def sampled_adjacency(graph: Graph, local: LocalGraph, *, scale: np.ndarray | No
         local.indices,
         num_nodes=len(local.nodes),
         degree=graph.incoming.degree[local.nodes],
+        added_loops=graph.incoming.added_loops[local.nodes],
         scale=local.weight if scale is None else scale,
         **_edge_data(graph, local),
     )
@@ -379,6 +380,7 @@ def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
         num_nodes=graph.num_nodes,
         receivers=receivers,
         degree=degree,
+        added_loops=torch.from_numpy(into.added_loops),
         weight=None if weight is None else torch.from_numpy(np.array(weight)),
         edge_attr=None if attr is None else torch.from_numpy(np.array(attr)),
     )

@@ -29,7 +29,7 @@ from hopstate.data.vocabulary import LONGEST
 from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
 from hopstate.io.opening import parse_json
 from hopstate.runs.queries import pair_probabilities, rank_session
-from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine
+from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine, rank_kind
 from hopstate.serving.event_parser import is_id
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
@@ -63,15 +63,16 @@ class Refused(BaseModel):
 
 
 class ReceiptOut(BaseModel):
-    """What became of an event.
+    """Result of an event.
 
-    `position` in the log, null of one that was kept aside; `score` from what came before it; `again` where its id was
-    known; `note` says why it was kept aside ("late", "ahead"), or that what came before under its id "differs".
+    `position` is its place in the log, null for a dead letter. `score` depends on earlier events only. `duplicate` is
+    true if the log had its id. `note` is the reason of a dead letter ("late", "future"), or "differs" if the earlier
+    event with its id had other content.
     """
 
     position: int | None
     score: float | None
-    again: bool
+    duplicate: bool
     note: str | None = None
 
 
@@ -105,7 +106,7 @@ class RankIn(_Strict):
     relation: Id | None = None
     predict: Literal["target", "relation"] = "target"
     candidates: list[Id] | None = Field(default=None, min_length=1)
-    new_only: StrictBool = False
+    exclude_seen: StrictBool = False
     explain: StrictBool = False
 
 
@@ -356,7 +357,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
         receipts = await engine.take(given.events, score=given.score)
         reply = {"receipts": [receipt.to_json() for receipt in receipts], "position": engine.live.position}
-        if engine.live.other_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
+        if engine.live.unknown_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
             reply["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(reply)
 
@@ -365,7 +366,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
         question = partial(rank_session, sources=given.source, **options)
-        kind = "rank", given.explain, given.top.bit_length(), len(given.candidates or ()).bit_length()
+        kind = rank_kind(top=given.top, explain=given.explain, candidates=given.candidates or ())
         answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
         table, told = await _while_connected(request, answer)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}

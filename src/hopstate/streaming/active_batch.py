@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hopstate.data.stream_state import NodeFeatures
     from hopstate.ops.neighbors import PackedNeighbors
 
-LookUp = Callable[[np.ndarray, np.ndarray, int], "PackedNeighbors"]
+LookUp = Callable[[np.ndarray, np.ndarray, int, np.ndarray], "PackedNeighbors"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,6 +148,25 @@ class ActiveBatch:
         )
 
 
+class Context(NamedTuple):
+    """Edges around the events of batches, each once a batch, by batch and then by event.
+
+    Args:
+        edges: (2, E) the node from which an event was reached, and the other one.
+        event_ids: (E,) int64.
+        blocks: (E,) int64 the batch, from 0.
+    """
+
+    edges: np.ndarray
+    event_ids: np.ndarray
+    blocks: np.ndarray
+
+    def of(self, block: int) -> Context:
+        """Return the edges of one batch."""
+        part = slice(*np.searchsorted(self.blocks, [block, block + 1]))
+        return Context(self.edges[:, part], self.event_ids[part], self.blocks[part])
+
+
 def recent_context(
     store: Histories,
     nodes: np.ndarray,
@@ -156,7 +175,9 @@ def recent_context(
     hops: int,
     *,
     look_up: LookUp | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+    left_out: np.ndarray | None = None,
+    blocks: np.ndarray | None = None,
+) -> Context:
     """Return the edges of the k most recent events within some hops of each node, the context of a batch.
 
     An event that is reached from node u at time t over events at t_1, t_2, ... has the age sum(t - t_i). The k
@@ -168,19 +189,20 @@ def recent_context(
         times: (Q,) query times; only strictly earlier events are used.
         k: maximum number of events per node (N_u).
         hops: number of hops; 0 returns no edges.
-        look_up: maps (nodes, times, k) to their most recent events. Default: `store.last`.
-
-    Returns:
-        (2, E) edges and their (E,) event ids.
+        look_up: maps (nodes, times, k, rows of the query nodes) to their most recent events. Default: `store.last`.
+        left_out: (Q,) id of an event that a node's context must not contain, or -1. Default: none.
+        blocks: (Q,) the batch that each node belongs to, rising. Default: one batch.
     """
-    look = store.last if look_up is None else look_up
+    look = (lambda nodes, times, k, rows: store.last(nodes, times, k)) if look_up is None else look_up
     times = np.asarray(times)
     ages = elapsed(times[:0], times[:0]).dtype  # exact for integers: nanoseconds since 1970 are finer than float64
     border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes), ages), "node": np.asarray(nodes, np.int64)}
     border["event"] = np.full(len(nodes), -1)
     kept = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
     for _ in range(hops):
-        found = look(border["node"], times[border["root"]], k)
+        found = look(border["node"], times[border["root"]], k if left_out is None else k + 1, border["root"])
+        if left_out is not None:
+            found = found.without(left_out[border["root"]], k)
         row = found.rows()
         root = border["root"][row]
         fresh = {
@@ -198,5 +220,10 @@ def recent_context(
         new = chosen[chosen >= len(kept["root"])]
         border = {name: both[name][new] for name in border}
         kept = {name: column[chosen] for name, column in both.items()}
-    events, first = np.unique(kept["event"], return_index=True)
-    return np.stack([kept["origin"][first], kept["node"][first]]), events
+    block = np.zeros(len(kept["root"]), np.int64) if blocks is None else blocks[kept["root"]]
+    order = np.lexsort((kept["event"], block))
+    event, block = kept["event"][order], block[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(event) != 0) | (np.diff(block) != 0)
+    first = order[new]
+    return Context(np.stack([kept["origin"][first], kept["node"][first]]), event[new], block[new])

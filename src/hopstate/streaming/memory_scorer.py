@@ -8,7 +8,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,11 @@ from hopstate.data.stream_state import Memories, NodeFeatures, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
 from hopstate.sampling.event_batches import split_batch
-from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
+from hopstate.streaming.active_batch import ActiveBatch, Context, LookUp, recent_context
+from hopstate.streaming.event_replay import EventReplay, replayed_scores
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.protocols import MemoryModel
+from hopstate.streaming.protocols import LinkFollower, MemoryModel
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.tokens.pair_features import PairFeatures
 
@@ -83,11 +84,7 @@ class ActiveEvents:
         """Return the model input for a batch of events."""
         src, dst, t, removed = events.src, events.dst, events.t, None
         edge_attr, relation = events.edge_attr if self.model.edge_dim else None, events.relation
-        around = np.unique(np.concatenate([src, dst]))
-        first = np.full(len(around), t[0] if len(t) else 0, t.dtype)
-        context, _ = recent_context(
-            self.store, around, first, self.neighbors, self.model.order, look_up=self._look_up(events)
-        )
+        context = self.contexts([events]).edges
         active_after = None
         if events.kind is not None and (events.kind != ADD).any():
             added = events.kind == ADD
@@ -107,22 +104,46 @@ class ActiveEvents:
             edge_attr=edge_attr,
             relation=relation,
             node_type=self.node_type,
-            others=self._nodes_with_history(events) if self.update_all else None,
+            others=self.nodes_with_history(events) if self.update_all else None,
         )
 
-    def _nodes_with_history(self, events: EventBatch) -> np.ndarray:
+    def contexts(self, batches: Sequence[EventBatch], left_out: np.ndarray | None = None) -> Context:
+        """Return the edges around each of S batches before its first event.
+
+        Args:
+            batches: the batches.
+            left_out: (S,) id of an event that is not among a batch's edges, or -1. Default: none.
+        """
+        ends = [np.unique(np.concatenate([batch.src, batch.dst])) for batch in batches]
+        blocks = np.repeat(np.arange(len(batches)), [len(nodes) for nodes in ends])
+        times, last = batches[0].t[:0], _NONE
+        if len(blocks):
+            times = np.array([batch.t[0] if len(batch) else 0 for batch in batches])[blocks]
+            last = np.array([batch.event_ids[-1] if len(batch) else 0 for batch in batches])[blocks]
+        return recent_context(
+            self.store,
+            np.concatenate(ends),
+            times,
+            self.neighbors,
+            self.model.order,
+            look_up=self._look_up(last),
+            left_out=None if left_out is None else left_out[blocks],
+            blocks=blocks,
+        )
+
+    def nodes_with_history(self, events: EventBatch) -> np.ndarray:
         """Return the nodes with an event before the first event of the batch."""
         if not len(events):
             return _NONE
         nodes = np.arange(self.store.num_nodes)
         return nodes[self.store.last(nodes, np.full(len(nodes), events.t[0]), 1).lengths > 0]
 
-    def _look_up(self, events: EventBatch) -> LookUp | None:
-        """Return a query of the edges active after a batch; None if no edge is ever deleted."""
-        if self.ends is None or not len(events):
+    def _look_up(self, last: np.ndarray) -> LookUp | None:
+        """Return a query of the edges active after events `last` (Q,); None if no edge is ever deleted."""
+        if self.ends is None:
             return None
-        ends, first, until = self.ends, self.first_id, int(events.event_ids[-1])
-        return lambda nodes, times, k: self.store.last_active(nodes, times, k, ends, until, first)
+        ends, first = self.ends, self.first_id
+        return lambda nodes, times, k, rows: self.store.last_active(nodes, times, k, ends, last[rows], first)
 
     def _changes(self, events: EventBatch, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the (2, R) edges that a batch removes, and which of its added edges are active after it."""
@@ -317,9 +338,15 @@ class LazyMemoryScorer(MemoryScorer):
     def _update(self, active: ActiveBatch) -> None:
         nodes = active.nodes.numpy()
         self.fetch(nodes)
-        with evaluating(self.model), one_thread(numpy=True):  # whatever their number; scipy's would wait spinning
+        with evaluating(self.model), one_thread():
             self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
         self._moved[nodes] = True
+
+    def scores_without(
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+    ) -> Steps[list[np.ndarray]]:
+        """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events."""
+        return replayed_scores(self, replays)
 
     def moved(self) -> Memories | None:
         """Return the memories of the updated nodes; None if there are none."""

@@ -28,6 +28,7 @@ class NodeState:
         clock: time of the last event of all, -inf before the first.
         tag: the model and widths that the state belongs to.
         rows: of a subset, (N,) int64 the nodes that it holds, rising; None where it holds all, 0..N-1.
+        copy_of: (N,) int64 the node that each row is a copy of, if the state holds several copies of nodes.
     """
 
     memory: Tensor
@@ -36,6 +37,7 @@ class NodeState:
     clock: float = -math.inf
     tag: str = ""
     rows: Tensor | None = None
+    copy_of: Tensor | None = None
 
     @classmethod
     def zeros(
@@ -94,6 +96,10 @@ class NodeState:
         found = torch.searchsorted(self.rows, nodes)
         assert not len(nodes) or torch.equal(self.rows[found.clamp(max=len(self.rows) - 1)], nodes)
         return found
+
+    def identity(self, nodes: Tensor) -> Tensor:
+        """Return the nodes that nodes are copies of; themselves in a state without copies."""
+        return nodes if self.copy_of is None else self.copy_of[nodes]
 
     def subset(self, nodes: Tensor) -> NodeState:
         """Return the state of some nodes (repeats allowed) alone, still under their own numbers, as a copy."""

@@ -8,6 +8,7 @@ and `HistoryModel` are the underlying modules.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hopstate.data.events import EventBatch, EventStream
     from hopstate.data.stream_state import Memories, StreamState
     from hopstate.streaming.active_batch import ActiveBatch
+    from hopstate.streaming.event_replay import EventReplay
     from hopstate.streaming.node_state import NodeState
     from hopstate.streaming.slices import Steps
 
@@ -107,6 +109,17 @@ class HasMemory(Follower, Protocol):
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""
+        ...
+
+    def scores_without(
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+    ) -> Steps[list[np.ndarray]]:
+        """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events.
+
+        Args:
+            replays: the events, on top of the stream state of this model.
+            follow: returns the model on top of a stream state.
+        """
         ...
 
     def moved(self) -> Memories | None:

@@ -60,7 +60,7 @@ def test_drawing_leaves_the_model_and_the_random_state_alone() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("block", ["plain", "ffn"])
+@pytest.mark.parametrize("block", ["conv", "ffn"])
 @pytest.mark.parametrize("size", [7, 25, 59])
 def test_batch_norm_has_the_statistics_of_all_nodes_in_blocks_too(
     block: str, size: int, monkeypatch: pytest.MonkeyPatch

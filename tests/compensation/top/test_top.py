@@ -72,11 +72,9 @@ def test_all_nodes_in_the_batch_is_full_batch(kind: str, form: str) -> None:
 
 def linear_model(kind: str, width: int, layers: int) -> Backbone:
     """A backbone without anything but linear maps: no activation, no norm."""
-    model = backbone(kind, width, layers, norm="none", block="plain")
-    model.embed[2] = nn.Identity()
+    model = backbone(kind, width, layers, norm="none", block="conv")
     for block in model.blocks:
         block.ffn = nn.Identity()
-    model.norm = nn.Identity()
     return model
 
 
@@ -143,7 +141,7 @@ def compare_outputs_and_total_gradient(graph: Graph, model: Backbone, top: Top, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_forms_agree_and_beat_leaving_neighbours_out(kind: str) -> None:
-    graph, model = random_graph(200, 500), backbone(kind, norm="none", block="plain")
+    graph, model = random_graph(200, 500), backbone(kind, norm="none", block="conv")
     nodes = np.arange(0, 200, 2)
     x, adjacency = full_graph(graph)
     full, small = model(x, adjacency)[torch.from_numpy(nodes)], features(graph, nodes)
@@ -224,7 +222,7 @@ def test_ridge_is_chosen_by_what_was_left_out() -> None:
 @pytest.mark.parametrize("form", ["linear", "general"])
 def test_chosen_ridge_never_hurts_where_k_is_near_the_batch_size(form: str) -> None:
     """With wide random features a fixed small ridge does worse than leaving neighbours out; the chosen one does not."""
-    graph, model = random_graph(200, 500, width=300), backbone("gcn", 300, norm="none", block="plain")
+    graph, model = random_graph(200, 500, width=300), backbone("gcn", 300, norm="none", block="conv")
     nodes = np.arange(0, 200, 4)
     full = model(*full_graph(graph))[torch.from_numpy(nodes)]
     error = {}

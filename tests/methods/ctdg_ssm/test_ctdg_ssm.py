@@ -64,7 +64,7 @@ def test_layers_follow_algorithm_3() -> None:
     m, (first, second) = model(order=2), stream(2)
     state = m.update(m.initial_state(30), first)
     after = m.update(state, second)
-    x = m._encode(second)[None]
+    x = m._encode(second, m.static(second.nodes))[None]
     step = m._transition(second)
     for layer, cell in enumerate(m.cells):
         H = cell.update(state.memory[layer, second.nodes][None], x, step)
@@ -119,7 +119,7 @@ def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
     zeros = np.zeros(100)
     batch = ActiveBatch.build(np.zeros(100, int), others, zeros, gap=zeros, edge_attr=attr)
     inputs = torch.cat([torch.from_numpy(attr).float().double(), m.gap_in(torch.zeros(100))], 1)
-    assert torch.allclose(m._encode(batch)[0], m.encoder(inputs).mean(0), atol=F64)
+    assert torch.allclose(m._encode(batch, m.static(batch.nodes))[0], m.encoder(inputs).mean(0), atol=F64)
     state = m.update(m.initial_state(), batch)
     assert torch.isfinite(state.memory).all()
     # a repeated edge weighs as often: three nodes met a times each have -sqrt(a / 100) in the Laplacian

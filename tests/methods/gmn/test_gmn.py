@@ -238,7 +238,7 @@ def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(DataError, match="column"):
         task(tmp_path, order=OrderConfig(kind="column", column=9))
-    with pytest.raises(ConfigError, match="memory_budget"):
+    with pytest.raises(ConfigError, match="max_memory"):
         task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
 
 
@@ -268,12 +268,12 @@ SOME = WalkSettings(max_length=3, repeats=2, walks=4)
 @pytest.mark.parametrize("budget", [20 << 20, 1 << 28])
 def test_a_batch_that_does_not_fit_is_refused_and_a_smaller_one_is_found(budget):
     large = WalkSettings(max_length=9, repeats=9, walks=8)
-    with pytest.raises(ConfigError, match="memory_budget"):
+    with pytest.raises(ConfigError, match="max_memory"):
         plan_batches(5000, 40_000, 16, SMALL, large, budget, batch_size=5000)
     found = plan_batches(5000, 40_000, 16, SMALL, SOME, budget)
     assert 0 < found.bytes <= budget
     assert found.walks == SOME
-    with pytest.raises(ConfigError, match="memory_budget"):  # not even the smallest fits
+    with pytest.raises(ConfigError, match="max_memory"):  # not even the smallest fits
         plan_batches(5000, 40_000, 16, SMALL, SOME, 1 << 10)
 
 
@@ -479,7 +479,7 @@ def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
         assert step_bytes(int(sizes[0][worst].sum()), int(sizes[1][worst].sum()), SOME, SMALL, 4) <= budget
     with pytest.raises(ConfigError, match="batch_size"):
         plan_graph_batches(*sizes, 4, SMALL, SOME, whole.bytes // 20, batch_size=6)
-    tight = WalksConfig(memory_budget=str(whole.bytes // 2))
+    tight = WalksConfig(max_memory=str(whole.bytes // 2))
     config = GMNGraphsRun(data="toy", model=SMALL, walks=tight, encoding=EncodingConfig(kind="rwse", size=3))
     made = build_graphs(graphs, config, Context(run=tmp_path, cache=tmp_path))
     assert made.batch_size < 32

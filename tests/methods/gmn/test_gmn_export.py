@@ -211,7 +211,7 @@ def test_a_program_gives_the_runs_own_answers(
 
 
 def test_a_run_that_draws_walks_more_than_once_says_how_often(tmp_path: Path) -> None:
-    one, three = (get_method("gmn").export(task_of("gmn", tmp_path, walks={"draws": n})) for n in (1, 3))  # type: ignore[operator]
+    one, three = (get_method("gmn").export(task_of("gmn", tmp_path, walks={"eval_samples": n})) for n in (1, 3))  # type: ignore[operator]
     assert "3" in three.preprocessing.replace(one.preprocessing, "")
 
 

@@ -224,8 +224,8 @@ def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
 
 @pytest.mark.parametrize("batch_size", [None, 16])
 def test_several_draws_of_walks_are_averaged(tmp_path, batch_size):
-    def task_of(draws):
-        return made(tmp_path, batch_size=batch_size, walks=replace(FEW, draws=draws))
+    def task_of(eval_samples):
+        return made(tmp_path, batch_size=batch_size, walks=replace(FEW, eval_samples=eval_samples))
 
     rows, three = np.arange(120), after(task_of(3))
     sequence = FullGraphBatches(SMALL, three.source.prepared, three.labels, seed=1)
@@ -237,8 +237,8 @@ def test_several_draws_of_walks_are_averaged(tmp_path, batch_size):
         one = task_of(1)
         one.model.load_state_dict(three.model.state_dict())
         torch.testing.assert_close(_in_eval(one).logits(rows), alone[0], rtol=F32_SUM, atol=F32_SUM)
-    with pytest.raises(ConfigError, match="draws"):
-        WalksConfig(draws=0)
+    with pytest.raises(ConfigError, match="eval_samples"):
+        WalksConfig(eval_samples=0)
 
 
 def _in_eval(task):
@@ -262,7 +262,7 @@ def test_messages_over_the_whole_graph_reach_a_batch_as_they_reach_all(tmp_path,
 
 def test_messages_over_the_whole_graph_count_towards_the_memory(tmp_path):
     graph = blocks(2000)
-    few = WalksConfig(max_length=1, repeats=1, walks=1, memory_budget="1MiB")
+    few = WalksConfig(max_length=1, repeats=1, walks=1, max_memory="1MiB")
     made(tmp_path, graph=graph, walks=few, batch_size=4)
-    with pytest.raises(ConfigError, match="memory_budget"):
+    with pytest.raises(ConfigError, match="max_memory"):
         made(tmp_path, graph=graph, walks=few, batch_size=4, messages="whole")

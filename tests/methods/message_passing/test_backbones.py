@@ -1,6 +1,7 @@
 """A backbone of one's own: one class, and everything else works with it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,9 @@ class GraphConvBackbone(Convolution):
     summary = "W_1 x_i + W_2 mean_j x_j"
     source = "arXiv:1810.02244"
     normalization: Normalization | None = "mean"
-    changes_width = True
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        return GraphConv(spec.in_dim, spec.out_dim)
+        return GraphConv(spec.in_dim, spec.config.dim)
 
 
 METHOD = None
@@ -49,9 +49,10 @@ def graph(n: int = 200) -> Graph:
 
 
 @pytest.mark.parametrize("batching", ["full", "cluster", "top", "neighbor", "gas"])
-@pytest.mark.parametrize("block", ["ffn", "bare"])
-def test_a_registered_backbone_trains(method: str, batching: str, block: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{"block": "ffn"}, {"block": "conv", "pre_linear": False}], ids=str)
+def test_a_registered_backbone_trains(method: str, batching: str, settings: dict[str, Any], tmp_path: Path) -> None:
     more = {"batching.kind": batching, "batching.num_clusters": 4, "batching.clusters_per_batch": 2}
-    more |= {"model.num_layers": 2, "model.block": block, "batching.partitioner": "bisection"}
+    more |= {"model.num_layers": 2, "batching.partitioner": "bisection"}
+    more |= {f"model.{name}": value for name, value in settings.items()}
     run = fit(method, graph(), out=tmp_path / "run", config={**SETTINGS, **more})
     assert run.metrics["test"]["accuracy"] > 0.7

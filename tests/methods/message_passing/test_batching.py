@@ -272,7 +272,7 @@ def test_histories_in_memory_and_on_disk(tmp_path: Path) -> None:
     assert sizes[1] < 10
 
 
-@pytest.mark.parametrize("block", ["ffn", "bare"])
+@pytest.mark.parametrize("block", ["ffn", "conv"])
 def test_exact_inference_in_blocks_equals_the_whole_graph(block: Any) -> None:
     graph = two_groups()
     model = Backbone(Backbone.Config(dim=8, num_layers=3, block=block), kind="gcn", in_dim=4, num_classes=2).eval()
@@ -295,10 +295,11 @@ def test_embedding_in_blocks_equals_the_whole_graph(kind: str, rows: np.ndarray 
         assert relative_rmse(a.sums, b.sums) < 1e-5 or kind == "gat"
 
 
-@pytest.mark.parametrize("block", ["plain", "bare"])
-def test_relative_errors_order_the_methods(block: Any) -> None:
+@pytest.mark.parametrize("pre_linear", [False, True])
+def test_relative_errors_order_the_methods(pre_linear: bool) -> None:
     graph = two_groups(400)
-    model = Backbone(Backbone.Config(dim=8, num_layers=3, block=block), kind="gcn", in_dim=4, num_classes=2)
+    config = Backbone.Config(dim=8, num_layers=3, block="conv", pre_linear=pre_linear)
+    model = Backbone(config, kind="gcn", in_dim=4, num_classes=2)
     batching = Batching(num_clusters=20, clusters_per_batch=10)
     errors = relative_errors(graph, model, batching, kinds=("top", "cluster", "cut", "gas"))
     assert errors["top"] < 0.3 * min(errors["cluster"], errors["cut"])
@@ -362,7 +363,7 @@ def test_top_with_files_trains_as_in_memory(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Scratch, "__call__", counted)
     found = []
     for budget in ("1000", "1GiB"):
-        task = made(tmp_path / budget, "top", nodes="random", batch_size=40, block_size=30, memory_budget=budget)
+        task = made(tmp_path / budget, "top", nodes="random", batch_size=40, block_size=30, max_memory=budget)
         found.append([*learn(task), judged(task)["loss"]])
     assert set(seen) == {True, False}
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)

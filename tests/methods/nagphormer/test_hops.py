@@ -30,7 +30,7 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
     extra = None if extra_width is None else generator.standard_normal((50, extra_width)).astype(np.float32)
     # on disk: room for two columns at a time, so that blocks straddle features and extra columns
     budget = 2 * 4 * (4 * 50 * 2) if on_disk else PLENTY
-    tokens = hop_tokens(g, 3, extra=extra, memory_budget=budget, folder=tmp_path / "tokens")
+    tokens = hop_tokens(g, 3, extra=extra, max_memory=budget, folder=tmp_path / "tokens")
     joined = g.x if extra is None else np.concatenate([g.x, extra], 1)
     expected = hop_powers_naive(g.indptr, g.indices, joined, 3)
     assert (tokens.num_nodes, tokens.num_hops, tokens.num_features) == (50, 3, joined.shape[1])
@@ -44,12 +44,12 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
 
 def test_disk_and_memory_agree(tmp_path: Path) -> None:
     g, rows = graph(2500, 33), np.arange(2500)[::-1].copy()
-    stored = hop_tokens(g, 4, memory_budget=2500 * 5 * 4 * 4 * 10, folder=tmp_path)
-    torch.testing.assert_close(stored.rows(rows), hop_tokens(g, 4, memory_budget=PLENTY).rows(rows))
+    stored = hop_tokens(g, 4, max_memory=2500 * 5 * 4 * 4 * 10, folder=tmp_path)
+    torch.testing.assert_close(stored.rows(rows), hop_tokens(g, 4, max_memory=PLENTY).rows(rows))
 
 
 def test_rows_are_copies() -> None:
-    tokens = hop_tokens(graph(), 2, memory_budget=PLENTY)
+    tokens = hop_tokens(graph(), 2, max_memory=PLENTY)
     first = tokens.rows(np.array([3]))
     first.zero_()
     assert tokens.rows(np.array([3])).any()
@@ -57,33 +57,33 @@ def test_rows_are_copies() -> None:
 
 def test_a_file_of_the_same_tokens_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = 4 * (4 * 50 * 4)
-    first = hop_tokens(graph(), 3, memory_budget=small, folder=tmp_path)
+    first = hop_tokens(graph(), 3, max_memory=small, folder=tmp_path)
     monkeypatch.setattr(hops, "replace_file", None)
-    again = hop_tokens(graph(), 3, memory_budget=small, folder=tmp_path)
+    again = hop_tokens(graph(), 3, max_memory=small, folder=tmp_path)
     assert again.path == first.path
     with pytest.raises(TypeError):  # other features: another file, which would have to be written
-        hop_tokens(graph().with_(x=graph().x + 1), 3, memory_budget=small, folder=tmp_path)
+        hop_tokens(graph().with_(x=graph().x + 1), 3, max_memory=small, folder=tmp_path)
 
 
 def test_one_node_and_no_edges(tmp_path: Path) -> None:
     for n in (1, 6):
         g = Graph.from_edges(np.zeros((0, 2), np.int64), n, x=np.ones((n, 2), np.float32))
-        torch.testing.assert_close(hop_tokens(g, 2, memory_budget=PLENTY).rows(np.arange(n)), torch.ones(n, 3, 2))
+        torch.testing.assert_close(hop_tokens(g, 2, max_memory=PLENTY).rows(np.arange(n)), torch.ones(n, 3, 2))
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="features"):
-        hop_tokens(graph().with_(x=None), 2, memory_budget=PLENTY)
+        hop_tokens(graph().with_(x=None), 2, max_memory=PLENTY)
     with pytest.raises(DataError, match="49"):
-        hop_tokens(graph(), 2, extra=np.zeros((49, 2), np.float32), memory_budget=PLENTY)
+        hop_tokens(graph(), 2, extra=np.zeros((49, 2), np.float32), max_memory=PLENTY)
     with pytest.raises(ConfigError):
-        hop_tokens(graph(), 2, memory_budget=100)
+        hop_tokens(graph(), 2, max_memory=100)
     with pytest.raises(ConfigError):
-        hop_tokens(graph(), 2, memory_budget=100, folder=tmp_path)
+        hop_tokens(graph(), 2, max_memory=100, folder=tmp_path)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10))
     with pytest.raises(StorageError, match="10"):
-        hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
+        hop_tokens(graph(), 2, max_memory=4000, folder=tmp_path)
     assert os.listdir(tmp_path) == []
 
 
@@ -93,18 +93,18 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(hops, "hop_powers", stop)
     with pytest.raises(KeyboardInterrupt):
-        hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
+        hop_tokens(graph(), 2, max_memory=4000, folder=tmp_path)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_damaged_file_of_tokens_is_refused(tmp_path: Path) -> None:
-    made = hop_tokens(graph(), 3, memory_budget=3200, folder=tmp_path)
+    made = hop_tokens(graph(), 3, max_memory=3200, folder=tmp_path)
     expected = made.rows(np.arange(50))
     path = next(tmp_path.glob("hops_*.npy"))
     data = path.read_bytes()
     for wrong in (data[:-8], data[:100], b"", data[:-4] + np.float32("nan").tobytes()):
         path.write_bytes(wrong)
         with pytest.raises(FormatError, match=r"hops_.*\.npy"):
-            hop_tokens(graph(), 3, memory_budget=3200, folder=tmp_path).rows(np.arange(50))
+            hop_tokens(graph(), 3, max_memory=3200, folder=tmp_path).rows(np.arange(50))
     path.unlink()
-    assert torch.equal(hop_tokens(graph(), 3, memory_budget=3200, folder=tmp_path).rows(np.arange(50)), expected)
+    assert torch.equal(hop_tokens(graph(), 3, max_memory=3200, folder=tmp_path).rows(np.arange(50)), expected)

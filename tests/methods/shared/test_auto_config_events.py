@@ -86,7 +86,7 @@ def test_plain_settings_are_the_papers(method):
     plain = get_method(method).config(data="memory:toy")
     assert plain.loop.epochs == (200 if method == "ctdg-ssm" else 100)
     np.testing.assert_array_equal(plain.negatives.mixture.shares(), [1, 0, 0, 0])
-    assert (plain.model.pair_history, plain.evaluation.select_by) == (False, "first")
+    assert (plain.model.pair_features, plain.evaluation.select_by) == (False, "first")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
     usual = get_method(method).config(data="x").evaluation
     for kinds, choose in (
         (("random",), None),
-        (("many",), None),
-        (("random", "many"), None),
+        (("ranking",), None),
+        (("random", "ranking"), None),
         (("random", "historical"), "mean"),
     ):
         evaluation = replace(usual, strategies=kinds)

@@ -1,4 +1,4 @@
-"""Settings that suit the data: what is given wins, labels held back say nothing, floors are of the same split."""
+"""Settings that suit the data: what is given wins, labels held back say nothing, baselines are of the same split."""
 
 import json
 import shutil
@@ -15,8 +15,9 @@ from hopstate.data.graph import Graph
 from hopstate.methods import get_method
 from hopstate.methods.config import parse_given, parse_words, parser_of
 from hopstate.methods.gmn.node_method import GMNRun
+from hopstate.methods.message_passing.backbones import BACKBONES
 from hopstate.methods.message_passing.batching import Batching
-from hopstate.methods.message_passing.method import FullBatchRun
+from hopstate.methods.message_passing.method import PRESETS, FullBatchRun, choose_preset
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.nagphormer.method import NAGphormerRun
@@ -85,12 +86,60 @@ def test_depth_follows_the_neighbors_and_the_metric_the_classes():
     assert "metric" not in suited("gcn", skewed, metrics=("macro_f1",))
 
 
-def test_links_by_vectors_alone_take_plain_blocks_of_gcn():
-    link, alone = {"task": "link"}, {"task": "link", "link": LinkConfig(structure=False)}
-    assert suited("gcn", blocks(), **alone)["model.block"] == "plain"
-    assert suited("gcn", blocks(), **link)["model.block"] == "convolutions"
+@pytest.mark.parametrize(
+    ("alike", "width", "preset"), [(0.95, 4, "medium"), (0.95, 64, "shallow"), (0.5, 64, "residual"), (0.5, 4, "deep")]
+)
+def test_presets_follow_homophily_and_the_number_of_features(alike, width, preset):
+    graph = blocks(n=300, alike=alike)
+    graph = graph.with_(x=np.random.default_rng(0).normal(size=(300, width)).astype(np.float32))
+    assert choose_preset(graph_stats(graph, SplitConfig())) == preset
+    for method in ("gcn", "sage", "gat"):
+        found = suited(method, graph)
+        assert found | PRESETS[preset] == found
+
+
+def test_a_graph_without_edges_needs_no_depth():
+    graph = blocks(alike=0.5)
+    empty = Graph.from_edges(np.zeros((0, 2), np.int64), 90, x=graph.x, y=graph.y, masks=graph.masks)
+    assert choose_preset(graph_stats(empty, SplitConfig())) == "shallow"
+
+
+def test_few_labels_without_edges_between_them_are_no_sign_of_heterophily():
+    n = 400
+    graph = Graph.from_edges(
+        np.stack([np.arange(n - 1), np.arange(1, n)], 1), n, x=np.ones((n, 3), np.float32), y=np.arange(n) // 200
+    )
+    masks = {name: np.isin(np.arange(n), rows) for name, rows in (("train", (5, 300)), ("val", (9, 310)))}
+    masks["test"] = ~masks["train"] & ~masks["val"]
+    few = graph.with_(masks=masks)
+    assert graph_stats(few, SplitConfig()).is_homophilous
+    apart = np.arange(n) % 2 == 0  # many labels, and no edge between two of them
+    many = graph.with_(masks={"train": apart, "val": masks["val"] & ~apart, "test": masks["test"] & ~apart})
+    assert not graph_stats(many, SplitConfig()).is_homophilous
+
+
+@pytest.mark.parametrize("alike", [0.95, 0.5])
+@pytest.mark.parametrize("width", [4, 64])
+@pytest.mark.parametrize("method", [name for name, kind in BACKBONES.items() if kind.edges != "relations"])
+def test_automatic_settings_go_with_every_block(method, alike, width):
+    graph = blocks(alike=alike).with_(x=np.ones((90, width), np.float32))
+    for block in ("ffn", "conv"):
+        config = settled(method, graph, **{"model.block": block})
+        Backbone(config.model, kind=method, in_dim=width, num_classes=2, degrees=torch.ones(90))
+
+
+def test_batches_of_neighbors_are_not_deep():
+    graph = blocks(n=300, alike=0.5)
+    assert suited("gcn", graph)["model.num_layers"] > 5
+    assert suited("gcn", graph, batching=Batching(kind="neighbor"))["model.num_layers"] <= 4
+
+
+def test_links_take_conv_blocks_of_gcn():
+    link, alone = {"task": "link"}, {"task": "link", "link": LinkConfig(structural_features=False)}
+    assert "model.pre_linear" not in suited("gcn", blocks(), **alone)
+    assert suited("gcn", blocks(), **link)["model.pre_linear"] is False
     for method, given in (
-        ("gcn", {}), ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jump="cat")}),
+        ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jump="cat")}),
         ("gcn", link | {"batching": Batching(kind="neighbor")}),
     ):  # fmt: skip
         assert "model.block" not in suited(method, blocks(), **given)
@@ -99,13 +148,14 @@ def test_links_by_vectors_alone_take_plain_blocks_of_gcn():
 def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():
     graph = blocks()
     found = suited("sage", graph, task="link")
-    assert found["link.hide"]
+    assert found["link.mask_target_edges"]
     assert found["link.batch_size"] * 6 >= LinkConfig().fractions[0] * graph.num_edges / 2
     for method, given in (
         ("mlp", {}), ("nagphormer", {}), ("gcn", {"batching": Batching(kind="neighbor")}),
-        ("gcn", {"link": LinkConfig(disjoint=0.3)}), ("gcn", {"link": LinkConfig(structure=False)}),
+        ("gcn", {"link": LinkConfig(disjoint_train_ratio=0.3)}),
+        ("gcn", {"link": LinkConfig(structural_features=False)}),
     ):  # fmt: skip
-        assert "link.hide" not in suited(method, graph, task="link", **given)
+        assert "link.mask_target_edges" not in suited(method, graph, task="link", **given)
 
 
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
@@ -113,6 +163,12 @@ def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
     many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))
     assert suited("gmn", few)["model.input_dropout"] == 0
     assert suited("gmn", many)["model.input_dropout"] == 0.5
+
+
+def test_many_features_give_nagphormer_fewer_steps_per_epoch():
+    few = blocks(n=3000)
+    many = few.with_(x=np.ones((3000, 400), np.float32))
+    assert suited("nagphormer", many)["batch_size"] > suited("nagphormer", few)["batch_size"]
 
 
 def test_homophily_does_not_depend_on_how_classes_are_shared_out():
@@ -150,41 +206,41 @@ def test_a_resumed_run_keeps_its_own_settings(small, tmp_path):
     assert (stored["model"]["dim"], stored["metric"], stored["loop"]["epochs"]) == (8, "macro_f1", 2)
 
 
-def test_floors_are_of_the_same_split_and_metric(small):
+def test_baselines_are_of_the_same_split_and_metric(small):
     run, graph = small
     split = dict(graph.masks)
     dummy = DummyClassifier().fit(graph.x[split["train"]], graph.y[split["train"]])
     expected = accuracy_score(graph.y[split["test"]], dummy.predict(graph.x[split["test"]]))
-    assert run.floors["majority"]["accuracy"] == pytest.approx(expected)
-    assert run.floors["logistic"]["accuracy"] > 0.7
-    assert RunFolder(run.path).floors() == run.floors
+    assert run.baselines["majority"]["accuracy"] == pytest.approx(expected)
+    assert run.baselines["logistic"]["accuracy"] > 0.7
+    assert RunFolder(run.path).baselines() == run.baselines
 
 
-def test_floors_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp_path):
+def test_baselines_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp_path):
     graph, config = blocks(skew=0.7), FullBatchRun(data="x", loop=LoopConfig(progress=False))
     context = Context(run=tmp_path, cache=tmp_path)
     task = get_method("gcn").build(graph, config, context)
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
-    floors = graph_baselines(graph, config, context, task)
+    baselines = graph_baselines(graph, config, context, task)
     torch.testing.assert_close(torch.rand(3), expected)
-    assert graph_baselines(graph, config, context, task) == floors
+    assert graph_baselines(graph, config, context, task) == baselines
 
 
 def test_links_are_judged_beside_recency(trained):
-    floors = RunFolder(trained("graphmixer").path).floors()
-    assert set(floors) == {"recency", "edgebank"}  # of a stream too short for trees
+    baselines = RunFolder(trained("graphmixer").path).baselines()
+    assert set(baselines) == {"recency", "edgebank"}  # of a stream too short for trees
     alone = trained("recency").metrics["test"]
-    assert floors["recency"]["average_precision"] == pytest.approx(alone["average_precision"])
+    assert baselines["recency"]["average_precision"] == pytest.approx(alone["average_precision"])
 
 
-def test_a_run_below_a_floor_is_named():
-    floors = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
-    assert baselines_not_beaten({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
-    assert baselines_not_beaten({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
-    assert baselines_not_beaten({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
-    assert baselines_not_beaten({"accuracy": 0.9}, floors, "accuracy", "max") == []
+def test_a_run_below_a_baseline_is_named():
+    baselines = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
+    assert baselines_not_beaten({"accuracy": 0.7}, baselines, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.8}, baselines, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"mae": 1.5}, baselines, "mae", "min") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.9}, baselines, "accuracy", "max") == []
     assert baselines_not_beaten({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
 
 

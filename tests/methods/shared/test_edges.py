@@ -82,9 +82,9 @@ def test_hop_averages_are_powers_of_torch_geometrics_normalisation(weighted: boo
         x = dense @ x
     wanted = torch.stack(expected, 1)
     for budget in (1 << 30, 4 * 4 * N * 4 * 2):
-        tokens = hop_tokens(data, 3, memory_budget=budget, folder=tmp_path)
+        tokens = hop_tokens(data, 3, max_memory=budget, folder=tmp_path)
         assert relative_rmse(tokens.rows(np.arange(N)), wanted) < 1e-6
-    other = hop_tokens(data.reversed(), 3, memory_budget=1 << 30)
+    other = hop_tokens(data.reversed(), 3, max_memory=1 << 30)
     assert relative_rmse(other.rows(np.arange(N)), wanted) > 1e-2
 
 

@@ -52,7 +52,7 @@ def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s"
 
 def task_of(method: str, folder: Path, stream: EventStream, **settings: Any) -> Any:
     chosen = get_method(method)
-    given = {"evaluation.batch_size": 40, "evaluation.strategies": ("random",), "model.pair_history": True}
+    given = {"evaluation.batch_size": 40, "evaluation.strategies": ("random",), "model.pair_features": True}
     config = configured(chosen.config(data="x"), given | LOOP | SMALL[method] | settings)
     seed_everything(0)
     return chosen.build(stream, config, Context(run=folder, cache=folder))
@@ -142,13 +142,13 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
     task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
         past = state_after_stream(task, task.stream)
-        one = continue_stream(task, past, later, again=True)[0]["score"]
+        one = continue_stream(task, past, later, allow_duplicates=True)[0]["score"]
         for size in (2, 6):
             found, now = [], past
             for a in range(0, len(later), size):
                 names = ("src", "dst", "t", "kind")
                 part = {k: getattr(later, k)[a : a + size] for k in names if getattr(later, k) is not None}
-                columns, now = continue_stream(task, now, replace(later, **part), again=True)
+                columns, now = continue_stream(task, now, replace(later, **part), allow_duplicates=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), one, rtol=F32, err_msg=str(size))
             follower = task.follow(now)
@@ -184,7 +184,7 @@ def test_resumed_to_the_same_bits(method: str, tmp_path: Path) -> None:
                 trainer.fit()
         Trainer(tasks[1], loop, folder, method=method).fit(resume=stop)
         ends.append(load_checkpoint(folder.weights).tensors["model"])
-    assert any(name.endswith("pair_history.mean") or name == "head.pair.mean" for name in ends[0])
+    assert any(name.endswith("pair_features.mean") or name == "head.pair.mean" for name in ends[0])
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
@@ -199,6 +199,6 @@ def _stopped(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
 def test_a_node_has_no_pair(method: str, tmp_path: Path) -> None:
     stream = replace(events(), labels=np.arange(240) % 2)
     chosen = get_method(method)
-    config = configured(chosen.config(data="x"), {"model.pair_history": True})
-    with pytest.raises(ConfigError, match="pair_history"):
+    config = configured(chosen.config(data="x"), {"model.pair_features": True})
+    with pytest.raises(ConfigError, match="pair_features"):
         chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path))

@@ -18,16 +18,16 @@ from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.ops.proximity import proximity_naive
 from hopstate.random import seed_everything
 from hopstate.testing.conformance import COARSE, F32_SUM, F32_TIGHT
-from hopstate.training.run_folder import RunFolder, floors_of
+from hopstate.training.run_folder import RunFolder, baselines_of
 from hopstate.training.tasks.static_link import StaticLinkTask
 
-SMALL = {"model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.candidates": 0, "loop.progress": False}
+SMALL = {"model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.num_candidates": 0, "loop.progress": False}
 BATCH = {"batching.batch_size": 24, "batching.num_clusters": 4, "batching.clusters_per_batch": 2}
 METHODS = {
     "mlp": ("mlp", {}),
     "gcn": ("gcn", {}),
     "sage": ("sage", {}),
-    "hidden-gcn": ("gcn", {"link.hide": True, "link.batch_size": 16}),
+    "hidden-gcn": ("gcn", {"link.mask_target_edges": True, "link.batch_size": 16}),
     "gat": ("gat", {"model.heads": 2}),
     "gin": ("gin", {}),
     "pna": ("pna", {}),
@@ -174,16 +174,16 @@ def test_batches_depend_on_epoch_and_number_alone(name, tmp_path):
         assert torch.equal(a, b)
 
 
-def test_floors_count_training_links_alone(tmp_path):
+def test_baselines_count_training_links_alone(tmp_path):
     graph = blocks()
     task, config, context = build("gcn", graph, tmp_path)
-    floors = graph_baselines(graph, config, context, task)
+    baselines = graph_baselines(graph, config, context, task)
     edges = task.split.pairs["train"].tolist()
     question = task.question("test")
     linked = {tuple(p) for pairs in task.split.pairs.values() for p in pairs.tolist()}
     linked |= {(v, u) for u, v in linked}
-    assert set(floors_of(floors, "val")) == {*floors_of(floors, "test"), "chance"}
-    for kind, metrics in floors_of(floors, "test").items():
+    assert set(baselines_of(baselines, "val")) == {*baselines_of(baselines, "test"), "chance"}
+    for kind, metrics in baselines_of(baselines, "test").items():
         total = 0.0
         for given, wanted in question.ends().tolist():
             own = proximity_naive(edges, 36, kind, given, wanted)
@@ -198,7 +198,7 @@ def test_floors_count_training_links_alone(tmp_path):
 
 def test_disjoint_links_are_no_messages_and_validation_may_be(tmp_path):
     graph = blocks()
-    task, *_ = build("gcn", graph, tmp_path, **{"link.disjoint": 0.4, "link.messages_from_val": True})
+    task, *_ = build("gcn", graph, tmp_path, **{"link.disjoint_train_ratio": 0.4, "link.messages_from_val": True})
     assert len(task.learned) == round(0.4 * len(task.split.pairs["train"]))
     held = [source.inputs[1] for source in (task.source, task.vectors("val")[0], task.vectors("test")[0])]
     sizes = [len(adjacency.indices) // 2 for adjacency in held]
@@ -224,14 +224,14 @@ def test_the_links_of_a_step_are_no_messages_in_it_where_they_are_hidden(tmp_pat
     assert sorted(asked) == sorted(train)
     judged = task.vectors("test")[0].inputs[1].edge_index().numpy()
     assert set(link_keys(judged.T, 36).tolist()) == train
-    with pytest.raises(ConfigError, match=r"link\.hide"):
-        build("gcn", blocks(), tmp_path, **{"link.hide": True, "link.disjoint": 0.5})
-    with pytest.raises(ConfigError, match=r"link\.hide"):
-        build("neighbor-sage", blocks(), tmp_path, **{"link.hide": True})
+    with pytest.raises(ConfigError, match=r"link\.mask_target_edges"):
+        build("gcn", blocks(), tmp_path, **{"link.mask_target_edges": True, "link.disjoint_train_ratio": 0.5})
+    with pytest.raises(ConfigError, match=r"link\.mask_target_edges"):
+        build("neighbor-sage", blocks(), tmp_path, **{"link.mask_target_edges": True})
 
 
 OPTIONS = [{"link.decoder": kind} for kind in ("dot", "mlp", "bilinear")]
-OPTIONS += [{"link.loss": "bce"}, {"link.structure": False}]
+OPTIONS += [{"link.loss": "bce"}, {"link.structural_features": False}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,11 @@ def test_validation_chooses_and_the_test_figure_is_shown(runs: Path, tmp_path: P
     assert words.startswith("sage")
     for figure in ("76.00 ± 1.00", "81.00 ± 1.00", "10.00", "gcn (91.00)"):
         assert figure in words
-    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["gcn", "sage best"]
+    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "gcn"]
+    bars = re.findall(r'class="bar" style="width:([\d.]+)%;background:(#\w+)"', page.read_text())
+    assert [width for width, _ in bars] == ["81.0", "91.0"]
+    colors = re.findall(r'<span class="dot" style="background:(#\w+)">', page.read_text())
+    assert colors[:2] == [color for _, color in bars]  # a method has one color
 
 
 def test_without_validation_nothing_is_called_best(runs: Path, tmp_path: Path) -> None:

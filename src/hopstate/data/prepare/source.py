@@ -128,31 +128,44 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
     if not samples:
         raise DataError(f"{paths[0]} has no {'edges' if edges else 'events'}")
     columns = (_edge_columns if edges else _event_columns)(samples[0][1], read)
-    for sample in samples[1:]:
-        _check_same_schema(samples[0], sample, columns)
+    schema, *others = (_Schema.of(file, table, columns) for file, table in samples)
+    for other in others:
+        _check_same_schema(schema, other, columns)
     return [file for file, _ in samples], columns
 
 
-def _check_same_schema(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
+@dataclass(frozen=True)
+class _Schema:
+    """What the files of one table have in common."""
+
+    path: Path
+    text: bool
+    types: dict[str, str]  # by column
+    integers: tuple[bool | None, bool | None]  # of the sources and targets; see `_ids_are_integers`
+    dated: bool
+
+    @classmethod
+    def of(cls, file: File, table: Table, columns: Columns) -> _Schema:
+        types = {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
+        source, target = (name in types and _ids_are_integers(table, name) for name in (columns.source, columns.target))
+        undeclared = columns.time in types and not columns.time_format
+        dated = undeclared and holds_dates(table, str(columns.time))
+        return cls(file.path, file.text is not None, types, (source, target), dated)
+
+
+def _check_same_schema(one: _Schema, two: _Schema, columns: Columns) -> None:
     """Raise DataError if a file cannot follow the first one in one table."""
-    (one, one_table), (two, two_table) = first, other
-    if (one.text is None) != (two.text is None):
-        parquet, text = (one.path, two.path) if one.text is None else (two.path, one.path)
+    if one.text != two.text:
+        text, parquet = (one.path, two.path) if one.text else (two.path, one.path)
         raise DataError(f"{parquet} is Parquet and {text} is text; write all files of a folder in one format")
-    kinds = [_types(table) for table in (one_table, two_table)]
-    if list(kinds[0].items()) != list(kinds[1].items()):
-        names = [name for name in {**kinds[0], **kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]
+    if list(one.types.items()) != list(two.types.items()):
+        names = [name for name in {**one.types, **two.types} if one.types.get(name) != two.types.get(name)]
         raise DataError(f"{two.path} has other columns than {one.path}: {', '.join(names) or 'another order'}")
-    for name in (columns.source, columns.target):
-        if {_ids_are_integers(one_table, name), _ids_are_integers(two_table, name)} == {True, False}:
+    for name, kinds in zip((columns.source, columns.target), zip(one.integers, two.integers), strict=True):
+        if set(kinds) == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
-    undeclared = columns.time and not columns.time_format
-    if undeclared and holds_dates(one_table, str(columns.time)) != holds_dates(two_table, str(columns.time)):
+    if one.dated != two.dated:
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
-
-
-def _types(table: Table) -> dict[str, str]:
-    return {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
 
 
 def _ids_are_integers(table: Table, name: str) -> bool | None:

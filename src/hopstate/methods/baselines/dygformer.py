@@ -61,7 +61,7 @@ class DyGFormer(HistoryModel):
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
             padding: "attended" as published, or "masked".
-            pair_history: the head also reads features of the pair's history.
+            pair_features: the head also reads features of the pair's history.
         """
 
         max_length: int = 32
@@ -73,7 +73,7 @@ class DyGFormer(HistoryModel):
         num_heads: int = 2
         dropout: float = 0.1
         padding: Literal["attended", "masked"] = "attended"
-        pair_history: bool = False
+        pair_features: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", minimum=2, max_length=self.max_length)
@@ -114,7 +114,7 @@ class DyGFormer(HistoryModel):
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
         self.output = nn.Linear(dim, c.out_dim)
-        history = PairHistory(len(NAMES)) if c.pair_history else None
+        history = PairHistory(len(NAMES)) if c.pair_features else None
         self.head = LinkHead(c.out_dim, pair=history, num_relations=num_relations)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:

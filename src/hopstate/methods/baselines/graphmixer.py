@@ -122,7 +122,7 @@ class RecentLinkTokenizer(TokenizerWrapper[HistoryTokenizer]):
         num_neighbors: int = 2000,
         window: float | None = None,
         clock: Clock | None = None,
-        deletions: Deletions = "left-out",
+        deletions: Deletions = "drop",
         dtype: type[np.floating] = np.float32,
     ) -> None:
         check_range(minimum=1, num_links=num_links, num_neighbors=num_neighbors)
@@ -204,7 +204,7 @@ class GraphMixer(HistoryModel):
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
-            pair_history: the head also reads features of the pair's history.
+            pair_features: the head also reads features of the pair's history.
         """
 
         num_links: int = 20
@@ -215,7 +215,7 @@ class GraphMixer(HistoryModel):
         token_ratio: float = 0.5
         channel_ratio: float = 4.0
         dropout: float = 0.1
-        pair_history: bool = False
+        pair_features: bool = False
 
         def __post_init__(self) -> None:
             check_range("model.", minimum=1, num_links=self.num_links, time_dim=self.time_dim)
@@ -250,7 +250,7 @@ class GraphMixer(HistoryModel):
         self.output = nn.Linear(dim + node_dim, out)
         self.relation = TypeEmbedding(num_relations, dim) if num_relations else None
         self.node_type = TypeEmbedding(num_node_types, out) if num_node_types else None
-        history = PairHistory(len(NAMES)) if c.pair_history else None
+        history = PairHistory(len(NAMES)) if c.pair_features else None
         self.head = LinkHead(out, pair=history, num_relations=num_relations)
 
     def forward(self, links: RecentLinks) -> Tensor:

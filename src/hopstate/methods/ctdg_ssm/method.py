@@ -208,7 +208,7 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
     since = "the pair's last event), then since the source's and the target's last event"
     since = since if links else "the node's last event)"
     gap = f"ln(1 + time since {since}, in the run's own unit; model.never if there is none"
-    history, like = model.readout.pair_history, next(model.parameters())
+    history, like = model.readout.pair_features, next(model.parameters())
     features = 0 if history is None else history.num_features
     inputs_by_name = {
         "memory": (f"output of the memory's last layer of {what}; zeros for unseen nodes", (ends, 3, model.config.dim)),
@@ -281,5 +281,6 @@ METHODS = {
         baselines=event_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     ),
 }

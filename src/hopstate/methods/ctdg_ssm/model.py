@@ -71,7 +71,7 @@ class CTDGSSMConfig:
         read_norm: scale embeddings to unit root mean square before the decoder.
         node_gaps: the link decoder also reads the time since the last event of each endpoint.
         pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also reads, 0 for none.
-        pair_history: the link decoder also reads features of the pair's history.
+        pair_features: the link decoder also reads features of the pair's history.
         step_bias: initial step size softplus(step_bias). Lower values remember longer.
         quadrature_nodes: Gauss-Legendre nodes for the integral of the input.
         max_norm: maximum norm of a node's memory, null for none.
@@ -99,7 +99,7 @@ class CTDGSSMConfig:
     read_norm: bool = False
     node_gaps: bool = False
     pair_dim: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
     step_bias: float = -3.0
     quadrature_nodes: int = 8
     max_norm: float | None = None
@@ -235,7 +235,7 @@ class CTDGSSM(MemoryModel):
         super().__init__()
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
-        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_features=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
         self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
@@ -300,7 +300,7 @@ class CTDGSSM(MemoryModel):
 
     def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
         transition = self._transition(batch)
-        x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
+        x = self._encode(batch, self.static(state.identity(batch.nodes))).view(batch.blocks, -1, self.config.dim)
         before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
         memory = []
         for cell, H in zip(self.cells, before, strict=True):
@@ -320,7 +320,7 @@ class CTDGSSM(MemoryModel):
             raise ShapeError("the model was trained on typed events, and the batch has no relations")
         if (batch.gap is None) == (c.time_dim > 0):
             raise ShapeError(f"time_dim={c.time_dim}, but the batch has {'no ' if batch.gap is None else ''}gaps")
-        self.static.check(batch.nodes)
+        self.static.check(state.identity(batch.nodes))
         if len(batch.nodes):
             state = state.grown(int(batch.nodes.max()) + 1)
         if batch.blocks == 1 and len(batch) and float(batch.time[0]) < state.clock:
@@ -351,11 +351,15 @@ class CTDGSSM(MemoryModel):
             dense = [L[:1] for L in dense]
         return DenseTransition(coefficients, *dense)
 
-    def _encode(self, batch: ActiveBatch) -> Tensor:
-        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none."""
+    def _encode(self, batch: ActiveBatch, fixed: Tensor) -> Tensor:
+        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none.
+
+        Args:
+            batch: the events.
+            fixed: (n, w) static embeddings of the active nodes.
+        """
         ends = torch.cat([batch.source, batch.target])  # own end first, the other end second
         others = torch.cat([batch.target, batch.source])
-        fixed = self.static(batch.nodes)
         parts = [] if batch.node_attr is None else [batch.node_attr[ends], batch.node_attr[others]]
         parts += [] if batch.edge_attr is None else [batch.edge_attr.repeat(2, 1)]
         parts += [] if self.gap_in is None else [self.gap_in(batch.gap).repeat(2, 1)]
@@ -382,9 +386,9 @@ class CTDGSSM(MemoryModel):
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, w) decoder inputs of nodes (n,) in a state. Unseen nodes have zeros and their static embedding."""
-        self.static.check(nodes)
+        fixed = self.static(state.identity(nodes))
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
+        return torch.cat([self.readout.norm(state.output[state.place(nodes)]), fixed], 1)
 
     def link_logits(
         self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
@@ -395,7 +399,7 @@ class CTDGSSM(MemoryModel):
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
-                target's last event; at most as many columns as the decoder takes are read. Then, with pair_history,
+                target's last event; at most as many columns as the decoder takes are read. Then, with pair_features,
                 the (e, F) features of `hopstate.tokens.pair_features`.
             relation: (e,) codes of the pairs' relations, read by a model of typed events.
         """
@@ -433,9 +437,9 @@ class Readout(nn.Module):
         self.norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
         pair = c.pair_dim if links else 0
         self.pair = nn.ModuleList(nn.Linear(width, pair) for _ in range(2 if pair else 0))
-        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
+        self.pair_features = PairHistory(len(NAMES)) if c.pair_features else None
         inputs = (2 if links else 1) * width + pair + self.gaps * c.time_dim
-        inputs += 0 if self.pair_history is None else self.pair_history.dim
+        inputs += 0 if self.pair_features is None else self.pair_features.dim
         self.relation = RelationModulation(num_relations, inputs) if num_relations else None
         self.decoder: nn.Module
         if c.hidden:
@@ -456,8 +460,8 @@ class Readout(nn.Module):
             seen.append(self.pair[0](ends[0]) * self.pair[1](ends[1]))
         if self.gap is not None and gap is not None:
             seen.append(self.gap(gap[:, : self.gaps]).flatten(1))
-        if self.pair_history is not None and gap is not None:
-            seen.append(self.pair_history(gap[:, self.gaps :]))
+        if self.pair_features is not None and gap is not None:
+            seen.append(self.pair_features(gap[:, self.gaps :]))
         read = torch.cat(seen, 1)
         return self.decoder(read if self.relation is None else self.relation(read, relation))
 

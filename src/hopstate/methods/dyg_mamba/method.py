@@ -87,14 +87,14 @@ class DyGMambaNodesRun(EventNodeRun):
             cross-attention) do not apply.
         history: length of sequences, and position of the node itself in them.
         batch_size: events per step.
-        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
-            "unmarked" as ordinary tokens.
+        deletions: how histories contain deletions: "feature" as tokens with an indicator feature, "drop" not at all, or
+            "keep" as ordinary tokens.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     batch_size: int = 200
-    deletions: Deletions = "marked"
+    deletions: Deletions = "feature"
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     targets = event_targets(stream, split, config, context)
     init = init_context(config, context, links="dyg-mamba")
     clock, deletions = clock_of(stream, split, config.time_scale, init), deletions_of(stream, config.deletions, init)
-    keeps_deletions = deletions != "left-out"
+    keeps_deletions = deletions != "drop"
 
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
         return HistoryTokenizer(store, events, config.history, clock, deletions, config.loop.float_type)
@@ -160,6 +160,7 @@ METHODS = {
         baselines=event_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     ),
     "dyg-mamba": history_method(
         "dyg-mamba",

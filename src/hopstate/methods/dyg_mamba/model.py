@@ -151,10 +151,16 @@ class BoundedLinear(nn.Linear):
     def __init__(self, inputs: int, outputs: int, count: int) -> None:
         super().__init__(inputs, outputs)
         self.count = count
+        self._bounded: tuple[tuple[int, int], Tensor] | None = None  # of a version of the weight
 
     def bounded(self) -> Tensor:
-        """Return the bounded weight (outputs, inputs)."""
-        return spectral_bound(self.weight, self.count)
+        """Return the bounded weight (outputs, inputs); without gradients it is kept until the weight changes."""
+        if (torch.is_grad_enabled() and self.weight.requires_grad) or torch.compiler.is_compiling():
+            return spectral_bound(self.weight, self.count)
+        version = self.weight.data_ptr(), self.weight._version
+        if self._bounded is None or self._bounded[0] != version:
+            self._bounded = version, spectral_bound(self.weight, self.count)
+        return self._bounded[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., outputs) of x (..., inputs)."""
@@ -293,7 +299,7 @@ class DyGMambaConfig:
         encoders: "shared" by both endpoints, or "independent".
         time_encoding, cooccurrence: use this encoding.
         cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
-        pair_history: the head also reads features of the pair's history.
+        pair_features: the head also reads features of the pair's history.
     """
 
     channel_dim: int = 50
@@ -305,7 +311,7 @@ class DyGMambaConfig:
     time_encoding: bool = True
     cooccurrence: bool = True
     cross_attention: int = 0
-    pair_history: bool = False
+    pair_features: bool = False
 
     def __post_init__(self) -> None:
         check_range("model.", minimum=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
@@ -412,7 +418,7 @@ class DyGMamba(HistoryModel):
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        history = PairHistory(len(NAMES)) if config.pair_history else None
+        history = PairHistory(len(NAMES)) if config.pair_features else None
         self.head = LinkHead(config.out_dim, pair=history, num_relations=num_relations)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
@@ -456,11 +462,11 @@ class DyGMambaNodes(HistoryModel):
         num_node_types: int = 0,
     ) -> None:
         super().__init__()
-        if config.encoders != "shared" or config.cross_attention or config.pair_history:
+        if config.encoders != "shared" or config.cross_attention or config.pair_features:
             raise ConfigError(
                 f"a node is classified by one history: model.encoders={config.encoders!r}, "
-                f"model.cross_attention={config.cross_attention} and model.pair_history={config.pair_history} are for "
-                "pairs; leave them at their defaults"
+                f"model.cross_attention={config.cross_attention} and model.pair_features={config.pair_features} are "
+                "for pairs; leave them at their defaults"
             )
         self.config, self.feature_dims = config, (node_dim, edge_dim)
         types = {"num_relations": num_relations, "num_node_types": num_node_types}

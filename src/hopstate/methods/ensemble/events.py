@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from hopstate.methods.ensemble.members import Member, StackedModel, members_of
 from hopstate.methods.heuristics.method import heuristic_baselines
 from hopstate.methods.method import Baselines, Context, Method
 from hopstate.methods.shared.link import LinkRun, evaluation_negatives
+from hopstate.streaming.event_replay import EventReplay
 from hopstate.streaming.history_scorer import HistoryScorer, to_values
 from hopstate.streaming.memory_scorer import LazyMemoryScorer, MemoryScorer
 from hopstate.streaming.node_state import NodeState
@@ -123,6 +125,26 @@ class MovingEnsemble(EnsembleScorer):
         """Run `observe` in slices."""
         for member in self.moving:
             yield from member.observing(batch)
+
+    def scores_without(
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], EnsembleScorer]
+    ) -> Steps[list[np.ndarray]]:
+        """Return scores as `HasMemory` says; members without a memory read histories without the event."""
+        replayed = []
+        for member in self.moving:
+            scores = yield from member.scores_without(replays, follow)
+            replayed.append(scores)
+        columns = [self.scorers.index(member) for member in self.moving]
+        found = []
+        for place, replay in enumerate(replays):
+            x = []
+            for state in replay.states():
+                x.append(follow(state).members(*replay.query()))
+                yield
+            members = np.concatenate(x)
+            members[:, columns] = np.stack([scores[place] for scores in replayed], 1)
+            found.append(expit(self.stack.logits(members)))
+        return found
 
     def _memories(self, nodes: np.ndarray, rows: slice, d: int) -> Memories | None:
         memories = self.past.memories(nodes)

@@ -195,17 +195,17 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         labels: labels, splits and names.
         seed: random seed.
         resample_every: epochs that share their walks, 0 for never.
-        draws: samples of walks in evaluation, over which outputs are averaged.
+        eval_samples: samples of walks in evaluation, over which outputs are averaged.
     """
 
     single_process = "each step uses the full graph; train in batches instead"
 
     def __init__(
         self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0,
-        draws: int = 1,
+        eval_samples: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(labels)
-        self.config, self.prepared, self.seed, self.draws = config, prepared, seed, draws
+        self.config, self.prepared, self.seed, self.eval_samples = config, prepared, seed, eval_samples
         self.kind, self.resample_every = config.token_kind, resample_every
         self._draw = partial(_draw_round, prepared, self.kind, seed)  # a bound method would be a reference cycle
         self._walks = Resampler(self._draw, resample_every) if prepared.settings.tokens > 1 else None
@@ -242,7 +242,7 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         if self._eval is None or self._eval.x.device != device:
             self._eval = self._evaluation_round(0, model)
         queried = (
-            self._eval if number == 0 else self._evaluation_round(-number, model) for number in range(self.draws)
+            self._eval if number == 0 else self._evaluation_round(-number, model) for number in range(self.eval_samples)
         )
         return averaged(model(inputs).float().cpu() for inputs in queried)[torch.from_numpy(rows)]
 
@@ -476,7 +476,7 @@ def plan_graph_batches(
 
 def _too_large(batch: str, needed: int, budget: int) -> ConfigError:
     return ConfigError(
-        f"a training step on {batch} takes about {needed / 2**20:,.0f} MiB, more than walks.memory_budget="
+        f"a training step on {batch} takes about {needed / 2**20:,.0f} MiB, more than walks.max_memory="
         f"{budget / 2**20:,.0f} MiB. Raise it, or lower walks.max_length, walks.repeats, walks.walks, model.dim or "
         "batch_size"
     )

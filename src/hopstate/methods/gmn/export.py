@@ -46,11 +46,11 @@ def call(model: nn.Module, tensors: Tensors) -> Tensor:
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
     """Return what is exported of a trained task of a Graph Mamba Network."""
-    network = partial(gmn_spec, draws=_num_draws(task.source))
+    network = partial(gmn_spec, eval_samples=_num_eval_samples(task.source))
     return graph_spec(task, network, lambda source: tensors_of(_full_inputs(source)), _answers)
 
 
-def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportSpec:
+def gmn_spec(model: nn.Module, *, eval_samples: int = 1, many: bool = False) -> ExportSpec:
     """Return what is exported of a trained network, without what fills it; many: its nodes are of several graphs."""
     if not isinstance(model, GMN):
         raise ConfigError(f"{type(model).__name__} is no Graph Mamba Network and has no program over tokens of walks")
@@ -59,8 +59,8 @@ def gmn_spec(model: nn.Module, *, draws: int = 1, many: bool = False) -> ExportS
         "all nodes of a graph, in the order that order.kind says; edges as flow left them; x ends "
         "with the encodings that encoding.kind names; tokens in the order in which hopstate.export_inputs has them"
     )
-    if draws > 1:
-        about += f"; the run's own answer is the mean of the outputs for {draws} draws of the walks"
+    if eval_samples > 1:
+        about += f"; the run's own answer is the mean of the outputs for {eval_samples} samples of the walks"
     return ExportSpec(
         module=Program(model, ports, call),
         inputs=tuple(ports),
@@ -134,9 +134,9 @@ def in_precision(model: nn.Module, inputs: GMNInputs) -> GMNInputs:
     return Double().convert_input(inputs) if next(model.parameters()).dtype == torch.float64 else inputs
 
 
-def _num_draws(source: NodeBatches[Any]) -> int:
+def _num_eval_samples(source: NodeBatches[Any]) -> int:
     sampler = source.predict_all if isinstance(source, WalkedNodeBatches) else source
-    return sampler.draws if isinstance(sampler, (NodeOutputs, FullGraphBatches)) else 1
+    return sampler.eval_samples if isinstance(sampler, (NodeOutputs, FullGraphBatches)) else 1
 
 
 def _full_inputs(source: NodeBatches[Any]) -> GMNInputs:

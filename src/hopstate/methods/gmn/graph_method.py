@@ -287,7 +287,7 @@ class GMNGraphsRun(GraphSetRun):
         walks, encoding, order, model: see `hopstate.methods.gmn.node_method.GMNRun`.
         edges: "auto" takes edge features, and edge weights as one more, if Psi or tokens read them, and reports if
             they are left out; "features" takes the features alone, and "drop" nothing.
-        batch_size: graphs a step; null takes 32, or fewer if the largest of them do not fit walks.memory_budget.
+        batch_size: graphs a step; null takes 32, or fewer if the largest of them do not fit walks.max_memory.
     """
 
     level: Level = "graph"
@@ -329,7 +329,7 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
     assert choice.batch_size is not None
     return GraphTask(
         model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed,
-        walks=choice.walks.counts, draws=config.walks.draws if choice.walks.tokens > 1 else 1, **targets,
+        walks=choice.walks.counts, eval_samples=config.walks.eval_samples if choice.walks.tokens > 1 else 1, **targets,
     )  # fmt: skip
 
 
@@ -445,7 +445,7 @@ def _rows(graphs: GraphSet, level: Level, ids: np.ndarray) -> np.ndarray:
 
 def export_spec(task: GraphTask) -> ExportSpec:
     """Return what is exported of a trained Graph Mamba Network over graphs."""
-    return _export_of_graphs(task, gmn_spec(bare(task.model), draws=task.draws, many=True))
+    return _export_of_graphs(task, gmn_spec(bare(task.model), eval_samples=task.eval_samples, many=True))
 
 
 def gin_spec(task: GraphTask) -> ExportSpec:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.graph import Incoming
 from hopstate.io.scratch import Scratch
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import READS_EDGES, MessageBlock
@@ -89,14 +90,14 @@ class NodeOutputs:
         seed: seed of the walks.
         cut: block sizes.
         folder: folder of arrays with one row per node, None for memory.
-        draws: samples of walks, over which outputs are averaged.
+        eval_samples: samples of walks, over which outputs are averaged.
     """
 
     def __init__(
         self, prepared: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None,
-        draws: int = 1,
+        eval_samples: int = 1,
     ) -> None:  # fmt: skip
-        self.prepared, self.kind, self.seed, self.cut, self.draws = prepared, kind, seed, cut, draws
+        self.prepared, self.kind, self.seed, self.cut, self.eval_samples = prepared, kind, seed, cut, eval_samples
         self.store = Scratch(folder)
         self._known: tuple[bytes, Tensor] | None = None
 
@@ -105,7 +106,7 @@ class NodeOutputs:
         assert isinstance(inner, GMN)
         key = fingerprint(inner)
         if self._known is None or self._known[0] != key:
-            rounds = (partial(self._tokens, number) for number in range(self.draws))
+            rounds = (partial(self._tokens, number) for number in range(self.eval_samples))
             self._known = key, averaged(_Pass(inner, self.prepared, self.cut, self.store).run(own) for own in rounds)
         return self._known[1]
 
@@ -236,7 +237,7 @@ class _Pass:
         States of edges that the block changes are put in their place in e.
         """
         indptr, indices = self.graph.indptr, self.graph.indices
-        degree = np.diff(indptr)
+        degree, added = np.diff(indptr), Incoming(indptr, indices).added_loops
         for start, stop in self._cuts():
             first, last = int(indptr[start]), int(indptr[stop])
             senders = np.asarray(indices[first:last])
@@ -246,7 +247,7 @@ class _Pass:
             place[outside] = (stop - start) + np.searchsorted(halo, senders[outside])
             near = np.concatenate([np.arange(start, stop), halo])
             own = np.append(indptr[start : stop + 1] - first, np.full(len(halo), last - first))
-            local = Adjacency.of(own, place, degree=degree[near]).to(self.device)
+            local = Adjacency.of(own, place, degree=degree[near], added_loops=added[near]).to(self.device)
             before = None if e is None else e[first:last].to(self.device)
             rows, after = block(h[torch.from_numpy(near)].to(self.device), local, before)
             if e is not None and after is not before:

@@ -126,8 +126,8 @@ class WalksConfig:
         weights: index of the edge feature that weights the steps, null for uniform walks.
         window: steps back that walk features cover.
         resample_every: epochs that share their walks. 0: sample once.
-        draws: samples of walks in evaluation and prediction, over which outputs are averaged.
-        memory_budget: memory limit of a training step or a pass over all nodes ("2GiB", "500MB", or bytes).
+        eval_samples: samples of walks in evaluation and prediction, over which outputs are averaged.
+        max_memory: memory limit of a training step or a pass over all nodes ("2GiB", "500MB", or bytes).
     """
 
     max_length: int | None = None
@@ -139,15 +139,15 @@ class WalksConfig:
     weights: int | None = None
     window: int = 8
     resample_every: int = 0
-    draws: int = 1
-    memory_budget: str = "4GiB"
+    eval_samples: int = 1
+    max_memory: str = "4GiB"
 
     def __post_init__(self) -> None:
-        parse_bytes(self.memory_budget)
+        parse_bytes(self.max_memory)
         check_range("walks.", above=0, p=self.p, q=self.q)
         check_range("walks.", minimum=0, resample_every=self.resample_every)
-        check_range("walks.", minimum=1, draws=self.draws)
-        refuse_idle(self, draws=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
+        check_range("walks.", minimum=1, eval_samples=self.eval_samples)
+        refuse_idle(self, eval_samples=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +158,13 @@ class EncodingConfig:
         kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
         size: number of eigenvectors, or steps of the walks.
         relative: also add the difference of both endpoints' encodings to each edge.
-        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
+        component_policy: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
     """
 
     kind: EncodingKind = "laplacian"
     size: int = 8
     relative: bool = False
-    components: Share = "size"
+    component_policy: Share = "size"
 
     def __post_init__(self) -> None:
         check_range("encoding.", minimum=1, size=self.size)
@@ -183,7 +183,7 @@ class GMNRun(NodeRun):
         edges: "auto": use edge features, with edge weights as an extra column, and raise an error if the model reads
             neither. "features": only edge features. "drop": ignore both.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
-        batch_size: nodes per step; null uses the full graph if it fits walks.memory_budget.
+        batch_size: nodes per step; null uses the full graph if it fits walks.max_memory.
         messages: in batches, the message-passing part runs on the nodes that walks "visited", or on the "whole" graph.
     """
 
@@ -219,7 +219,7 @@ def node_encoding(
     if config.kind == "none":
         return None
     if config.kind == "laplacian":
-        encoding = laplacian_encoding(graph, size, cache, offsets=offsets, share=config.components)
+        encoding = laplacian_encoding(graph, size, cache, offsets=offsets, share=config.component_policy)
         # unit vectors have entries of about 1/sqrt(N): bring them to the scale of the features
         sizes = np.array([graph.num_nodes]) if offsets is None else np.diff(offsets)
         return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
@@ -302,7 +302,7 @@ def prepare(
         x.shape[1],
         config.model,
         walks,
-        parse_bytes(config.walks.memory_budget),
+        parse_bytes(config.walks.max_memory),
         batch_size=config.batch_size,
         edge_dim=0 if edge_attr is None else edge_attr.shape[1],
     )
@@ -352,19 +352,19 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     ready, choice = prepared_graph(graph, config, context)
     check_same_edges(graph.name, ready.edge_dim, context.trained)
     model = gmn_model(config, ready, width)
-    draws = config.walks.draws if choice.walks.tokens > 1 else 1
+    eval_samples = config.walks.eval_samples if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     source: FullGraphBatches | WalkedNodeBatches
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
-        source = FullGraphBatches(config.model, ready, labels, draws=draws, **shared)
+        source = FullGraphBatches(config.model, ready, labels, eval_samples=eval_samples, **shared)
     else:
         cut, large = cut_of(
             graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], ready.edge_dim,
-            parse_bytes(config.walks.memory_budget),
+            parse_bytes(config.walks.max_memory),
         )  # fmt: skip
         outputs = NodeOutputs(
             ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
-            draws=draws,
+            eval_samples=eval_samples,
         )  # fmt: skip
         source = WalkedNodeBatches(
             config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
@@ -413,5 +413,6 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_spec,
+        relations=True,
     )
 }

@@ -5,13 +5,14 @@ is imported before a layer is made, so that the command line lists the names qui
 
 Source: Kipf & Welling 2017, arXiv:1609.02907 (GCN); Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al.
 2019, arXiv:1810.00826 (GIN); Hu et al. 2020, arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT);
-Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII).
+Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII); Schlichtkrull et al. 2018,
+arXiv:1703.06103 (RGCN).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hopstate.errors import ConfigError, nearest
 
@@ -29,18 +30,19 @@ class LayerSpec:
 
     Args:
         config: of the network.
-        in_dim, out_dim: widths, different only if the backbone's `changes_width` is true.
+        in_dim: width of the input; the output has config.dim.
         number: of the layer, from 0.
         edge_dim: columns of the edge features, 0 without.
         degrees: (N,) in-degrees of the training graph, or None.
+        num_relations: relations of edges, 0 without.
     """
 
     config: BackboneConfig
     in_dim: int
-    out_dim: int
     number: int = 0
     edge_dim: int = 0
     degrees: Tensor | None = None
+    num_relations: int = 0
 
 
 class Convolution:
@@ -51,14 +53,14 @@ class Convolution:
         summary, source: one line for help, and the paper.
         normalization: how the adjacency weighs neighbors; "edges" for layers that take a list of edges; None for a
             layer that passes no messages.
-        edges: what of the edges the layer reads: "weights", "features", "none", or "unused" without any edge.
-        changes_width: whether a layer may have different input and output widths.
+        edges: what of the edges the layer reads: "weights", "features", "relations", "none", or "unused" without any
+            edge.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
         needs_degrees: whether it is made from the in-degrees of the training graph.
-        layers: automatic number of layers on graphs with and without homophily.
+        num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
         dense_cost: products with square matrices a layer and node, of the width.
-        edge_cost: multiply-adds a layer, edge and unit of width.
+        edge_cost: time of a layer for each edge and unit of width, in multiply-adds.
     """
 
     name: str
@@ -66,13 +68,12 @@ class Convolution:
     source: str
     normalization: Normalization | None = "sum"
     edges: EdgeRole = "none"
-    changes_width = False
     initial_residual = False
     needs_degrees = False
-    layers: tuple[int, int] = (2, 5)
+    num_layers: int | None = None
     link_layers = 2
     dense_cost = 3
-    edge_cost = 4
+    edge_cost = 8
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         """Return the normalization of a layer over edges with edge_dim features."""
@@ -81,10 +82,6 @@ class Convolution:
     def layer(self, spec: LayerSpec) -> nn.Module:
         """Return an untrained layer of torch-geometric; its adjacency holds the normalization, the layer only sums."""
         raise NotImplementedError
-
-    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
-        """Return the automatic model.block for link prediction, None for the default."""
-        return None
 
 
 class MLP(Convolution):
@@ -95,14 +92,12 @@ class MLP(Convolution):
     source = "Platonov et al. 2023"
     normalization = None
     edges = "unused"
-    changes_width = True
-    layers = (2, 2)
     edge_cost = 0
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch import nn
 
-        return nn.Linear(spec.in_dim, spec.out_dim)
+        return nn.Linear(spec.in_dim, spec.config.dim)
 
 
 class GCN(Convolution):
@@ -113,18 +108,11 @@ class GCN(Convolution):
     source = "arXiv:1609.02907"
     normalization = "symmetric"
     edges = "weights"
-    changes_width = True
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import GCNConv
+        from hopstate.layers import edge_layers
 
-        return GCNConv(spec.in_dim, spec.out_dim, normalize=False)
-
-    def link_block(self, *, structure: bool, hide: bool, jump: str) -> Literal["plain", "convolutions"] | None:
-        # chosen on validation of three splits of Cora; other backbones and batches are not measured
-        if structure:
-            return "convolutions" if hide and jump == "none" else None
-        return "plain"
+        return edge_layers.GCN(spec.in_dim, spec.config.dim, normalize=False)
 
 
 class SAGE(Convolution):
@@ -134,13 +122,12 @@ class SAGE(Convolution):
     summary = "GraphSAGE, mean aggregation, residual"
     source = "arXiv:1706.02216"
     normalization = "mean"
-    changes_width = True
     dense_cost = 4
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import SAGEConv
+        from hopstate.layers import edge_layers
 
-        return SAGEConv(spec.in_dim, spec.out_dim, aggr="sum")
+        return edge_layers.SAGE(spec.in_dim, spec.config.dim, aggr="sum")
 
 
 class GIN(Convolution):
@@ -151,18 +138,19 @@ class GIN(Convolution):
     source = "arXiv:1810.00826"
     normalization = "sum"
     edges = "features"
-    changes_width = True
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
         return "edges" if edge_dim else "sum"
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         from torch import nn
-        from torch_geometric.nn import GINConv, GINEConv
+        from torch_geometric.nn import GINEConv
+
+        from hopstate.layers import edge_layers
 
         if spec.edge_dim:
-            return GINEConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True, edge_dim=spec.edge_dim)
-        return GINConv(nn.Linear(spec.in_dim, spec.out_dim), train_eps=True)
+            return GINEConv(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True, edge_dim=spec.edge_dim)
+        return edge_layers.GIN(nn.Linear(spec.in_dim, spec.config.dim), train_eps=True)
 
 
 class GAT(Convolution):
@@ -177,9 +165,9 @@ class GAT(Convolution):
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        if spec.out_dim % spec.config.heads:
-            raise ConfigError(f"model.dim={spec.out_dim} is not a multiple of model.heads={spec.config.heads}")
-        return edge_layers.GAT(spec.out_dim, spec.config.heads, edge_dim=spec.edge_dim or None)
+        if spec.config.dim % spec.config.heads:
+            raise ConfigError(f"model.dim={spec.config.dim} is not a multiple of model.heads={spec.config.heads}")
+        return edge_layers.GAT(spec.in_dim, spec.config.dim, spec.config.heads, edge_dim=spec.edge_dim or None)
 
 
 class PNA(Convolution):
@@ -192,7 +180,7 @@ class PNA(Convolution):
     edges = "features"
     needs_degrees = True
     dense_cost = 17
-    edge_cost = 12
+    edge_cost = 24
 
     def layer(self, spec: LayerSpec) -> nn.Module:
         import torch
@@ -200,7 +188,7 @@ class PNA(Convolution):
         from hopstate.layers import edge_layers
 
         counts = torch.zeros(1) if spec.degrees is None else torch.bincount(spec.degrees.long())
-        return edge_layers.PNA(spec.out_dim, counts, edge_dim=spec.edge_dim or None)
+        return edge_layers.PNA(spec.in_dim, spec.config.dim, counts, edge_dim=spec.edge_dim or None)
 
 
 class GCNII(Convolution):
@@ -212,16 +200,36 @@ class GCNII(Convolution):
     normalization = "symmetric"
     edges = "weights"
     initial_residual = True
-    layers = (8, 8)
+    num_layers = 8
     link_layers = 8
 
     def layer(self, spec: LayerSpec) -> nn.Module:
-        from torch_geometric.nn import GCN2Conv
+        from hopstate.layers import edge_layers
 
-        return GCN2Conv(spec.out_dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False)
+        return edge_layers.GCNII(
+            spec.config.dim, spec.config.alpha, spec.config.theta, spec.number + 1, normalize=False
+        )
 
 
-BACKBONES: dict[str, Convolution] = {kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII())}
+class RGCN(Convolution):
+    """Graph convolution with a matrix per relation."""
+
+    name = "rgcn"
+    summary = "graph convolutions with a matrix per relation of edges, residual"
+    source = "arXiv:1703.06103"
+    normalization = "edges"
+    edges = "relations"
+    dense_cost = 8
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from hopstate.layers import edge_layers
+
+        return edge_layers.RGCN(spec.in_dim, spec.config.dim, spec.num_relations, num_bases=spec.config.num_bases)
+
+
+BACKBONES: dict[str, Convolution] = {
+    kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII(), RGCN())
+}
 
 
 def get_backbone(name: str) -> Convolution:

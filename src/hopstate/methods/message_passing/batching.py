@@ -145,7 +145,7 @@ class Batching:
         walk_length: length of GraphSAINT walks.
         inference: "exact" (full graph, layer by layer in blocks), or "one-pass" over the batches (top only).
         block_size: nodes per block of exact inference.
-        memory_budget: memory limit for node vectors ("4GiB", "500MB", or bytes). Vectors above half of it are stored in
+        max_memory: memory limit for node vectors ("4GiB", "500MB", or bytes). Vectors above half of it are stored in
             the run folder. Three eighths of it buffer rows read from files.
         gas_cache: storage of gas's historical embeddings: "memory", copied to each checkpoint, or "disk", in the run
             folder with a journal of changes since the checkpoint.
@@ -166,7 +166,7 @@ class Batching:
     walk_length: int = 4
     inference: Literal["exact", "one-pass"] = "exact"
     block_size: int = 100_000
-    memory_budget: str = "4GiB"
+    max_memory: str = "4GiB"
     gas_cache: Literal["memory", "disk"] = "memory"
     top: TopConfig = field(default_factory=TopConfig)
 
@@ -174,7 +174,7 @@ class Batching:
         check_range("batching.", minimum=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
         check_range("batching.", minimum=1, batch_size=self.batch_size, block_size=self.block_size)
         check_range("batching.", minimum=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
-        parse_bytes(self.memory_budget)
+        parse_bytes(self.max_memory)
         if not self.fanouts or min(self.fanouts) < 1:
             raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
         if self.clusters_per_batch > self.num_clusters:
@@ -207,7 +207,7 @@ class Batching:
     @property
     def read_ahead_bytes(self) -> int:
         """Bytes of file rows that are read together for several batches."""
-        return parse_bytes(self.memory_budget) * 3 // 8
+        return parse_bytes(self.max_memory) * 3 // 8
 
 
 def batched_source(
@@ -217,7 +217,7 @@ def batched_source(
     fitted = context.trained is None
     missing: Top | GasCache | None = None
     vectors = (2 * model.config.num_layers if config.kind == "top" else 0) + model.config.num_layers
-    store = row_store(graph, model, vectors, parse_bytes(config.memory_budget), context.run)
+    store = row_store(graph, model, vectors, parse_bytes(config.max_memory), context.run)
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
         missing = prepared_top(
@@ -225,8 +225,8 @@ def batched_source(
         )
     elif config.kind == "gas" and fitted:
         folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
-        widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
-        missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
+        dtype = next(model.parameters()).dtype
+        missing = GasCache(graph.num_nodes, model.sent_dims, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else EmptySource()
 
     def device() -> torch.device:

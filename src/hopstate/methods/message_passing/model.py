@@ -1,14 +1,14 @@
-"""Message-passing backbones in residual blocks: MLP, GCN, GraphSAGE, GIN, GAT, PNA, and GCNII.
+"""Message-passing backbones: MLP, GCN, GraphSAGE, GIN, GAT, PNA, GCNII, and RGCN.
 
-A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerNorm, BatchNorm or nothing, or another of
-`BackboneConfig.block`; conv is torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own
-residuals and are ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block,
-or all of them (jumping knowledge). Edge weights enter the sums of GCN and GCNII, edge features the messages of GAT, PNA
-and GIN (GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.propagate`, so that the
-same model runs on a whole graph and on any kind of batch.
+A block is x + W_2 GELU(conv(N(x))) ("ffn") or ReLU(N(conv(x) + W x)) ("conv"), with dropout. N is LayerNorm, BatchNorm
+or nothing, and conv is torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals
+and are ReLU(conv(x, x_0)). The head reads the last block, or all of them (jumping knowledge). Edge weights enter the
+sums of GCN and GCNII, edge features the messages of GAT, PNA and GIN (GIN-E). Models read the graph only through
+`Adjacency.propagate`. Therefore the same model runs on a whole graph and on any kind of batch.
 
-Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge);
-Shi et al. 2025 (TOP), appendix B.2 (the mean of perceptrons of all layers). The layers' papers are in `backbones`.
+Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (ffn); Luo et al., NeurIPS 2024, arXiv:2406.08993 (conv); Xu et al.
+2018, arXiv:1806.03536 (jumping knowledge); Shi et al. 2025 (TOP), appendix B.2 (the mean of perceptrons of all layers).
+The layers' papers are in `backbones`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, check_range
 from hopstate.io.scratch import Scratch
 from hopstate.layers.message import Adjacency, Propagator
+from hopstate.layers.mpnn import BatchNorm
 from hopstate.methods.message_passing.backbones import BACKBONES, LayerSpec, get_backbone
 from hopstate.types import Float, shapecheck
 
@@ -36,16 +37,17 @@ class BackboneConfig:
 
     Args:
         dim: hidden width.
-        num_layers: residual blocks.
+        num_layers: number of blocks.
         dropout: probability that an element is dropped in training.
-        norm: "layer", "batch" or "none", before each layer (in plain blocks after it); GCNII has none of its own.
-        block: "ffn", x + W_2 GELU(conv(N(x))); "plain", x + ReLU(N(conv(x))), as TOP's authors use; "bare",
-            ReLU(conv(x)), of the last one conv(x), with linear maps alone around them and no norm; or "convolutions",
-            the same without the linear maps: the first takes the features and the last gives the output, as in
-            torch-geometric's examples (gcn, sage, gin and mlp on the whole graph).
-        jump: what the head sees: the last block ("none"), all of them joined ("cat"), their maximum ("max"), or the
-            mean of a perceptron of each, what the first block receives included ("mean", as TOP's GCNII+JK).
+        norm: "layer", "batch" or "none": of the input of ffn blocks, of the sum in conv blocks. GCNII has none.
+        block: "ffn", x + W_2 GELU(conv(N(x))), or "conv", ReLU(N(conv(x) + W x)), as in tuned classic networks.
+        residual: add x (ffn) or W x (conv) to the output of the convolution.
+        pre_linear: a linear map before the first block. Otherwise the first convolution reads the features (conv only).
+        jump: what the head sees: the last block ("none"), the sum of all ("sum"), their concatenation ("cat"), their
+            maximum ("max"), or the mean of a perceptron of each, the first block's input included ("mean", TOP's
+            GCNII+JK).
         heads: attention heads of GAT.
+        num_bases: basis matrices that RGCN's relations combine; null for a matrix of each relation's own.
         alpha, theta: GCNII's weight of the first representation, and of its identity map.
     """
 
@@ -53,22 +55,25 @@ class BackboneConfig:
     num_layers: int = 5
     dropout: float = 0.2
     norm: Literal["layer", "batch", "none"] = "layer"
-    block: Literal["ffn", "plain", "bare", "convolutions"] = "ffn"
-    jump: Literal["none", "cat", "max", "mean"] = "none"
+    block: Literal["ffn", "conv"] = "ffn"
+    residual: bool = True
+    pre_linear: bool = True
+    jump: Literal["none", "sum", "cat", "max", "mean"] = "none"
     heads: int = 8
+    num_bases: int | None = None
     alpha: float = 0.1
     theta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_range("model.", minimum=1, dim=self.dim, heads=self.heads)
+        check_range("model.", minimum=1, dim=self.dim, heads=self.heads, num_bases=self.num_bases)
         check_range("model.", minimum=0, num_layers=self.num_layers)
         check_range("model.", minimum=0, below=1, dropout=self.dropout)
         check_range("model.", minimum=0, maximum=1, alpha=self.alpha)
         check_range("model.", above=0, theta=self.theta)
-        if self.block == "convolutions" and (self.num_layers < 1 or self.jump != "none"):
+        if not self.pre_linear and (self.block != "conv" or self.num_layers < 1 or self.jump == "mean"):
             raise ConfigError(
-                "model.block=convolutions has a layer at least, the last of which gives the output (model.jump=none); "
-                f"got model.num_layers={self.num_layers}, model.jump={self.jump}"
+                "model.pre_linear=false needs model.block=conv, a layer and another model.jump than mean: got "
+                f"model.block={self.block}, model.num_layers={self.num_layers}, model.jump={self.jump}"
             )
 
 
@@ -98,9 +103,7 @@ class _Block(nn.Module):
 
 
 class ResidualBlock(_Block):
-    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or x + Dropout(ReLU(N(conv(x)))) if blocks are plain.
-
-    Bare ones, and convolutions, are Dropout(ReLU(conv(x))), and the last of them conv(x).
+    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or Dropout(ReLU(N(conv(x) + W x))) if config.block is "conv".
 
     Args:
         kind: a name in `BACKBONES`.
@@ -108,7 +111,8 @@ class ResidualBlock(_Block):
         layer: number of the block, from 0.
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
         edge_dim: columns of the edge features; 0 without.
-        widths: in and out; the configuration's if None.
+        in_dim: width of the input; config.dim if None.
+        num_relations: relations of edges, for RGCN.
     """
 
     def __init__(
@@ -118,27 +122,34 @@ class ResidualBlock(_Block):
         layer: int = 0,
         degrees: Tensor | None = None,
         edge_dim: int = 0,
-        widths: tuple[int, int] | None = None,
+        in_dim: int | None = None,
+        num_relations: int = 0,
     ) -> None:
         super().__init__(kind, layer, edge_dim)
-        dim, drop = config.dim, config.dropout
-        self.plain, self.bare = config.block != "ffn", config.block in ("bare", "convolutions")
-        norm = "none" if self.bare else config.norm
-        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](dim)
-        in_dim, out_dim = widths or (dim, dim)
-        spec = LayerSpec(
-            config=config, in_dim=in_dim, out_dim=out_dim, number=layer, edge_dim=edge_dim, degrees=degrees
+        dim, dropout = config.dim, config.dropout
+        in_dim = dim if in_dim is None else in_dim
+        self.norm_first = config.block == "ffn"
+        self.norm = NORMS[config.norm](dim)
+        self.conv = get_backbone(kind).layer(
+            LayerSpec(
+                config=config,
+                in_dim=in_dim,
+                number=layer,
+                edge_dim=edge_dim,
+                degrees=degrees,
+                num_relations=num_relations,
+            )
         )
-        self.conv = get_backbone(kind).layer(spec)
-        if self.bare and layer == config.num_layers - 1:
-            self.ffn = nn.Sequential()
-        elif self.plain:
-            self.ffn = nn.Sequential(nn.ReLU(), nn.Dropout(drop))
+        self.residual: nn.Module | None = None
+        if config.residual:
+            self.residual = nn.Identity() if self.norm_first else nn.Linear(in_dim, dim)
+        if self.norm_first:
+            self.ffn = nn.Sequential(nn.Dropout(dropout), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(dropout))
         else:
-            self.ffn = nn.Sequential(nn.Dropout(drop), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(drop))
+            self.ffn = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
 
     def sent(self, x: Tensor) -> Tensor:
-        return x if self.plain else self.norm(x)
+        return self.norm(x) if self.norm_first else x
 
     def received(self, sent: Tensor, adjacency: Propagator, first: Tensor) -> Tensor:
         if self.normalization is None:
@@ -146,9 +157,8 @@ class ResidualBlock(_Block):
         return adjacency.propagate(self.conv, self.normalization, self.layer, sent)
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
-        if self.bare:
-            return self.ffn(z)
-        return x + self.ffn(self.norm(z) if self.plain else z)
+        added = 0 if self.residual is None else self.residual(x)
+        return added + self.ffn(z) if self.norm_first else self.ffn(self.norm(z + added))
 
 
 class InitialResidualBlock(_Block):
@@ -160,8 +170,7 @@ class InitialResidualBlock(_Block):
     def __init__(self, kind: str, config: BackboneConfig, layer: int) -> None:
         super().__init__(kind, layer)
         self.drop = nn.Dropout(config.dropout)
-        spec = LayerSpec(config=config, in_dim=config.dim, out_dim=config.dim, number=layer)
-        self.conv = get_backbone(kind).layer(spec)
+        self.conv = get_backbone(kind).layer(LayerSpec(config=config, in_dim=config.dim, number=layer))
 
     def sent(self, x: Tensor) -> Tensor:
         return self.drop(x)
@@ -180,6 +189,7 @@ def perceptron(config: BackboneConfig) -> nn.Module:
     return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(dim, dim))
 
 
+NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "batch": BatchNorm, "none": nn.Identity}
 STEP = 4096  # rows at a time where a function of single rows is applied to all nodes
 HELD = 32  # times so many rows of files are in memory, about, where they are read from their starts to their ends
 Cuts = Callable[[], Iterable[tuple[np.ndarray | None, Adjacency]]]
@@ -196,6 +206,7 @@ class Backbone(nn.Module):
         num_classes: width of the output.
         degrees: in-degrees of the training graph; only PNA looks at them.
         edge_dim: columns of the edge features; 0 where there are none.
+        num_relations: relations of edges, for RGCN, whose one edge feature is the relation's number.
 
     Raises:
         ConfigError: an unknown kind, a width that the heads do not divide, or edge features that it has no place for.
@@ -212,53 +223,47 @@ class Backbone(nn.Module):
         num_classes: int,
         degrees: Tensor | None = None,
         edge_dim: int = 0,
+        num_relations: int = 0,
     ) -> None:
         super().__init__()
         backbone = get_backbone(kind)
-        if edge_dim and backbone.edges != "features":
+        if edge_dim and backbone.edges not in ("features", "relations"):
             able = ", ".join(name for name, other in BACKBONES.items() if other.edges == "features")
             raise ConfigError(f"{kind} has no place for edge features; {able} have one")
-        self.config, self.kind, self.edge_dim = config, kind, edge_dim
+        self.config, self.kind, self.in_dim, self.edge_dim = config, kind, in_dim, edge_dim
         self.normalization = backbone.normalization_of(edge_dim)
-        self.embed: nn.Module = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
-        if config.block == "convolutions":
-            self._convolutions(in_dim, num_classes, edge_dim)
-            return
+        if backbone.initial_residual and not config.pre_linear:
+            raise ConfigError(f"{kind} keeps one width: got model.pre_linear=false. Set it to true")
+        first_dim, dropout = config.dim, nn.Dropout(config.dropout)
+        if config.block == "ffn":
+            self.embed: nn.Module = nn.Sequential(nn.Linear(in_dim, config.dim), dropout, nn.GELU())
+        elif config.pre_linear:
+            self.embed = nn.Sequential(nn.Linear(in_dim, config.dim), dropout)
+        else:
+            first_dim, self.embed = in_dim, nn.Identity()
         self.blocks = nn.ModuleList(
             InitialResidualBlock(kind, config, i)
             if backbone.initial_residual
-            else ResidualBlock(kind, config, i, degrees, edge_dim)
+            else ResidualBlock(kind, config, i, degrees, edge_dim, config.dim if i else first_dim, num_relations)
             for i in range(config.num_layers)
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
-        self.norm: nn.Module = nn.LayerNorm(width)
+        self.norm: nn.Module = nn.LayerNorm(width) if config.block == "ffn" else nn.Identity()
         self.head: nn.Module = nn.Linear(width, num_classes)
-        if config.block == "bare" and not backbone.initial_residual:
-            first, last = nn.Linear(in_dim, config.dim, bias=False), nn.Linear(width, num_classes)
-            for linear in (first, last):  # as the convolutions themselves begin
-                nn.init.xavier_uniform_(linear.weight)
-            self.embed, self.norm, self.head = nn.Sequential(first), nn.Identity(), last
         if config.jump == "mean":
             self.jumps = nn.ModuleList(perceptron(config) for _ in range(config.num_layers + 1))
             self.head = nn.Sequential(perceptron(config), self.head)
-
-    def _convolutions(self, in_dim: int, num_classes: int, edge_dim: int) -> None:
-        if not BACKBONES[self.kind].changes_width:
-            able = ", ".join(name for name, kind in BACKBONES.items() if kind.changes_width)
-            raise ConfigError(
-                f"model.block=convolutions is for {able}; {self.kind} keeps one width: give another block"
-            )
-        count = self.config.num_layers
-        widths = [in_dim, *[self.config.dim] * (count - 1), num_classes]
-        self.embed, self.norm, self.head = nn.Identity(), nn.Identity(), nn.Identity()
-        self.blocks = nn.ModuleList(
-            ResidualBlock(self.kind, self.config, i, None, edge_dim, (widths[i], widths[i + 1])) for i in range(count)
-        )
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
+
+    @property
+    def sent_dims(self) -> list[int]:
+        """Width of what nodes send in each block."""
+        dims = [self.config.dim] * self.config.num_layers
+        return dims if self.config.pre_linear else [self.in_dim, *dims[1:]]
 
     @shapecheck
     def forward(self, x: Float[Tensor, "node feature"], adjacency: Propagator) -> Float[Tensor, "receiver class"]:
@@ -354,7 +359,8 @@ class Backbone(nn.Module):
         elif self.config.jump == "mean":
             joined = torch.stack([jump(z[:count]) for jump, z in zip(self.jumps, layers, strict=True)]).mean(0)
         else:
-            joined = torch.stack([z[:count] for z in layers]).amax(0)
+            stacked = torch.stack([z[:count] for z in layers])
+            joined = stacked.sum(0) if self.config.jump == "sum" else stacked.amax(0)
         return self.head(self.norm(joined))
 
 

@@ -75,7 +75,7 @@ def hop_tokens(
     num_hops: int,
     *,
     extra: np.ndarray | None = None,
-    memory_budget: int,
+    max_memory: int,
     folder: Path | None = None,
 ) -> HopTokens:
     """Return A_hat^k [x, extra] for k = 0..K of every node.
@@ -84,7 +84,7 @@ def hop_tokens(
         graph: with features x (N, F).
         num_hops: K.
         extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
-        memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
+        max_memory: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
             and libraries) go to a file in folder, made in blocks of half of it.
         folder: where that file goes; a file of the same graph and settings found there is used as it is.
 
@@ -97,17 +97,17 @@ def hop_tokens(
     parts = _columns(graph, extra)
     shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
     nbytes = 4 * int(np.prod(shape, dtype=np.int64))
-    if nbytes <= memory_budget // 2:
+    if nbytes <= max_memory // 2:
         return HopTokens(_averaged(graph, parts, slice(0, shape[2]), num_hops))
     if folder is None:
         raise ConfigError(
-            f"hop tokens of {nbytes:,} bytes exceed half of the memory budget of {memory_budget:,}; "
+            f"hop tokens of {nbytes:,} bytes exceed half of the memory budget of {max_memory:,}; "
             f"raise it, or give a folder for them to be kept in"
         )
     column = 4 * shape[0] * shape[1]
-    if column > memory_budget // 2:
+    if column > max_memory // 2:
         raise ConfigError(
-            f"the hops of one column take {column:,} bytes, more than half of the memory budget of {memory_budget:,}; "
+            f"the hops of one column take {column:,} bytes, more than half of the memory budget of {max_memory:,}; "
             f"raise it to {2 * column:,}"
         )
     path = folder / f"hops_{_key(graph, num_hops, extra)}.npy"
@@ -115,7 +115,7 @@ def hop_tokens(
     def write(part: Path) -> None:
         reserve_array(part, shape)  # a full disk is an error here, not a fault when a mapped page is written
         tokens = np.lib.format.open_memmap(part, mode="r+")
-        step = memory_budget // 2 // column
+        step = max_memory // 2 // column
         for start in range(0, shape[2], step):
             block = slice(start, min(start + step, shape[2]))
             tokens[:, :, block] = _averaged(graph, parts, block, num_hops)

@@ -52,7 +52,8 @@ def auto_config_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ..
         "model.dropout": 0.5 if stats.is_high_dimensional else 0.1,
         "tokens.num_hops": 3,
         "tokens.eigenvectors": 0,
-        "batch_size": int(np.clip(stats.train // 8, 64, 2000)),
+        # with many features a few steps overfit: fewer steps per epoch let validation choose among more of them
+        "batch_size": int(np.clip(stats.train // (2 if stats.is_high_dimensional else 8), 64, 2000)),
         "loop.epochs": 80,
         "loop.patience": 20,
     }
@@ -69,18 +70,18 @@ class HopTokensConfig:
     Args:
         num_hops: K. A node has K + 1 tokens.
         eigenvectors: s, number of Laplacian eigenvectors added to the features.
-        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
-        memory_budget: tokens larger than this are stored on disk ("2GiB", "500MB", or bytes).
+        component_policy: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
+        max_memory: tokens larger than this are stored on disk ("2GiB", "500MB", or bytes).
     """
 
     num_hops: int = 10
     eigenvectors: int = 15
-    components: Share = "size"
-    memory_budget: str = "2GiB"
+    component_policy: Share = "size"
+    max_memory: str = "2GiB"
 
     def __post_init__(self) -> None:
         check_range("tokens.", minimum=0, num_hops=self.num_hops, eigenvectors=self.eigenvectors)
-        parse_bytes(self.memory_budget)
+        parse_bytes(self.max_memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +110,13 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[Any
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: NAGphormerRun) -> NodeNetwork:
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
-    count, share = config.tokens.eigenvectors, config.tokens.components
+    count, share = config.tokens.eigenvectors, config.tokens.component_policy
     extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
     tokens = hop_tokens(
         graph,
         config.tokens.num_hops,
         extra=extra,
-        memory_budget=parse_bytes(config.tokens.memory_budget),
+        max_memory=parse_bytes(config.tokens.max_memory),
         folder=context.run / "tokens",
     )
     model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
@@ -192,5 +193,6 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_spec,
+        relations=True,
     )
 }

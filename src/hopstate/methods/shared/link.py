@@ -224,12 +224,12 @@ class HistoryLinkRun(LearnedLinkRun):
     Args:
         max_events: maximum number of training events per epoch. Longer streams are subsampled: each epoch draws whole
             batches spread over the stream. "all" uses every event. Histories always hold all of them.
-        deletions: how histories treat deletions: "marked" as tokens with an indicator feature, "left-out", or
-            "unmarked" as ordinary tokens.
+        deletions: how histories contain deletions: "feature" as tokens with an indicator feature, "drop" not at all, or
+            "keep" as ordinary tokens.
     """
 
     max_events: int | Literal["all"] = 1_000_000
-    deletions: Deletions = "marked"
+    deletions: Deletions = "feature"
 
     def __post_init__(self) -> None:
         check_range(minimum=1, batch_size=self.batch_size)
@@ -274,7 +274,7 @@ def history_task(
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    index = HistoryIndex(stream, deletions=deletion_handling != "left-out")
+    index = HistoryIndex(stream, deletions=deletion_handling != "drop")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = index.histories(events, rows)
@@ -348,19 +348,19 @@ def clock_of(stream: EventStream, split: EventSplit, time_scale: TimeScale, cont
 
 def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
     """Return how histories treat deletions. A model trained without deletions has no indicator for them."""
-    if deletions != "marked":
+    if deletions != "feature":
         return deletions
     has_deletes = (
         (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
     )
-    return "marked" if has_deletes else "left-out"
+    return "feature" if has_deletes else "drop"
 
 
 def history_features(
     widths: dict[str, int], stream: EventStream, deletions: Deletions, context: Context
 ) -> dict[str, int]:
     """Return the feature dimensions of a history model, with a column for the deletion indicator."""
-    marked = deletions_of(stream, deletions, context) == "marked"
+    marked = deletions_of(stream, deletions, context) == "feature"
     return widths | {"edge_dim": widths["edge_dim"] + marked}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from torch import nn
 
 from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
+from hopstate.data.stream_state import renumbered
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_file
@@ -88,6 +90,7 @@ BuildNetwork = Callable[
 def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> NodeTask[Any] | StaticLinkTask:
     """Return the node-classification or link-prediction task of a run."""
     check_width(graph, context)
+    graph = _with_node_types(_numbered_as_trained(graph, context))
     if config.task == "link":
         from hopstate.methods.shared.static_link import link_task
 
@@ -95,6 +98,33 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwo
     labels = node_labels(graph, config, context)
     network = make(graph, context, labels, len(labels.class_names))
     return NodeTask(network.model, network.source, walks=network.walks)
+
+
+def _numbered_as_trained(graph: Graph, context: Context) -> Graph:
+    """Return a graph with relations and node types in the numbers of the trained model.
+
+    Raises:
+        DataError: a name that the model was not trained with, or no node types although it was trained with some.
+    """
+    if context.trained is None:
+        return graph
+    for column in ("relation", "node_type"):
+        names, known = getattr(graph, f"{column}_names"), tuple(context.trained.get(f"{column}_names", ()))
+        if names and known:
+            types = renumbered(getattr(graph, column), names, known, graph.name, column.replace("_", " "))
+            graph = graph.with_(**{column: types, f"{column}_names": known})
+        elif names or (known and column == "node_type"):
+            raise DataError(f"{graph.name} has the {column}s {names[:5]}, the model was trained with {known[:5]}")
+    return graph
+
+
+def _with_node_types(graph: Graph) -> Graph:
+    """Return a graph with a feature for each node type, so that a network's first linear map adds a vector per type."""
+    count = len(graph.node_type_names)
+    if graph.node_type is None or count < 2:
+        return graph
+    columns = np.eye(count + 1, count, dtype=np.float32)[graph.node_type]  # -1, of unknown types, is the row of zeros
+    return graph.with_(x=columns if graph.x is None else np.concatenate([graph.x, columns], 1))
 
 
 def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
@@ -137,7 +167,7 @@ def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeL
 
 def check_width(graph: Graph, context: Context) -> None:
     """Raise DataError if a graph has no features, or not as many as the trained model takes."""
-    if graph.x is None:
+    if graph.x is None and len(graph.node_type_names) < 2:
         raise DataError(
             f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
         )
@@ -202,8 +232,9 @@ def save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
 
 
 # ---- edges: direction of messages, edge weights and edge features -------------------------------------------
-EdgeRole = Literal["weights", "features", "none", "unused"]
+EdgeRole = Literal["weights", "features", "relations", "none", "unused"]
 Use = Literal["auto", "features", "drop"]
+RELATION_COLUMNS = 64  # most relations that are read as edge features, one float each an edge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +242,8 @@ class EdgeConfig:
     """How edges are used.
 
     Args:
-        use: "auto" uses edge weights and features, and raises an error if the method cannot. "drop" ignores them.
+        use: "auto" uses edge weights, features and relations, and raises an error if the method cannot. "drop" ignores
+            them (rgcn: weights and features).
         weight: index of the edge feature used as edge weight (gcn, gcnii, nagphormer). null: the graph's own weights,
             or its only edge feature.
         flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
@@ -233,10 +265,13 @@ class EdgeConfig:
 def message_graph(graph: Graph, config: EdgeConfig, role: EdgeRole, method: str, loop: LoopConfig) -> Graph:
     """Return the graph for message passing, with reversed edges if configured and the edge data that the method reads.
 
-    role: what the method reads from edges: "weights", "features", "none" of them, or the edges are "unused".
+    role: what the method reads from edges: "weights", "features" (relations are columns then), "relations", "none" of
+        them, or the edges are "unused".
     """
     if role == "unused":
         return _without_edge_data(graph)
+    if role == "relations":
+        return _relation_graph(graph, config, method, loop)
     if config.flow == "target_to_source":
         graph = flow_reversed(graph)
     if _edge_data(graph) == "nothing":
@@ -247,13 +282,56 @@ def message_graph(graph: Graph, config: EdgeConfig, role: EdgeRole, method: str,
         note(loop, f"edges: {_edge_data(graph)} of {graph.name} are ignored (edges.use=drop)")
         return _without_edge_data(graph)
     if role == "features" and config.weight is None:
+        graph = _with_relation_columns(graph)
         return graph.with_(edge_attr=_edge_columns(graph), edge_weight=None)
-    if role == "weights":
+    if role == "weights" and graph.relation is None:
         return _weighted(graph, config, method, loop)
     raise ConfigError(
         f"{method} has no place for {'one weight an edge' if role == 'features' else _edge_data(graph)} "
         f"({graph.name} has {_edge_data(graph)}): {_edge_advice(role)}"
     )
+
+
+def _relation_graph(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -> Graph:
+    """Return a graph whose one edge feature is the number of the relation, with inverse relations of directed edges."""
+    if graph.relation is None:
+        raise DataError(
+            f"{graph.name} has no relations of edges, which {method} reads: give some (relation of hopstate.Graph, or "
+            "torch-geometric's HeteroData), or use another method"
+        )
+    relation, names = graph.relation, graph.relation_names
+    graph = graph.with_(relation=None, relation_names=())
+    carried = _edge_data(graph)
+    if carried != "nothing":
+        if config.use != "drop":
+            raise ConfigError(
+                f"{method} reads relations alone, but {graph.name} has {carried} too: ignore them (--edges.use drop)"
+            )
+        note(loop, f"edges: {carried} of {graph.name} are ignored (edges.use=drop)")
+    edges = graph.edge_index()
+    if not graph.is_undirected:
+        edges = np.concatenate([edges, edges[::-1]], 1)
+        relation = np.concatenate([relation, relation + len(names)])
+        names = (*names, *(f"inverse of {name}" for name in names))
+    made = Graph.from_edges(edges, graph.num_nodes, undirected=False, duplicates="keep", relation=relation)
+    assert made.relation is not None
+    of_edges = {"indptr": made.indptr, "indices": made.indices, "relation": made.relation, "relation_names": names}
+    return graph.with_(edge_weight=None, edge_attr=made.relation[:, None].astype(np.float32), **of_edges)
+
+
+def _with_relation_columns(graph: Graph) -> Graph:
+    """Return a graph with a column of edge features for each relation, 1 for edges of the relation."""
+    if graph.relation is None:
+        return graph
+    count = len(graph.relation_names)
+    if count > RELATION_COLUMNS:
+        raise ConfigError(
+            f"{graph.name} has {count} relations, more than the {RELATION_COLUMNS} that are read as edge features: use "
+            "rgcn, or ignore them (--edges.use drop)"
+        )
+    columns = np.eye(count, dtype=np.float32)[graph.relation]
+    columns = columns if graph.edge_attr is None else np.concatenate([graph.edge_attr, columns], 1)
+    return graph.with_(edge_attr=columns, relation=None, relation_names=())
 
 
 def flow_reversed(graph: Graph) -> Graph:
@@ -267,6 +345,8 @@ def learned_features(graph: Graph, use: Use, reads_edges: bool, loop: LoopConfig
     reads_edges: whether the network reads edge features. advice: end of the error message if it does not; None drops
     the features with a note instead.
     """
+    if use != "drop" and reads_edges:
+        graph = _with_relation_columns(graph)
     carried = _edge_data(graph)
     if carried == "nothing":
         return graph
@@ -333,7 +413,8 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
 def _edge_advice(role: EdgeRole) -> str:
     if role == "features":
         return "remove edges.weight, because the method reads every column as a feature"
-    others = "gat, gin, pna and gmn read edge features" + ("" if role == "weights" else ", gcn and gcnii edge weights")
+    others = "gat, gin, pna and gmn read edge features and relations, rgcn relations"
+    others += "" if role == "weights" else ", gcn and gcnii edge weights"
     return f"ignore them (--edges.use drop) or use another method: {others}"
 
 
@@ -341,6 +422,8 @@ def _edge_data(graph: Graph) -> str:
     parts = ["edge weights"] if graph.edge_weight is not None else []
     if graph.edge_attr is not None:
         parts.append(f"{graph.edge_attr.shape[1]} edge features")
+    if graph.relation is not None:
+        parts.append(f"{len(graph.relation_names)} relations")
     return " and ".join(parts) or "nothing"
 
 
@@ -352,11 +435,13 @@ def _edge_columns(graph: Graph) -> np.ndarray:
 
 
 def _without_edge_data(graph: Graph) -> Graph:
-    return graph if _edge_data(graph) == "nothing" else graph.with_(edge_attr=None, edge_weight=None)
+    nothing: dict[str, Any] = {"edge_attr": None, "edge_weight": None, "relation": None, "relation_names": ()}
+    return graph if _edge_data(graph) == "nothing" else graph.with_(**nothing)
 
 
 # ---- automatic settings: from sizes, and from classes of training nodes only ---------------------------------
 # Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
+FEW_LABELS = 50  # training nodes per class under which nothing follows from the absence of edges between them
 HOMOPHILOUS = 0.3  # adjusted homophily above which neighbors mostly share a class
 MANY_FEATURES = 64  # features from which a high input dropout helps
 MAJORITY_SHARE = 0.7  # share of the largest class above which accuracy is uninformative
@@ -391,8 +476,15 @@ class GraphStats:
 
     @property
     def is_homophilous(self) -> bool:
-        """Whether neighbors mostly share a class."""
+        """Whether neighbors mostly share a class. It is assumed if labels are too few to have edges between them."""
+        if math.isnan(self.homophily):
+            return self.has_few_labels
         return self.homophily >= HOMOPHILOUS
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether there are fewer than `FEW_LABELS` training nodes per class."""
+        return 0 < self.train < FEW_LABELS * self.classes
 
     @property
     def metric(self) -> str | None:
@@ -449,7 +541,10 @@ def auto_config_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> d
     """Return settings for about `LINK_STEPS` steps of link prediction. hide masks each step's target links."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
     masking = (
-        {"link.hide": True, "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH))}
+        {
+            "link.mask_target_edges": True,
+            "link.batch_size": int(np.clip(links // MIN_MASKED_STEPS + 1, 1, FULL_GRAPH_LINK_BATCH)),
+        }
         if hide
         else {}
     )
@@ -473,7 +568,7 @@ def auto_metric(stats: GraphStats, config: NodeRun, metrics: tuple[str, ...]) ->
 
 
 LINK_SETTINGS = (
-    "link.hide",
+    "link.mask_target_edges",
     "link.batch_size",
     "model.dropout",
     "model.dim",

@@ -41,17 +41,17 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
         split.pairs["train"], untimed, messages, link, config.split, context
     )
     network = make(train_messages, context, placeholder_labels(graph.num_nodes), link.dim)
-    if link.hide and not network.full_graph:
-        raise ConfigError("link.hide needs full-graph training (--batching.kind full)")
+    if link.mask_target_edges and not network.full_graph:
+        raise ConfigError("link.mask_target_edges needs full-graph training (--batching.kind full)")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
         _note_split(split, link, config, graph)
 
     decoder = PairDecoder(
         decoder_of(link, split), link.dim, directed=split.directed, dropout=network.dropout,
-        features=FEATURES if link.structure else 0,
+        features=FEATURES if link.structural_features else 0,
     )  # fmt: skip
-    encode = Without.encode if link.hide else network.source.encode
+    encode = Without.encode if link.mask_target_edges else network.source.encode
     model = LinkModel(network.model, decoder, encode)
     trained_facts = {"num_features": graph.num_features, "walks": network.walks, "edge_columns": model.edge_dim}
     trained_context = context if context.trained is not None else replace(context, trained=trained_facts)
@@ -66,7 +66,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
     return StaticLinkTask(
         model, network.source, sources.vectors, split,
         learned=supervision, messages=messages,
-        without=sources.without if link.hide else None,
+        without=sources.without if link.mask_target_edges else None,
         link=link, batch_size=batch_size, seed=config.loop.seed, split_seed=split_seed(config.split),
         node_ids=graph.node_ids, walks=network.walks,
     )  # fmt: skip
@@ -75,10 +75,10 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwor
 def _supervision_split(
     links: np.ndarray, untimed: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
 ) -> tuple[np.ndarray, Graph]:
-    if not link.disjoint or context.trained is not None:
+    if not link.disjoint_train_ratio or context.trained is not None:
         return links, messages
     order = named_rng(split_seed(split), "disjoint").permutation(len(links))
-    count = max(1, round(link.disjoint * len(links)))
+    count = max(1, round(link.disjoint_train_ratio * len(links)))
     return links[order[:count]], message_edges(untimed, links[order[count:]])
 
 

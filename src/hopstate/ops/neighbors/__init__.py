@@ -42,6 +42,15 @@ class PackedNeighbors:
         part = slice(self.offsets[query], self.offsets[query + 1])
         return self.nodes[part], self.event_ids[part], self.times[part]
 
+    def without(self, events: np.ndarray, k: int) -> PackedNeighbors:
+        """Return the last k entries of each query but its event of `events` (Q,); there are at most k + 1 of each."""
+        rows = self.rows()
+        kept = self.event_ids != events[rows]
+        lengths = np.bincount(rows[kept], minlength=len(self))
+        kept[self.offsets[:-1][lengths > k]] = False
+        offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths, k))])
+        return PackedNeighbors(offsets, self.nodes[kept], self.event_ids[kept], self.times[kept])
+
 
 def neighbor_of(codes: np.ndarray) -> np.ndarray:
     """Decode neighbors: c if c >= 0, otherwise its bitwise complement."""

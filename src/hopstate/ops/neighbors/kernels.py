@@ -142,13 +142,13 @@ def copy_out(first, offsets, codes, events, times, out_nodes, out_events, out_ti
 
 @njit(cache=True, nogil=True)
 def find_active(nodes, query_times, k, start, length, times, events, ends, first_id, until, positions, offsets):
-    """Write the positions of each query's last k earlier entries whose edge was not deleted up to `until`."""
+    """Write the positions of each query's last k earlier entries whose edge was not deleted up to `until` (Q,)."""
     offsets[0] = 0
     for q in range(len(nodes)):
         begin, o, n = start[nodes[q]], offsets[q], 0
         p = lower_bound(times, begin, begin + length[nodes[q]], query_times[q]) - 1
         while p >= begin and n < k:
-            if ends[events[p] - first_id] > until:
+            if ends[events[p] - first_id] > until[q]:
                 positions[o + n] = p
                 n += 1
             p -= 1

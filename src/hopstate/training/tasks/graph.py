@@ -35,7 +35,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         batch_size: graphs per step in training and evaluation.
         seed: seed of the batch order and of collate's generators.
         walks: numbers of sampled walks, stored with the run for inference on other data.
-        draws: evaluation rounds to average over; collate gets the epochs 0, -1, and so on.
+        eval_samples: evaluation rounds to average over; collate gets the epochs 0, -1, and so on.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         batch_size: int = 32,
         seed: int = 0,
         walks: Mapping[str, int] | None = None,
-        draws: int = 1,
+        eval_samples: int = 1,
     ) -> None:
         check_range(minimum=1, batch_size=batch_size)
-        self.walks, self.draws = walks, draws
+        self.walks, self.eval_samples = walks, eval_samples
         super().__init__(model)
         self.graphs, self.collate, self.level = graphs, collate, level
         self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
@@ -128,7 +128,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
         batches = np.split(ids, range(self.batch_size, len(ids), self.batch_size))
 
         def drawn(batch: np.ndarray) -> Iterator[Tensor]:
-            for number in range(self.draws):
+            for number in range(self.eval_samples):
                 yield self.model(self.collate(batch, -number, None).to(device)).float().cpu()
 
         return torch.cat([averaged(drawn(batch)) for batch in batches])

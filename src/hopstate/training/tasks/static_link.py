@@ -47,15 +47,16 @@ class LinkConfig:
         fractions: shares of train, val and test of a random or time split.
         time: column with the edges' times, which is then not a feature. null looks for a usual name.
         file: table of source, target and split (train, val, test) with your ids. Missing edges are for training.
-        disjoint: fraction of the training edges used for supervision only and not as messages. 0 uses every training
-            edge for both. Evaluation passes messages over all training edges.
-        hide: remove a step's own edges from its messages, as at evaluation; for models that see the whole graph per
-            step.
+        disjoint_train_ratio: fraction of the training edges used for supervision only and not as messages. 0 uses every
+            training edge for both. Evaluation passes messages over all training edges.
+        mask_target_edges: remove a step's own edges from its messages, as at evaluation; for models that see the whole
+            graph per step.
         messages_from_val: also pass messages over validation edges when test edges are scored.
         decoder: score of two node embeddings: "dot", "mlp" (on their product), "bilinear" or "merge" (on their
             concatenation). "auto" uses bilinear for directed edges and dot otherwise, because dot and mlp are
             symmetric.
-        structure: add a small MLP on the pair's common neighbors and paths of length three, without its own edge.
+        structural_features: add a small MLP on the pair's common neighbors and paths of length three, without its own
+            edge.
         dim: width of a node embedding.
         negatives: how negative targets are drawn: "uniform", by "degree", from "two-hop" neighbors, or the highest
             "scored" of eight times as many.
@@ -63,7 +64,8 @@ class LinkConfig:
         loss: "softmax" of an edge and its negatives, or "bce" of single pairs.
         batch_size: edges per step. null uses 16,384 if a step embeds the whole graph, otherwise 1,024. Batches of nodes
             use the edges among them.
-        candidates: number of nodes to rank each held-out edge's target among, drawn from unconnected nodes; 0 uses all.
+        num_candidates: number of nodes to rank each held-out edge's target among, drawn from unconnected nodes; 0 uses
+            all.
         bootstrap: resamples for 95% confidence intervals of the test metrics; 0 computes none.
     """
 
@@ -71,17 +73,17 @@ class LinkConfig:
     fractions: tuple[float, float, float] = (0.85, 0.05, 0.10)
     time: str | None = None
     file: str | None = None
-    disjoint: float = 0.0
-    hide: bool = False
+    disjoint_train_ratio: float = 0.0
+    mask_target_edges: bool = False
     messages_from_val: bool = False
     decoder: str = "auto"
-    structure: bool = True
+    structural_features: bool = True
     dim: int = 128
     negatives: Strategy = "uniform"
     num_negatives: int = 20
     loss: Literal["softmax", "bce"] = "softmax"
     batch_size: int | None = None
-    candidates: int = 1000
+    num_candidates: int = 1000
     bootstrap: int = 0
 
     def __post_init__(self) -> None:
@@ -90,13 +92,14 @@ class LinkConfig:
         known = ("auto", *DECODERS)
         if self.decoder not in known:
             raise ConfigError(f"link.decoder is one of {', '.join(known)}; got {self.decoder!r}")
-        check_range("link.", minimum=0, below=1, disjoint=self.disjoint)
+        check_range("link.", minimum=0, below=1, disjoint_train_ratio=self.disjoint_train_ratio)
         check_range("link.", minimum=1, dim=self.dim, num_negatives=self.num_negatives, batch_size=self.batch_size)
-        check_range("link.", minimum=0, candidates=self.candidates, bootstrap=self.bootstrap)
+        check_range("link.", minimum=0, num_candidates=self.num_candidates, bootstrap=self.bootstrap)
         if (self.split == "file") != (self.file is not None) and self.split != "auto":
             raise ConfigError(f"link.file needs link.split=file, and the reverse; got {self.split}, {self.file}")
-        if self.hide and self.disjoint:
-            raise ConfigError("link.hide and link.disjoint both remove edges from messages; use one of them")
+        if self.mask_target_edges and self.disjoint_train_ratio:
+            both = "link.mask_target_edges and link.disjoint_train_ratio"
+            raise ConfigError(f"{both} both remove edges from messages. Use one of them")
         refuse_idle(self, time=self.split in ("random", "file") and f"link.split={self.split} does not use times")
 
 
@@ -195,7 +198,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         self.without = without
         self._curve: IsotonicCurve | None = None  # fitted to the latest validation scores
         every = np.concatenate([split.pairs[name] for name in SPLITS])
-        kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.node_type}
+        kinds: dict[str, Any] = {"directed": split.directed, "node_type": messages.sides}
         self.free = NonNeighbors(every, messages.num_nodes, **kinds)
         self._near: dict[int, Proximity] = {}
         self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, **kinds)
@@ -226,7 +229,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
                 inputs, nodes = self.source.encoder_batch(encoder, np.empty(0, np.int64), epoch, number)
                 links = self._flip_at_random(_inside(self.learned, nodes, self.messages.num_nodes), rng)
                 known = _inside(self.split.pairs["train"], nodes, self.messages.num_nodes)
-                types = None if self.messages.node_type is None else self.messages.node_type[nodes]
+                types = None if self.messages.sides is None else self.messages.sides[nodes]
                 free = NonNeighbors(known, len(nodes), directed=self.split.directed, node_type=types)
                 others = self._negatives(free, links[:, 0], rng)
                 yield self._batch(inputs, nodes, links, np.maximum(others, 0), others >= 0)
@@ -234,7 +237,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
     def _batch(self, inputs: Any, nodes: np.ndarray, ends: np.ndarray, others: np.ndarray, real: np.ndarray) -> Any:
         """Return (inputs, ends (n, 2), others (n, k), mask of real negatives, structural features or None)."""
         near = None
-        if self.link.structure:
+        if self.link.structural_features:
             first = np.repeat(nodes[ends[:, 0]], others.shape[1])
             far = self.near(self.messages).features(first, nodes[others.reshape(-1)])
             direct = self.near(self.messages).features(*nodes[ends].T)
@@ -291,7 +294,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
             limit = len(self.split.pairs["test"])
             pairs = pairs[np.linspace(0, len(pairs) - 1, limit).astype(np.int64)]
         return LinkQueries(
-            pairs=pairs, free=self.free, directed=self.split.directed, candidates=self.link.candidates or None,
+            pairs=pairs, free=self.free, directed=self.split.directed, candidates=self.link.num_candidates or None,
             seed=self.split_seed * len(SPLITS) + SPLITS.index(split),
         )  # fmt: skip
 
@@ -330,7 +333,7 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
             for start in range(0, len(u), DECODED):
                 ends = [np.ascontiguousarray(e[start : start + DECODED], np.int64) for e in (u, v)]
                 inputs = [z.index_select(0, torch.from_numpy(end).to(z.device)) for end in ends]
-                if self.link.structure:
+                if self.link.structural_features:
                     inputs.append(torch.from_numpy(self.near(messages).features(*ends)).to(z))
                 found[start : start + DECODED] = model.decoder(*inputs).double().cpu().numpy()
             return found
