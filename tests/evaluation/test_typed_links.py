@@ -75,7 +75,7 @@ def test_ranking_leaves_out_targets_of_the_same_relation_and_time() -> None:
     dst = np.array([5, 6, 5, 6, 7, 7, 5])
     stream = EventStream(src=np.zeros(7, np.int64), dst=dst, t=np.array([0, 1, 2, 3, 4, 4, 4]), relation=relation)
     splits = EventSplit(train=np.arange(4), val=np.empty(0, np.int64), test=np.arange(4, 7))
-    negatives = strategy_of("many").draw(stream, splits, "test", num_negatives="all")
+    negatives = strategy_of("ranking").draw(stream, splits, "test", num_negatives="all")
     found = [set(part) for part in np.split(negatives.dst, negatives.offsets[1:-1])]
     assert found == [{6}, {5, 6}, {6}]  # 5 and 7 are targets of relation 0 then
 
@@ -91,8 +91,8 @@ def test_training_negatives_respect_relations(orders: EventStream) -> None:
 @pytest.mark.parametrize("make", [recency, lambda stream: EdgeBank(stream.num_nodes)])
 def test_scores_and_metrics_by_relation(orders: EventStream, make) -> None:
     splits = chronological_split(orders)
-    row = evaluate_link(make(orders), orders, splits, strategies=("many",)).rows[0]
-    again = evaluate_link(make(renamed(orders)), renamed(orders), splits, strategies=("many",)).rows[0]
+    row = evaluate_link(make(orders), orders, splits, strategies=("ranking",)).rows[0]
+    again = evaluate_link(make(renamed(orders)), renamed(orders), splits, strategies=("ranking",)).rows[0]
     assert again.pop("strategy") == row.pop("strategy")
     assert {k: v for k, v in again.items() if type(v) is not str} == pytest.approx(
         {k: v for k, v in row.items() if type(v) is not str}
@@ -110,7 +110,7 @@ def test_one_relation_scores_as_none(orders: EventStream, make) -> None:
     plain = untyped(orders)
     one = plain.with_(relation=np.zeros(len(plain), np.int32))
     splits = chronological_split(plain)
-    rows = [evaluate_link(make(s), s, splits, strategies=("random", "many")).rows for s in (plain, one)]
+    rows = [evaluate_link(make(s), s, splits, strategies=("random", "ranking")).rows for s in (plain, one)]
     assert rows[0] == rows[1]
 
 
@@ -121,10 +121,10 @@ def test_recency_of_the_relation_finds_targets_that_it_decides() -> None:
     dst = 20 + (src * 7 + relation * 5) % 23
     stream = EventStream(src=src, dst=dst, t=np.arange(900), relation=relation)
     splits = chronological_split(stream)
-    many = {("test", "many"): strategy_of("many").draw(stream, splits, "test", num_negatives=20)}
+    many = {("test", "ranking"): strategy_of("ranking").draw(stream, splits, "test", num_negatives=20)}
     store = NeighborStore.from_stream(stream)
     scorers = [Recency(store, relations=EventRelations.of(stream)), Recency(store)]
-    found = [evaluate_link(s, stream, splits, strategies=("many",), negatives=many).rows[0]["mrr"] for s in scorers]
+    found = [evaluate_link(s, stream, splits, strategies=("ranking",), negatives=many).rows[0]["mrr"] for s in scorers]
     assert found[0] > found[1] + 0.05
 
 

@@ -29,9 +29,9 @@ def trained(stream: EventStream, home: Path) -> PairTreesTask:
 def test_relations_decide_the_target(orders: EventStream, tmp_path: Path) -> None:
     plain = orders.with_(relation=None, relation_names=())
     typed, untyped = trained(orders, tmp_path / "a"), trained(plain, tmp_path / "b")
-    many = {("test", "many"): one_against_many(orders, typed.split, "test", num_negatives=30)}
+    many = {("test", "ranking"): one_against_many(orders, typed.split, "test", num_negatives=30)}
     found = [
-        evaluate_link(task.scorer("test"), stream, task.split, strategies=("many",), negatives=many).rows[0]["mrr"]
+        evaluate_link(task.scorer("test"), stream, task.split, strategies=("ranking",), negatives=many).rows[0]["mrr"]
         for task, stream in ((typed, orders), (untyped, plain))
     ]
     assert found[0] > found[1] + 0.05
