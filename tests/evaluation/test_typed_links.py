@@ -99,7 +99,7 @@ def test_scores_and_metrics_by_relation(orders: EventStream, make) -> None:
     )
     test = [orders.relation_names[r] for r in orders.relation[splits.test]]
     counts = {name: test.count(name) for name in set(test)}
-    assert {name: row[f"events[{name}]"] for name in counts} == counts
+    assert {name: row[f"num_events[{name}]"] for name in counts} == counts
     micro = sum(row[f"mrr[{name}]"] * count for name, count in counts.items()) / len(test)
     assert micro == pytest.approx(row["mrr"])
     assert np.mean([row[f"mrr[{name}]"] for name in counts]) == pytest.approx(row["mrr_macro"])
