@@ -347,7 +347,7 @@ class HistoryEncoder(nn.Module):
             "time": c.time_dim if c.time_encoding else 0,
             "count": c.channel_dim if counts else 0,
         }
-        types = {"node": num_node_types, "edge": num_relations}
+        types = {"node": num_node_types, "edge": num_relations, "count": num_relations if counts else 0}
         self.project = AlignedProjections(widths, c.channel_dim, types=types)
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
@@ -363,7 +363,7 @@ class HistoryEncoder(nn.Module):
         """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6."""
         self.check(tokens)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr}
-        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation}
+        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation, "count_type": tokens.query_types()}
         if self.time is not None:
             encodings["time"] = self.time(tokens.gaps)
         if self.count is not None and tokens.counts is not None:
