@@ -37,8 +37,8 @@ CHANNELS = 4  # node, edge, time, co-occurrence
 class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
-    Deviation: typed events add a vector per relation to their patches and modulate the head by the pair's relation;
-    typed nodes add a vector per type.
+    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
+    modulates the head; typed nodes add a vector per type.
 
     Args:
         config: what a user chooses.

@@ -382,8 +382,8 @@ class HistoryEncoder(nn.Module):
 class DyGMamba(HistoryModel):
     """Scores a pair: an encoder over each end's past, mean over its tokens, linear, link head (equations 10, 15).
 
-    Deviation: typed events add a vector per relation to their tokens and modulate the head by the pair's relation;
-    typed nodes add a vector per type.
+    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
+    modulates the head; typed nodes add a vector per type.
 
     Args:
         config: what a user chooses.
