@@ -124,7 +124,8 @@ def _with_node_types(graph: Graph) -> Graph:
     if graph.node_type is None or count < 2:
         return graph
     columns = np.eye(count + 1, count, dtype=np.float32)[graph.node_type]  # -1, of unknown types, is the row of zeros
-    return graph.with_(x=columns if graph.x is None else np.concatenate([graph.x, columns], 1))
+    assert graph.x is not None
+    return graph.with_(x=np.concatenate([graph.x, columns], 1))
 
 
 def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
@@ -167,7 +168,7 @@ def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeL
 
 def check_width(graph: Graph, context: Context) -> None:
     """Raise DataError if a graph has no features, or not as many as the trained model takes."""
-    if graph.x is None and len(graph.node_type_names) < 2:
+    if graph.x is None:
         raise DataError(
             f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
         )
