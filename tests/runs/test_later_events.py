@@ -164,8 +164,8 @@ def test_a_warning_names_data_that_changed_after_training(change: str, tmp_path:
     with pytest.warns(HopstateWarning, match=r"own\.csv"):
         assert len(run.predict(table(200, 20))) == 20
     with pytest.warns(HopstateWarning, match=r"own\.csv"):
-        run.score_stream(table(200, 20))
-    assert len(run.score_stream(table(300, 20))) == 20  # goes on from the state that is kept
+        run.stream(table(200, 20))
+    assert len(run.stream(table(300, 20))) == 20  # goes on from the state that is kept
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm-nodes", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])

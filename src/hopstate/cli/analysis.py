@@ -93,7 +93,7 @@ def _show(found: Any, top: int) -> None:
     _show_rows("events: what the logit loses without each", rows, top)
     if len(found.features):
         _show_rows("features: what each adds to the logit", found.features, top)
-        print(found.unit)
+        screen().print(found.unit, highlight=False)
 
 
 def _show_rows(title: str, rows: Any, top: int) -> None:

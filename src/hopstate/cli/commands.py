@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import yaml
 
 from hopstate.errors import ConfigError, nearest
+from hopstate.io.output import wrapped
 
 if TYPE_CHECKING:
     from hopstate.methods.config import Parser
@@ -145,7 +147,7 @@ class CommandResult:
 
 
 def lines(*texts: str) -> Callable[[], None]:
-    return lambda: print(*texts, sep="\n")
+    return lambda: print(wrapped("\n".join(texts), sys.stdout))
 
 
 def json_text(value: Any) -> str:

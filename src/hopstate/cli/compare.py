@@ -344,7 +344,8 @@ def show_kinds(rows: list[Row], data: str) -> None:
         table.add_section()
         table.add_row("test events", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
     screen().print(table)
-    for label, count in {links_label(m): count for m, count in events.items()}.items():
+    new = {links_label(m): count for m, count in events.items() if m.startswith("new_")}  # the verdict has the others
+    for label, count in new.items():
         note = small_sample_note(count, label)
         if note:
             print(note)

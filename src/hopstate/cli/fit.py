@@ -129,8 +129,8 @@ def print_result(done: Run) -> None:
     by = "validation" if result["metrics"].get("val", {}).get(result["metric"]) is not None else "validation loss"
     unchosen = "not chosen on validation" if result.get("parameters") else "nothing to train"
     when = f"epoch {done.best_epoch} (chosen on {by})" if done.best_epoch else unchosen
-    table = Table(title=f"{done.method}, {when}; shares in percent")
-    table.add_column("metric")
+    table = Table(title=f"{done.method}, {when}")
+    table.add_column("metric, in percent")
     for split in done.metrics:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):

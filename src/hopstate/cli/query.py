@@ -215,8 +215,8 @@ def show_queries(table: Any) -> None:
     from hopstate.io.output import screen
 
     console = screen()
-    constant = [name for name in ("src", "relation", "t") if name in table]
-    shared = [name for name in constant if len(table) > 1 and table[name].nunique() == 1]
+    constant = (name for name in ("src", "relation", "t") if name in table and table[name].nunique() == 1)
+    shared = list(constant) if len(table) > 1 else []
     if shared:
         console.print(", ".join(f"{name} {table[name].iloc[0]}" for name in shared), highlight=False)
     shown = table.drop(columns=[*shared, "why"], errors="ignore")

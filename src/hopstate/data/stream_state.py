@@ -597,7 +597,7 @@ def _types_with(old: StreamState, new: EventStream, num_nodes: int, ids: Vocabul
         raise DataError(f"{new.name}: {has} relations, {lacks}. Read both with the same --read.relation_column")
     found: dict[str, Any] = {"relation_names": old.relation_names, "node_type_names": old.node_type_names}
     if new.relation is not None:
-        found["relation"] = renumbered(new.relation, new.relation_names, old.relation_names, new.name)
+        found["relation"] = renumbered_relations(new, old.relation_names)
     if old.node_type is None:
         return found | {"node_type": None}
     found["node_type"] = _widened(old.node_type, num_nodes)
@@ -624,6 +624,13 @@ def _widened(types: np.ndarray, num_nodes: int) -> np.ndarray:
     return np.concatenate([types, np.full(num_nodes - len(types), -1, np.int16)])
 
 
+def renumbered_relations(new: EventStream, known: tuple[str, ...]) -> np.ndarray:
+    """Return the relations of new events as numbers of the known names; that of a deleted node is no matter."""
+    assert new.relation is not None
+    numbers = new.relation if new.kind is None else np.where(new.kind == GONE, -1, new.relation)
+    return np.maximum(renumbered(numbers, new.relation_names, known, new.name), 0)
+
+
 def renumbered(
     numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
 ) -> np.ndarray:
@@ -639,9 +646,9 @@ def renumbered(
     unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
     if len(unknown):
         name = names[numbers[unknown[0]]]
+        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
         raise DataError(
-            f"{where}: unknown {what}: got {name!r} in row {unknown[0]}{nearest(name, known)}. Known: "
-            f"{', '.join(known[:10])}{', ...' * (len(known) > 10)}"
+            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
         )
     return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 

@@ -13,6 +13,8 @@ LABELS = {  # of what a metric of `METRICS` is taken over
     "new_pair_mrr": "MRR of new pairs",
     "new_node_mrr": "MRR with new nodes",
     "known_mrr": "MRR among those met before",
+    "ece": "calibration error",
+    "brier": "Brier score",
 }
 
 

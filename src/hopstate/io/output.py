@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 from unicodedata import category
@@ -97,6 +100,15 @@ class PrintableStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Break lines between words at the width of a terminal; for a file or a pipe the text stays as it is."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    fill = partial(textwrap.fill, width=width, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(fill(line) for line in text.split("\n"))
 
 
 def screen(*, stderr: bool = False) -> Console:

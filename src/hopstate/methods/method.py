@@ -114,6 +114,8 @@ class ReadOptions:
         header: whether the first line of an edge file has column names; null detects it.
         separator: cell separator of an edge text file, such as ";", tab or space; null detects it.
         source_column, target_column: columns of an edge table; null uses the usual names.
+        relation_column: column with the relation of each edge. "none" leaves out the relations of a store or object.
+        node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         edge_columns: columns of edge features; null uses all other numeric columns.
         columns: types of feature columns, if detection is wrong: '[venue=category, when=date, note=drop]'. Types:
             number, category, date (ISO, or date:FORMAT as in strptime), drop.
@@ -147,6 +149,8 @@ class ReadOptions:
     separator: str | None = None
     source_column: str | None = None
     target_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     id_column: str | None = None

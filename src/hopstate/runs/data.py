@@ -300,7 +300,16 @@ def _apply_scaler(
 
 
 _TABLE_OPTIONS = (
-    *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
+    *(
+        "source_column",
+        "target_column",
+        "relation_column",
+        "node_type_column",
+        "edge_columns",
+        "id_column",
+        "label_column",
+        "split_column",
+    ),
     *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
@@ -499,7 +508,7 @@ def resolve_config(
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
     if words and first:
-        note(settled.loop, f"automatic settings: {words}")
+        note(settled.loop, f"{method.name}, automatic settings: {words}")
     return settled, record
 
 

@@ -47,8 +47,9 @@ from hopstate.runs.query_inputs import (
     query_times,
 )
 from hopstate.streaming.event_replay import EventReplay
+from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
-from hopstate.streaming.protocols import HasMemory, LinkFollower
+from hopstate.streaming.protocols import HasMemory, LinkFollower, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.training.run_folder import RunFolder
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 LATEST = 16  # events of each end that are left out, one at a time
 LATEST_OF_MEMORY = 8  # the same, if a memory is replayed without each
 PAIRS_AT_ONCE = 16  # pairs whose events are left out together
+STATES_AT_ONCE = 12  # states from which a pair is scored at once
 SHOWN = 2  # features, and events, in a text
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
@@ -102,7 +104,7 @@ def leave_one_out(
     return found
 
 
-def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None) -> EventReplay:
+def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None = None) -> EventReplay:
     """Return the latest events of a pair's ends, and the batches in which they have updated a memory."""
     past, memory = queries.past, isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
@@ -135,11 +137,17 @@ def _history_scores(
     """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
     found = []
     for replay in replays:
-        scores = []
-        for state in replay.states():
-            scores.append(as_scores(follow(state).score(*replay.query()), 1))
+        followers = [follow(state) for state in replay.states()]
+        query, scores = replay.query(), list[Scores]()
+        for first in range(0, len(followers), STATES_AT_ONCE):
+            some = followers[first : first + STATES_AT_ONCE]
+            readers = [follower for follower in some if isinstance(follower, HistoryScorer)]
+            if readers:
+                scores += readers[0].score_over(readers, *query)
+            else:
+                scores += [follower.score(*query) for follower in some]
             yield
-        found.append(np.concatenate(scores))
+        found.append(np.concatenate([as_scores(score, 1) for score in scores]))
     return found
 
 

@@ -24,6 +24,7 @@ from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, 
 from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.io.files import replace_files
 from hopstate.io.opening import read_json, shorten
+from hopstate.layers.typed import TypeEmbedding
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery
@@ -114,6 +115,11 @@ def _exported_method(run: str | Path, method: str | None) -> tuple[RunFolder, An
 def export_spec(method: AnyMethod, task: Any, *, fills: bool = False) -> ExportSpec:
     """Return the export of a task; `fills` rejects methods that do not build program inputs."""
     assert callable(method.export)
+    if any(isinstance(layer, TypeEmbedding) for layer in task.model.modules()):
+        raise ConfigError(
+            f"{method.name} cannot be exported with relations or node types, for which programs have no inputs: train "
+            "without (--read.relation_column none, --read.node_type_column none)"
+        )
     spec: ExportSpec = method.export(task)
     if fills and spec.fill is None:
         raise ConfigError(

@@ -97,7 +97,7 @@ def predict(
     """Return predictions of a trained run as a table with the user's ids.
 
     For event streams, other data are later events. Each is scored from the run's history and the earlier events of the
-    file, as in `score_stream` with ignore_state, but no state is saved. Unseen ids cause a warning.
+    file, as in `stream` with ignore_state, but no state is saved. Unseen ids cause a warning.
 
     Args:
         run: a run folder.
@@ -264,14 +264,14 @@ def node_outputs(
 ) -> pd.DataFrame:
     """Return class probabilities of nodes at times. The state of the run does not change.
 
-    Each result equals what `score_stream` would give for a next event of the node at that time. It depends only on the
+    Each result equals what `stream` would give for a next event of the node at that time. It depends only on the
     node, the time and earlier events.
 
     Args:
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
         t: (Q,) times, or one for all: numbers in the run's time unit, or dates.
-        state, ignore_state, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
 

@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
-from hopstate.data.stream_state import StreamState, renumbered
+from hopstate.data.stream_state import StreamState, renumbered, renumbered_relations
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import (
@@ -230,7 +230,7 @@ def require_event_stream_run(folder: RunFolder, named: str | None = None) -> Non
 
 
 def saved_state_folder(folder: RunFolder) -> Path | None:
-    """Return the folder of the state that `score_stream` saved; None if there is none."""
+    """Return the folder of the state that `stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
     found = folder.path / "state"
@@ -422,8 +422,10 @@ def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -
         )
     if types is None or names == known:
         return events
-    if known:
-        types = renumbered(types, names, known, events.name, field.replace("_", " "))
+    if known and field == "relation":
+        types = renumbered_relations(events, known)
+    elif known:
+        types = renumbered(types, names, known, events.name, "node type")
     return events.with_(**{field: types if known else None, f"{field}_names": known})
 
 

@@ -209,7 +209,7 @@ def score(
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
-    A score equals that of `score_stream` if the pair were the next event. It depends on the pair, the time and earlier
+    A score equals that of `stream` if the pair were the next event. It depends on the pair, the time and earlier
     events only.
 
     Args:
@@ -223,7 +223,7 @@ def score(
             relations in pairs.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, ignore_state, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.

@@ -483,8 +483,6 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        small_sample_note(events, "test figures"),
-        self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_baselines(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
@@ -496,6 +494,8 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
             sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
     elif test.runs == 1:
         sentences.append("One run: its variance is unknown.")
+    sentences.append(small_sample_note(events, "test metrics"))
+    sentences.append(self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})))
     return sentences
 
 

@@ -505,7 +505,7 @@ def show(lines: Sequence[Line]) -> None:
     if not found:
         console.print("no results yet")
         return
-    table = Table(title="test figures, mean ± standard deviation over runs; shares in percent")
+    table = Table(title="test metrics, mean ± standard deviation over runs; shares in percent")
     columns = [name for name in found[0] if name != "data" and any(cells[name] for cells in found)]
     for name in columns:
         table.add_column(name, no_wrap=name == "measured", overflow="fold")

@@ -90,7 +90,7 @@ def _of_run(function: Callable[Concatenate[str | Path, P], R]) -> Callable[Conca
 class Run:
     """A finished run: its folder, method and metrics.
 
-    Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `score_stream` are the
+    Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `stream` are the
     functions of these names, with the run in place of its folder.
 
     Args:
@@ -122,7 +122,7 @@ class Run:
     predict = _of_run(predict)
     rank = _of_run(rank)
     score = _of_run(score)
-    score_stream = _of_run(score_stream)
+    stream = _of_run(score_stream)
 
     def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
         """Write the run as a folder for others, with a card; see `hopstate.runs.hub`.

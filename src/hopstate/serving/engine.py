@@ -179,7 +179,7 @@ class ServiceEngine:
         self.metrics.follow(self.live)
         self.quality, self._evaluated_state = Quality(self.live, on_alarm=self._alarm), self.live.past
         self._evaluation: asyncio.Future[None] | None = None
-        self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
+        self._writer = asyncio.create_task(self._follow() if self.live.is_replica else self._write())
         work = [self._tick] if self.source is None else [self._tick, self._ingest]
         self._background = [asyncio.create_task(one()) for one in work]
         self.ready = True
@@ -420,14 +420,14 @@ class ServiceEngine:
             live.prepare()
 
     def _committed(self, receipts: list[Receipt], begin: float) -> None:
-        new = [one.position for one in receipts if one.position is not None and not one.again]
+        new = [one.position for one in receipts if one.position is not None and not one.duplicate]
         if new:
             self.lines("commit", first=new[0], events=len(new), seconds=time.perf_counter() - begin)
 
     async def state(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
-        parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        return state_of(self.live, self.quality, self.metrics, parked)
+        dead_letters = await asyncio.to_thread(self.live.log.num_dead_letters) if self.live.late == "dead-letter" else 0
+        return state_of(self.live, self.quality, self.metrics, dead_letters)
 
 
 def rank_kind(*, top: int, explain: bool, candidates: Sequence[Any] = ()) -> Hashable:

@@ -51,9 +51,9 @@ DEFAULT_SKEW = "1d"  # beyond the clock: zones that a date did not name, and clo
 _EARLIEST_CLOCK_TIME = datetime(
     1990, 1, 1, tzinfo=UTC
 ).timestamp()  # numbers that all lie after it are no seconds from a start of 0
-Late = Literal["reject", "clamp", "park"]
-Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
-OtherFields = Literal["refuse", "ignore"]
+Late = Literal["reject", "clamp", "dead-letter"]
+Note = Literal["late", "future", "unreadable", "differs"]  # why an event was kept aside, or that it differs
+UnknownFields = Literal["refuse", "ignore"]
 _LARGEST = float(np.finfo(np.float32).max)
 _MAX_CACHED_FIELDS = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
@@ -137,7 +137,7 @@ class ClockSkewLimit:
         what = "this machine's clock" if self.by_clock else "the event before it"
         return (
             f"more than {self.text} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
-            "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
+            "all before it late; give times in the unit of the run's own (serve --max-clock-skew sets the limit)"
         )
 
 
@@ -231,9 +231,9 @@ def event_id(event: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
-def check_handling(late: str, other_fields: str) -> None:
+def check_handling(late: str, unknown_fields: str) -> None:
     """Refuse what is no way to handle late events, or fields that are not read."""
-    for name, given, known in (("late", late, Late), ("other_fields", other_fields, OtherFields)):
+    for name, given, known in (("late", late, Late), ("unknown_fields", unknown_fields, UnknownFields)):
         if given not in get_args(known):
             raise ConfigError(f"{name} is one of {', '.join(get_args(known))}; got {given!r}")
 
@@ -356,7 +356,7 @@ class EventParser:
     def in_order(
         self, bodies: list[dict[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
-        """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "ahead".
+        """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
 
         Args:
             bodies: the events.
@@ -383,13 +383,13 @@ class EventParser:
                 shown = format_time(last, unit, self._dates)
                 raise TimeOrderError(
                     f"event {place} is of time {given!r}, but the one before it is of {shown}; events come in order of "
-                    "time (serve with --late clamp or --late park to take others)"
+                    "time (serve with --late clamp or --late dead-letter to take others)"
                 )
             return "late"
         if self.skew_limit is not None and self.skew_limit.exceeded(now, last):
-            if self.late != "park":
+            if self.late != "dead-letter":
                 raise FutureTimeError(f"event {place} is of time {given!r}, {self.skew_limit.explain(last)}")
-            return "ahead"
+            return "future"
         return None
 
     def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
@@ -449,7 +449,7 @@ class EventParser:
             read = ", ".join([known.src, known.dst, known.t, *typed, *self._kinds[:1], ID, *known.features])
             raise DataError(
                 f"event {k} has fields that this run does not read: {listed(known.unread)}; it reads {read}. Leave "
-                "the others out (or serve with --other-fields ignore)"
+                "the others out (or serve with --unknown-fields ignore)"
             )
         return known
 

@@ -33,9 +33,9 @@ from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_comp
 WINDOW = 1_000  # latest evaluated events in the window
 NUM_NEGATIVES = 10  # negatives of each strategy
 _EACH = 4  # events of a commit
-_OFTEN = 20  # evaluated events between two updates of the metrics
+_OFTEN = 50  # evaluated events between two updates of the metrics
 _POOL = 10_000  # events that targets are drawn from
-_SHARE = 0.05
+_SHARE = 0.02
 KINDS = ("random", "historical")
 
 

@@ -63,15 +63,16 @@ class Refused(BaseModel):
 
 
 class ReceiptOut(BaseModel):
-    """What became of an event.
+    """Result of an event.
 
-    `position` in the log, null of one that was kept aside; `score` from what came before it; `again` where its id was
-    known; `note` says why it was kept aside ("late", "ahead"), or that what came before under its id "differs".
+    `position` is its place in the log, null for a dead letter. `score` depends on earlier events only. `duplicate` is
+    true if the log had its id. `note` is the reason of a dead letter ("late", "future"), or "differs" if the earlier
+    event with its id had other content.
     """
 
     position: int | None
     score: float | None
-    again: bool
+    duplicate: bool
     note: str | None = None
 
 
@@ -356,7 +357,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
         receipts = await engine.take(given.events, score=given.score)
         reply = {"receipts": [receipt.to_json() for receipt in receipts], "position": engine.live.position}
-        if engine.live.other_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
+        if engine.live.unknown_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
             reply["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(reply)
 

@@ -139,12 +139,12 @@ class Reporter:
         """Report a finished epoch and its metrics."""
         value = row.get(f"val_{self.metric}")
         best = f" (best {figure(self.metric, progress.best)})" if progress.best is not None else ""
-        val = "" if value is None else f", val {metric_label(self.metric)} {figure(self.metric, value)}{best}"
-        now = f"loss {row['train_loss']:.4g}{val}"
+        val = "" if value is None else f", val {metric_label(self.metric)} {figure(self.metric, value)}"
+        now = f"loss {row['train_loss']:.3g}{val}"
         self._bar.update(self._task, completed=progress.epoch, now=f"{now}, {row['seconds']:.2g} s/epoch")
         if not self.live and time.monotonic() - self._last_line > QUIET_SECONDS:
             self._last_line = time.monotonic()
-            self.note(f"epoch {row['epoch']}/{self.config.epochs}: {now}, {row['seconds']:.2f} s")
+            self.note(f"epoch {row['epoch']}/{self.config.epochs}: {now}{best}, {row['seconds']:.2f} s")
         self._loggers.log(row)
 
     def final(self, metrics: dict[str, dict[str, float]], progress: Progress) -> None:

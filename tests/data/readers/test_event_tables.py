@@ -225,9 +225,9 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     frame.iloc[:100].to_csv("old.csv", index=False)
     loop = {"epochs": 1, "progress": False}
     hopstate.fit("ctdg-ssm", "old.csv", out="run", loop=loop)
-    whole = hopstate.score_stream("run", frame.iloc[100:], ignore_state=True)
+    whole = hopstate.stream("run", frame.iloc[100:], ignore_state=True)
     frame.iloc[100:110].to_csv("next.csv", index=False)
-    alone = hopstate.score_stream("run", "next.csv", ignore_state=True)
+    alone = hopstate.stream("run", "next.csv", ignore_state=True)
     np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=F32)
     assert np.isfinite(whole["score"]).all()
 

@@ -89,7 +89,7 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -
     data = later(NEXT, 40)
     whole = score_stream(run.path, data, save=tmp_path / "whole")
     for size in (13, 25):
-        parts = [run.score_stream(data[i : i + size], ignore_state=i == 0) for i in range(0, 40, size)]
+        parts = [run.stream(data[i : i + size], ignore_state=i == 0) for i in range(0, 40, size)]
         pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True), rtol=F32)
         states = [load_stream_state(p) for p in (tmp_path / "whole", run.path / "state")]
         memories = [past.memories(np.arange(past.num_nodes)) for past in states]
@@ -211,8 +211,8 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
     run = replace(run, record=None)
     gc.collect()  # a record that a cycle still refers to is found in memory
     with pytest.raises(ConfigError):
-        run.score_stream(more)
-    scores = run.score_stream(more, run_data=own.with_(x=x))
+        run.stream(more)
+    scores = run.stream(more, run_data=own.with_(x=x))
     assert scores["dst"].tolist() == more.dst.tolist()
     assert scores["score"].between(0, 1).all()
     assert load_stream_state(run.path / "state").num_nodes == 14

@@ -113,9 +113,9 @@ def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Ru
 def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Path) -> None:
     once, twice = (shutil.copytree(made[0].path, tmp_path / name) for name in ("once", "twice"))
     new = later(events())
-    whole = hopstate.score_stream(once, new)
-    hopstate.score_stream(twice, new.slice(0, 25))
-    rest = hopstate.score_stream(twice, new.slice(25, 60))
+    whole = hopstate.stream(once, new)
+    hopstate.stream(twice, new.slice(0, 25))
+    rest = hopstate.stream(twice, new.slice(25, 60))
     np.testing.assert_allclose(rest["score"], whole["score"][25:], atol=F32_SUM)
 
 

@@ -165,6 +165,12 @@ def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
     assert suited("gmn", many)["model.input_dropout"] == 0.5
 
 
+def test_many_features_give_nagphormer_fewer_steps_per_epoch():
+    few = blocks(n=3000)
+    many = few.with_(x=np.ones((3000, 400), np.float32))
+    assert suited("nagphormer", many)["batch_size"] > suited("nagphormer", few)["batch_size"]
+
+
 def test_homophily_does_not_depend_on_how_classes_are_shared_out():
     assert adjusted_homophily(blocks(alike=1.0), blocks(alike=1.0).y) == 1
     for skew in (0.5, 0.8):

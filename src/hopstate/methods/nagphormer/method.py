@@ -52,7 +52,8 @@ def auto_config_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ..
         "model.dropout": 0.5 if stats.is_high_dimensional else 0.1,
         "tokens.num_hops": 3,
         "tokens.eigenvectors": 0,
-        "batch_size": int(np.clip(stats.train // 8, 64, 2000)),
+        # with many features a few steps overfit: fewer steps per epoch let validation choose among more of them
+        "batch_size": int(np.clip(stats.train // (2 if stats.is_high_dimensional else 8), 64, 2000)),
         "loop.epochs": 80,
         "loop.patience": 20,
     }

@@ -478,8 +478,13 @@ class GraphStats:
     def is_homophilous(self) -> bool:
         """Whether neighbors mostly share a class. It is assumed if labels are too few to have edges between them."""
         if math.isnan(self.homophily):
-            return 0 < self.train < FEW_LABELS * self.classes
+            return self.has_few_labels
         return self.homophily >= HOMOPHILOUS
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether there are fewer than `FEW_LABELS` training nodes per class."""
+        return 0 < self.train < FEW_LABELS * self.classes
 
     @property
     def metric(self) -> str | None:
