@@ -159,10 +159,13 @@ def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():
 
 
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
-    few = blocks()  # many beside 30 training nodes, yet none may be missed
+    few = blocks(n=600)  # many beside 200 training nodes, yet none may be missed
     many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))
     assert suited("gmn", few)["model.input_dropout"] == 0
     assert suited("gmn", many)["model.input_dropout"] == 0.5
+    train = few.masks["train"] & (np.arange(600) < 90)
+    fewer_labels = many.with_(masks={**few.masks, "train": train})
+    assert suited("gmn", fewer_labels)["model.input_dropout"] > 0.5
 
 
 def test_many_features_give_nagphormer_fewer_steps_per_epoch():
