@@ -65,7 +65,6 @@ gpu:
 # what follows from the code: docs/paper-to-code.md, docs/images
 made: $(VENV)/.installed-dev
 	$(BIN)/python docs/made/paper_to_code.py
-	$(BIN)/python docs/made/recipes.py
 	$(BIN)/python docs/made/drawings.py
 	$(BIN)/python docs/made/notebooks.py
 

@@ -92,10 +92,10 @@ def scan_times(shape: tuple[int, int, int, int], rule: str, device: str, bandwid
     forward = median_time(lambda: selective_scan(*leaves, discretization=rule))
     y = selective_scan(*leaves, discretization=rule)
     backward = median_time(lambda: torch.autograd.grad(y, leaves, dy, retain_graph=True))
-    floors = [4 * n * length * numbers / bandwidth for numbers in (3 * channels + 2 * S, 5 * channels + 4 * S)]
+    baselines = [4 * n * length * numbers / bandwidth for numbers in (3 * channels + 2 * S, 5 * channels + 4 * S)]
     return {
-        "forward_ms": 1e3 * forward, "backward_ms": 1e3 * backward, "floors_ms": [1e3 * f for f in floors],
-        "times_the_floors": [forward / floors[0], backward / floors[1]], "peak_gib": peak_gib(),
+        "forward_ms": 1e3 * forward, "backward_ms": 1e3 * backward, "baselines_ms": [1e3 * f for f in baselines],
+        "times_the_baselines": [forward / baselines[0], backward / baselines[1]], "peak_gib": peak_gib(),
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
     python benchmarks/live_calls.py --past 3000 300000 --calls 20
     python benchmarks/live_calls.py --past 3000 300000 --calls 20 --deletions 0.2
 
-A fixed number of nodes, CTDG-SSM with its defaults, calls of 100 events each through `score_stream` in one process;
+A fixed number of nodes, CTDG-SSM with its defaults, calls of 100 events each through `stream` in one process;
 what a process needs to start is the same for every past, and is left out. Seconds are the processor's; bytes are those
 of files that a call wrote.
 """
@@ -54,12 +54,12 @@ def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray
         table(0, FIRST, nodes, 0, share).to_csv(home / "own.csv", index=False)
         settings = {**quiet, "read": {"num_nodes": nodes}, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit("ctdg-ssm", home / "own.csv", out=home / "run", config=settings)
-        run.score_stream(table(FIRST, past - FIRST, nodes, 0, share))
+        run.stream(table(FIRST, past - FIRST, nodes, 0, share))
         state, seconds, written = home / "run" / "state", [], []
         for call in range(calls):
             new, before = table(past + 100 * call, 100, nodes, 0, share), files(state)
             start = time.process_time()
-            run.score_stream(new)
+            run.stream(new)
             seconds.append(time.process_time() - start)
             written.append(sum(size for name, size in files(state).items() if name not in before))
     return np.array(seconds), np.array(written)

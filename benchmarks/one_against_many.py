@@ -61,7 +61,7 @@ def one_at_a_time(scorer, stream, rows, drawn, batch_size=200):
 
 def at_once(scorer, stream, rows, drawn):
     """Return the same by batches."""
-    scored = score_split(scorer, stream, rows, {("test", "many"): drawn})["test", "many"]
+    scored = score_split(scorer, stream, rows, {("test", "ranking"): drawn})["test", "ranking"]
     return 1 / ranks(scored.positive, scored.negative, scored.offsets)
 
 

@@ -3,7 +3,7 @@
 Each event is ranked among K candidates, half of them met by its source before where it met so many; MRR with its 95 %
 interval, then by what the event's pair had been, and among those met alone. Runs over the same data and split get the
 same candidates. Recency, EdgeBank and `pair-trees` are runs like any other: give them first. A row whose MRR is below
-that of the best of these floors on its data says so.
+that of the best of these baselines on its data says so.
 
     python benchmarks/ranking.py RUN [RUN ...] [--split test] [--events 1000] [--candidates 200] \
         [--resamples 200]
@@ -46,11 +46,11 @@ def main() -> None:
     torch.set_num_threads(1)
     print(machine())
     print("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD))
-    floors: dict[str, float] = {}
+    baselines: dict[str, float] = {}
     for row in (row for run in args.runs for row in measured(run, args)):
         if row["method"] in FLOORS:
-            floors[row["data"]] = max(floors.get(row["data"], 0.0), row["mrr"])
-        print(shown(row, floors.get(row["data"], 0.0)), flush=True)
+            baselines[row["data"]] = max(baselines.get(row["data"], 0.0), row["mrr"])
+        print(shown(row, baselines.get(row["data"], 0.0)), flush=True)
 
 
 def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def scored(task: LinkTask, split: str, args: argparse.Namespace) -> Scored:
     drawn = {}
     for name, few in ((split, args.events), (f"new_{split}", args.events // 2)):
         found = one_against_many(stream, splits, name, num_negatives=args.candidates, seed=args.seed)
-        drawn[name, "many"] = spread(found, few) if few else found
+        drawn[name, "ranking"] = spread(found, few) if few else found
     kept = score_split(task.scorer(split), stream, splits.rows(split), drawn, batch_size=task.evaluation.batch_size)
     return {key[0]: (kept[key], drawn[key]) for key in kept}
 
@@ -92,11 +92,11 @@ def spread(drawn: Negatives, count: int) -> Negatives:
     return replace(drawn, rows=drawn.rows[kept], offsets=offsets, src=drawn.src[of], dst=drawn.dst[of])
 
 
-def shown(row: dict[str, Any], floor: float) -> str:
+def shown(row: dict[str, Any], baseline: float) -> str:
     """Return a row of the table, in percent."""
     values = [f"{100 * row[name]:.1f}" if name in row else "-" for name in COLUMNS]
     values[0] += f" ({100 * row['mrr_low']:.1f} to {100 * row['mrr_high']:.1f})"
-    below = " (below a floor)" if row["mrr"] < floor and row["method"] not in FLOORS else ""
+    below = " (below a baseline)" if row["mrr"] < baseline and row["method"] not in FLOORS else ""
     return f"| {row['data']} | {row['method']} `{row['run']}`{below} | " + " | ".join(values) + " |"
 
 

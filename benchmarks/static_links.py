@@ -1,4 +1,4 @@
-"""Links of a graph: our methods above their floors, and our gcn beside a plain torch-geometric loop.
+"""Links of a graph: our methods above their baselines, and our gcn beside a plain torch-geometric loop.
 
     python benchmarks/static_links.py --data cora --methods gcn,sage,gmn --seeds 0,1,2
     python benchmarks/static_links.py --data cora --methods gcn --seeds 0 --plain
@@ -115,9 +115,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 settings = {"loop.progress": False, "loop.seed": seed, "split.number": seed, **plain}
                 run = hopstate.fit(method, options.data, out=Path(folder) / "run", task="link", **settings)
-                floors = ", ".join(f"{name} {100 * found['mrr']:.2f}" for name, found in run.floors.items())
+                baselines = ", ".join(f"{name} {100 * found['mrr']:.2f}" for name, found in run.baselines.items())
                 print(
-                    f"{method} {options.data} split {seed}: {100 * run.metrics['test']['mrr']:.2f}; {floors}",
+                    f"{method} {options.data} split {seed}: {100 * run.metrics['test']['mrr']:.2f}; {baselines}",
                     flush=True,
                 )
                 if options.plain:

@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 # Module → public names. They are imported on first use, so that `import hopstate` stays fast. Type checkers read the
 # imports below.
 _PUBLIC = {
-    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict", "score_stream"),
+    "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict"),
     "hopstate.runs.inference": ("node_outputs",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries": ("rank", "score"),
@@ -56,6 +56,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     name: (module, name) for module, names in _PUBLIC.items() for name in names
 }
 _SOURCES |= {
+    "stream": ("hopstate.runs.run", "score_stream"),
     "export": ("hopstate.runs.export", "export_run"),
     "inspect": ("hopstate.data.summary", "summarize"),
     "report": ("hopstate.runs.report", "write_report"),
@@ -103,7 +104,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import fit as fit
     from hopstate.runs.run import load as load
     from hopstate.runs.run import predict as predict
-    from hopstate.runs.run import score_stream as score_stream
+    from hopstate.runs.run import score_stream as stream  # noqa: F401
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
     from hopstate.sampling.neighbor_loader import NeighborLoader as NeighborLoader

@@ -235,19 +235,19 @@ def test_compare_goes_on_after_any_error_of_a_run(
     assert "singular matrix" in found["failed"][0]["error"]
 
 
-def test_compare_adds_floors_and_names_those_that_are_not_beaten(messages: Path, capsys: Capture) -> None:
+def test_compare_adds_baselines_and_names_those_that_are_not_beaten(messages: Path, capsys: Capture) -> None:
     settings = ["--graphmixer.model.num_links=3", "--graphmixer.model.dim=8", *QUICK, "--graphmixer.loop.epochs=1"]
     assert main(["compare", "graphmixer,recency", f"--data={messages}", "--out=both", "--", *settings]) == 0
     rows = {row["method"]: row for row in json.loads(Path("both/table.json").read_text())}
     assert list(rows) == ["graphmixer", "recency", "edgebank"]
-    assert rows["edgebank"]["floor"]
+    assert rows["edgebank"]["baseline"]
     own, metrics = rows["graphmixer"]["kinds"], result("both/graphmixer-split0-seed0")["metrics"]["test"]
     assert set(own) >= {"average_precision", "historical_average_precision", "inductive_average_precision"}
     assert {metric: mean for metric, (mean, _) in own.items()} == pytest.approx({m: metrics[m] for m in own})
     for name, row in rows.items():
-        for floor in {"recency", "edgebank"} - {name}:
-            below = [m for m, (mean, _) in row["kinds"].items() if mean <= rows[floor]["kinds"].get(m, [-1])[0]]
-            assert (floor in row["below"]) == bool(below)
+        for baseline in {"recency", "edgebank"} - {name}:
+            below = [m for m, (mean, _) in row["kinds"].items() if mean <= rows[baseline]["kinds"].get(m, [-1])[0]]
+            assert (baseline in row["below"]) == bool(below)
         assert name not in row["below"]
     assert "edgebank" in capsys.readouterr().out
 
@@ -361,7 +361,7 @@ def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path
     assert main(["predict", "run", "--split", "test", "--out", "p.csv"]) == 0
     table, events = pd.read_csv("p.csv"), pd.read_csv(messages)
     assert table["src"].tolist() == events["src"].iloc[-len(table) :].tolist()
-    assert len(table) == result("run")["metrics"]["test"]["events"] < len(events)
+    assert len(table) == result("run")["metrics"]["test"]["num_events"] < len(events)
     assert main(["check-leak", "run", "--moments", "2", "--queries", "8"]) == 0
 
 

@@ -1,11 +1,11 @@
-"""Links by kind of negatives in `compare`: what does not beat which floor."""
+"""Links by kind of negatives in `compare`: what does not beat which baseline."""
 
 from math import nan
 from typing import Any
 
 import pytest
 
-from hopstate.cli.compare import show_kinds, with_floors
+from hopstate.cli.compare import add_baselines, show_kinds
 from hopstate.runs.summary import baselines_not_exceeded
 
 KINDS = {"average_precision": 0.8, "historical_average_precision": 0.8, "new_average_precision": 0.7}
@@ -15,26 +15,26 @@ def row(method: str, **kinds: float) -> dict[str, Any]:
     return {"method": method, "kinds": {name: (value, None) for name, value in kinds.items()}}
 
 
-def test_floors_are_compared_with_methods_and_with_each_other() -> None:
-    rows = [row("graphmixer", random=0.8, many=0.5), row("edgebank", random=0.7, many=0.2)]
-    floors = {"recency": {"random": 0.75, "many": 0.6}, "edgebank": {"random": 0.7, "many": 0.2}}
-    found = {one["method"]: one for one in with_floors(rows, floors)}
+def test_baselines_are_compared_with_methods_and_with_each_other() -> None:
+    rows = [row("graphmixer", random=0.8, ranking=0.5), row("edgebank", random=0.7, ranking=0.2)]
+    baselines = {"recency": {"random": 0.75, "ranking": 0.6}, "edgebank": {"random": 0.7, "ranking": 0.2}}
+    found = {one["method"]: one for one in add_baselines(rows, baselines)}
     assert list(found) == ["graphmixer", "edgebank", "recency"]
     assert "recency" in found["graphmixer"]["below"]
     assert "edgebank" not in found["graphmixer"]["below"]
     assert "recency" in found["edgebank"]["below"]
     assert found["recency"]["below"] == ""
-    other = with_floors(rows, {"recency": {"random": 0.1, "many": 0.6}})[-1]
+    other = add_baselines(rows, {"recency": {"random": 0.1, "ranking": 0.6}})[-1]
     assert (other["method"], "edgebank" in other["below"]) == ("recency", True)
 
 
-def test_the_table_has_a_row_per_method_then_the_floors_then_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = with_floors([row(name, **KINDS) for name in ("graphmixer", "dygformer")], {"recency": KINDS})
+def test_the_table_has_a_row_per_method_then_the_baselines_then_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = add_baselines([row(name, **KINDS) for name in ("graphmixer", "dygformer")], {"recency": KINDS})
     show_kinds(rows, "clubs")
     printed = capsys.readouterr().out
     names = [line.split("│")[1].split() for line in printed.splitlines() if line.startswith("│")]
     assert [name[0] for name in names] == ["graphmixer", "dygformer", "recency"]
-    assert [len(name) > 1 for name in names] == [False, False, True]  # a floor is marked
+    assert [len(name) > 1 for name in names] == [False, False, True]  # a baseline is marked
     rows[1]["events"] = {"average_precision": 1350, "new_average_precision": 11}
     show_kinds(rows, "clubs")
     printed = capsys.readouterr().out
@@ -44,7 +44,7 @@ def test_the_table_has_a_row_per_method_then_the_floors_then_the_counts(capsys: 
 
 
 def test_an_equal_figure_is_not_better_and_nan_says_nothing() -> None:
-    for value, floor in ((nan, 0.5), (0.5, nan), (nan, nan), (0.51, 0.5)):
-        assert baselines_not_exceeded({"mrr": value}, {"recency": {"mrr": floor}}) == ""
+    for value, baseline in ((nan, 0.5), (0.5, nan), (nan, nan), (0.51, 0.5)):
+        assert baselines_not_exceeded({"mrr": value}, {"recency": {"mrr": baseline}}) == ""
     assert "recency" in baselines_not_exceeded({"mrr": 0.5}, {"recency": {"mrr": 0.5}})
     assert "common neighbors" in baselines_not_exceeded({"mrr": 0.5}, {"common_neighbors": {"mrr": 0.6}})

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from hopstate.cli.fit import cell, no_better_than, print_result
+from hopstate.cli.fit import cell, not_outperformed, print_result
+from hopstate.evaluation.labels import metric_label
 from hopstate.runs.run import Run
-from hopstate.runs.summary import metric_label
 
 
 def test_every_metric_of_every_split_is_printed(
@@ -30,9 +30,9 @@ def test_every_metric_of_every_split_is_printed(
     assert f"{share:.1%}" in printed
 
 
-def test_floors_that_are_not_beaten_are_named(trained: Callable[[str], Run]) -> None:
+def test_baselines_that_are_not_beaten_are_named(trained: Callable[[str], Run]) -> None:
     run = trained("graphmixer")
     metric, own = "average_precision", run.metrics["test"]["average_precision"]
-    run.floors.clear()
-    run.floors.update({"worse": {metric: own - 0.1}, "equal": {metric: own}, "better": {metric: own + 0.1}})
-    assert no_better_than(run) == ["equal", "better"]
+    run.baselines.clear()
+    run.baselines.update({"worse": {metric: own - 0.1}, "equal": {metric: own}, "better": {metric: own + 0.1}})
+    assert not_outperformed(run) == ["equal", "better"]

@@ -105,8 +105,8 @@ def test_every_table_of_a_run_has_the_dates_of_its_file(tmp_path, zone):
     assert run.predict(later)["t"].tolist() == later["time"].tolist()
     assert run.score([(1, 7)], later["time"][0])["t"].tolist() == later["time"][:1].tolist()
     assert run.rank(1, top=1, time=later["time"][0])["t"].tolist() == later["time"][:1].tolist()
-    assert run.score_stream(later)["t"].tolist() == later["time"].tolist()
-    run.score_stream(table(zone, 128, 2), out=tmp_path / "out.csv")
+    assert run.stream(later)["t"].tolist() == later["time"].tolist()
+    run.stream(table(zone, 128, 2), out=tmp_path / "out.csv")
     assert pd.read_csv(tmp_path / "out.csv")["t"].tolist() == table(zone, 128, 2)["time"].tolist()
     facts = summarize(read_events(tmp_path / "own.csv")).facts
     assert own["time"][0] in facts["time"]
@@ -124,14 +124,14 @@ def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_pat
     own, later = table("+01:00"), table("Z", 120, 8)
     finer = later.assign(time=later["time"].str.replace("Z", ".250Z"))
     run = hopstate.fit("recency", own, out=tmp_path / "run", loop={"progress": False})
-    assert run.predict(finer, fresh=True)["t"].tolist() == finer["time"].tolist()
-    assert run.predict(later, fresh=True)["t"].tolist() == later["time"].tolist()
+    assert run.predict(finer, cold_start=True)["t"].tolist() == finer["time"].tolist()
+    assert run.predict(later, cold_start=True)["t"].tolist() == later["time"].tolist()
     numbers = later.assign(time=np.arange(8))
-    assert run.predict(numbers, fresh=True)["t"].tolist() == list(range(8))
+    assert run.predict(numbers, cold_start=True)["t"].tolist() == list(range(8))
     assert run.predict(later)["t"].tolist() == table("+01:00", 120, 8)["time"].tolist()
-    run.score_stream(later)
+    run.stream(later)
     with pytest.raises(hopstate.errors.TimeOrderError, match=own["time"][5][:13]):
-        run.score_stream(own[5:9])
+        run.stream(own[5:9])
 
 
 def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):

@@ -46,7 +46,7 @@ def test_of_stores_and_of_a_state(deletes: bool) -> None:
     for part in np.array_split(added, 7):
         grown.append(src[part], dst[part], t[part])
     for a in range(0, len(stream), 9):
-        past = past.joined(_bare(stream, a, a + 9), again=True)[1]
+        past = past.joined(_bare(stream, a, a + 9), allow_duplicates=True)[1]
     for store in (built, grown, past.store()):
         np.testing.assert_array_equal(store.event_times().times, t[added])
 

@@ -153,16 +153,18 @@ def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
         monkeypatch.setattr("hopstate.tokens.pair_features._BATCH", 64)
         monkeypatch.setattr("hopstate.evaluation.link._PAGES", 1)
         run = fit("pair-trees", str(tmp_path / "store"), out=tmp_path / name, model__num_trees=5, loop__progress=False)
-        found.append((run.metrics, run.floors, load_checkpoint(run.path / "model.safetensors").tensors["model"]))
+        found.append((run.metrics, run.baselines, load_checkpoint(run.path / "model.safetensors").tensors["model"]))
     assert found[0][:2] == found[1][:2]
-    for name, floor in found[0][1].items():  # the run's own split, clock and index give what a run of the floor gives
+    for name, baseline in found[0][
+        1
+    ].items():  # the run's own split, clock and index give what a run of the baseline gives
         own = fit(name, str(tmp_path / "store"), out=tmp_path / f"own-{name}", loop__progress=False)
-        assert own.metrics["test"] == floor
+        assert own.metrics["test"] == baseline
     assert all(torch.equal(found[0][2][name], found[1][2][name]) for name in found[0][2])
 
 
 @pytest.mark.parametrize("name", ["graphmixer", pytest.param("pair-trees", marks=pytest.mark.slow)])
-def test_a_run_over_a_mapped_stream_and_its_plain_floors_look_up_in_one_index(name, tmp_path, monkeypatch):
+def test_a_run_over_a_mapped_stream_and_its_plain_baselines_look_up_in_one_index(name, tmp_path, monkeypatch):
     save_events(made(events=600, nodes=20), tmp_path / "store")
     built, build = [], NeighborStore.from_stream
 
@@ -175,12 +177,12 @@ def test_a_run_over_a_mapped_stream_and_its_plain_floors_look_up_in_one_index(na
     monkeypatch.setattr(NeighborStore, "from_stream", counted)
     few = {"model__num_trees": 5} if name == "pair-trees" else {"loop__epochs": 0}
     run = fit(name, str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, **few)
-    assert {"recency", "edgebank"} <= set(run.floors)
+    assert {"recency", "edgebank"} <= set(run.baselines)
     assert built == [None]
 
 
-def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_floor(tmp_path, monkeypatch):
-    """At 100 M events a run's pages and a floor's together would be over what is allowed."""
+def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_baseline(tmp_path, monkeypatch):
+    """At 100 M events a run's pages and a baseline's together would be over what is allowed."""
     from hopstate.methods.heuristics import method
 
     save_events(made(events=600, nodes=20), tmp_path / "store")

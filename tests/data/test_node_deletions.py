@@ -93,7 +93,7 @@ def test_a_state_takes_them_in_any_cut(seed: int, size: int) -> None:
     for start in range(0, len(rows), size):
         src, dst, t, kind = np.array(rows[start : start + size]).T
         raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8, from_start=False)
-        state = state.joined(raw, again=True)[1]
+        state = state.joined(raw, allow_duplicates=True)[1]
     assert rows_of(state.events()) == rows_of(whole)
     added = whole.kind == ADD
     ends = edge_ends(whole.src, whole.dst, whole.kind, 8)

@@ -76,7 +76,7 @@ def test_the_events_taken_last_are_refused_unless_they_happened_again() -> None:
     now = past(events([1, 5])).joined(new)[1]
     with pytest.raises(DataError):
         now.joined(new)
-    assert len(now.joined(new, again=True)[1]) == 6
+    assert len(now.joined(new, allow_duplicates=True)[1]) == 6
     assert len(now.joined(events([5, 5, 5]))[1]) == 7
     stranger = now.joined(events([5], num_nodes=9))[1]  # more nodes do not hide that it is the same
     with pytest.raises(DataError):
@@ -135,7 +135,7 @@ def grown(whole: EventStream, cuts: list[int]) -> list[StreamState]:
     """Return the states after each of some cuts, which share a log."""
     states = [StreamState()]
     for first, stop in zip([0, *cuts], cuts):
-        states.append(states[-1].joined(part(whole, first, stop), again=True)[1])
+        states.append(states[-1].joined(part(whole, first, stop), allow_duplicates=True)[1])
     return states[1:]
 
 
@@ -209,7 +209,7 @@ def test_rows_are_copied_a_bounded_number_of_times_as_they_come(monkeypatch: pyt
     monkeypatch.setattr(Column, "append", counting)
     whole, state = stream(1000, deletes=True), StreamState()
     for i in range(1000):
-        state = state.joined(part(whole, i, i + 1), again=True)[1]
+        state = state.joined(part(whole, i, i + 1), allow_duplicates=True)[1]
         state.store()
     columns = 8  # of the log, its features and its look-ups
     assert 0 < copied["rows"] < columns * 2 * 1000

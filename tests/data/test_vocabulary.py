@@ -98,3 +98,11 @@ def test_rows_and_names_keep_the_shape_of_pairs(ids: list[str] | list[int]) -> N
     names = vocabulary.names(pairs)
     assert names.tolist() == [[ids[0], ids[2]], [ids[1], ids[1]]]
     assert vocabulary.rows(names).tolist() == pairs.tolist()
+
+
+def test_names_of_rows_are_as_wide_as_each_text() -> None:
+    ids = ["x" * 1000, *(f"n{i}" for i in range(1000))]
+    known = Vocabulary(ids).followed_by([f"m{i}" for i in range(1000)])
+    names = known.names(np.arange(len(known)))
+    assert names.nbytes <= 8 * len(known)
+    assert known.rows(names).tolist() == list(range(len(known)))

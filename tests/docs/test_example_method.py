@@ -122,8 +122,8 @@ def test_a_method_with_a_memory_scores_a_stream_the_same_however_it_is_cut(tmp_p
     assert 0 < run.metrics["test"]["average_precision"] <= 1
     later = pd.DataFrame({"source": stream.src[:40], "target": stream.dst[:40], "time": stream.t[-1] + np.arange(40)})
     later[["feat_0", "feat_1"]] = stream.edge_attr[:40]
-    whole = hopstate.score_stream("memory", later, save="one", fresh=True)
-    parts = [hopstate.score_stream("memory", later[:7], save="two", fresh=True)]
-    parts.append(hopstate.score_stream("memory", later[7:], state="two", save="two"))
+    whole = hopstate.stream("memory", later, save="one", ignore_state=True)
+    parts = [hopstate.stream("memory", later[:7], save="two", ignore_state=True)]
+    parts.append(hopstate.stream("memory", later[7:], state="two", save="two"))
     np.testing.assert_allclose(pd.concat(parts)["score"], whole["score"], rtol=F32, atol=F32)
     assert whole["score"].nunique() > 1

@@ -278,14 +278,14 @@ def test_stream(tmp_path: Path) -> None:
     settings = {"model": model, "batch_size": 20, "loop": {**LOOP, "epochs": 1}}
     hopstate.fit("ctdg-ssm", data, out=root / "run", config=settings)
     tables = [events(10, 60), events(10, 70), events(10, 80)]
-    hopstate.score_stream(root / "run", tables[0])
+    hopstate.stream(root / "run", tables[0])
     with Disk(root) as noted:
-        second = hopstate.score_stream(root / "run", tables[1])
-    third = hopstate.score_stream(root / "run", tables[2])
+        second = hopstate.stream(root / "run", tables[1])
+    third = hopstate.stream(root / "run", tables[2])
 
     def check() -> None:
         with contextlib.suppress(DataError):  # these events have been streamed already
-            pd.testing.assert_frame_equal(hopstate.score_stream(root / "run", tables[1]), second)
-        pd.testing.assert_frame_equal(hopstate.score_stream(root / "run", tables[2]), third)
+            pd.testing.assert_frame_equal(hopstate.stream(root / "run", tables[1]), second)
+        pd.testing.assert_frame_equal(hopstate.stream(root / "run", tables[2]), third)
 
     assert every(noted, check) > 2

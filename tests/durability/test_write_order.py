@@ -69,7 +69,7 @@ def graph(folder: Path, seed: int) -> None:
 def past(folder: Path, seed: int) -> None:
     held = load_stream_state(folder) if seed else StreamState()
     event = EventStream(src=np.array([0]), dst=np.array([4]), t=np.array([9 + seed]), num_nodes=6)
-    save_snapshot(held.joined(event, again=True)[1], folder)
+    save_snapshot(held.joined(event, allow_duplicates=True)[1], folder)
 
 
 SMALL: dict[str, Callable[[Path, int], Any]] = {

@@ -1,4 +1,4 @@
-"""Amounts of nodes at their events: gaps, units, floors, later files, and no look at what is judged."""
+"""Amounts of nodes at their events: gaps, units, baselines, later files, and no look at what is judged."""
 
 import json
 from pathlib import Path
@@ -100,9 +100,9 @@ def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: 
     y, said = found["label"].to_numpy()[:, None], found["prediction"].to_numpy()[:, None]
     assert run.metrics["test"]["mae"] == pytest.approx(mae(y, said), rel=1e-6)
     assert abs(said - 1.7e9).max() < 2000
-    assert set(run.floors) == {"mean", "median", "last"}
+    assert set(run.baselines) == {"mean", "median", "last"}
     train = run.predict(split="train")["label"].dropna()
-    assert run.floors["mean"]["mae"] == pytest.approx(mae(y, np.full_like(y, train.mean())), rel=F32_SUM)
+    assert run.baselines["mean"]["mae"] == pytest.approx(mae(y, np.full_like(y, train.mean())), rel=F32_SUM)
     assert "price" in run_card(run.path)
     later = table(200, 30)
     whole = run.predict(later)
@@ -110,7 +110,7 @@ def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: 
     np.testing.assert_allclose(bare["prediction"], whole["prediction"], rtol=1e-9)
     alone = run.predict(later[:1])
     np.testing.assert_allclose(alone["prediction"], whole["prediction"][:1], rtol=F64)
-    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     np.testing.assert_allclose(live["prediction"], whole["prediction"], rtol=1e-9)
     outputs = run.node_outputs(["u1", "u2"], [500, 600])
     turned = run.node_outputs(["u2", "u1"], [600, 500])

@@ -1,4 +1,4 @@
-"""Several labels or amounts of nodes at their events: columns in files and streams, loss, metrics, floors, answers."""
+"""Several labels or amounts of nodes at their events: columns in files and streams, loss, metrics, baselines."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -191,8 +191,8 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
         for n in NAMES
     ]
     assert run.metrics["test"]["average_precision"] == pytest.approx(np.mean(judged), abs=F64)
-    assert set(run.floors) == {"mean", "last"}
-    assert run.floors["mean"]["roc_auc"] == 0.5
+    assert set(run.baselines) == {"mean", "last"}
+    assert run.baselines["mean"]["roc_auc"] == 0.5
     assert "spam, bot" in run_card(run.path)
     later = table(200, 30)
     whole = run.predict(later)
@@ -203,7 +203,7 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
         pd.testing.assert_frame_equal(one[["p_spam", "p_bot"]], whole[["p_spam", "p_bot"]], rtol=1e-5)
     alone = run.predict(later[:1])
     np.testing.assert_allclose(alone["p_bot"], whole["p_bot"][:1], rtol=1e-5)
-    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     np.testing.assert_allclose(live["p_spam"], whole["p_spam"], rtol=1e-5)
     outputs = run.node_outputs(["u1", "u2"], [500, 600])
     turned = run.node_outputs(["u2", "u1"], [600, 500])
@@ -236,7 +236,7 @@ def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
         **{"read.label_column": "price,half", "read.task": "regression"},
     )  # fmt: skip
     found = amounts.predict(split="test")
-    assert set(amounts.floors) == {"mean", "median", "last"}
+    assert set(amounts.baselines) == {"mean", "median", "last"}
     errors = [mae(found[[f"label_{n}"]].to_numpy(), found[[f"prediction_{n}"]].to_numpy()) for n in ("price", "half")]
     assert amounts.metrics["test"]["mae"] == pytest.approx(np.mean(errors), rel=F64)
     assert abs(found["prediction_price"] - 2 * found["prediction_half"]).max() < 200

@@ -96,7 +96,7 @@ def test_intervals_of_one_against_many():
     stream = made_stream()
     split = chronological_split(stream)
     report = evaluate_link(
-        Recency(NeighborStore.from_stream(stream)), stream, split, "val", strategies=("random", "many"), bootstrap=50
+        Recency(NeighborStore.from_stream(stream)), stream, split, "val", strategies=("random", "ranking"), bootstrap=50
     )
     many = report.rows[1]
     assert many["mrr_low"] < many["mrr"] < many["mrr_high"]
@@ -106,7 +106,7 @@ def test_intervals_of_one_against_many():
         < report.value("average_precision")
         < report.rows[0]["average_precision_high"]
     )
-    assert report.value("mrr", "many") == many["mrr"]
+    assert report.value("mrr", "ranking") == many["mrr"]
     with pytest.raises(ConfigError, match="mrr"):
         report.value("mrr", "random")
 
@@ -124,12 +124,12 @@ def test_a_positive_without_negatives_is_left_out_of_the_mean_rank():
     cut = replace(
         negatives, src=negatives.src[keep], dst=negatives.dst[keep], offsets=np.concatenate([[0], np.cumsum(sizes)])
     )
-    whole = evaluate_link(scorer, stream, split, strategies=("many",), negatives={("test", "many"): negatives})
+    whole = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): negatives})
     with pytest.warns(HopstateWarning):
-        part = evaluate_link(scorer, stream, split, strategies=("many",), negatives={("test", "many"): cut})
-    held = whole.scores["test", "many"]
+        part = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): cut})
+    held = whole.scores["test", "ranking"]
     expected = mrr(ranks(held.positive, held.negative, held.offsets)[half])
-    assert part.value("mrr", "many") == expected
+    assert part.value("mrr", "ranking") == expected
     assert expected < 1
 
 
@@ -232,7 +232,7 @@ RECENCY = {  # AUC (AP) of random, historical, inductive; transductive, then ind
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["uci", "enron"])
-def test_recency_reproduces_the_floor(shared, name):
+def test_recency_reproduces_the_baseline(shared, name):
     stream = real(shared, name)
     split, store = dyglib_split(stream), NeighborStore.from_stream(stream)
     report = evaluate_link(Recency(store), stream, split)
@@ -335,7 +335,7 @@ def test_events_that_are_all_pairs_of_new_nodes_have_no_table_beside_pairs_of_th
     run = fit("recency", stream, out=tmp_path / "run", config={"loop.progress": False})
     assert {"historical_average_precision", "new_average_precision"} <= run.metrics["test"].keys()
     assert "new_historical_average_precision" not in run.metrics["test"]
-    assert run.evaluate(stream, split="test", fresh=True) == run.metrics["test"]
+    assert run.evaluate(stream, split="test", cold_start=True) == run.metrics["test"]
     one = EventStream(src=np.zeros(9, np.int64), dst=np.ones(9, np.int64), t=np.arange(9), num_nodes=2)
     with pytest.raises(NoOtherPairError):
         link_negatives(one, chronological_split(one), "test", ("historical",), 5, 0, None, None)

@@ -1,4 +1,4 @@
-"""The recency floor on negatives drawn by Python sets in DyGLib's own order: every published digit comes back.
+"""The recency baseline on negatives drawn by Python sets in DyGLib's own order: every published digit comes back.
 
 The sampler below is the definition of the historical and inductive strategies; `hopstate.sampling.negatives` draws
 from the same pairs in an order of its own.

@@ -21,7 +21,7 @@ METHODS = ["graphmixer", *(pytest.param(name, marks=pytest.mark.slow) for name i
 @pytest.fixture(scope="module", params=METHODS)
 def run(request, tmp_path_factory):
     """Return a run of a model that ranks each test event among every destination."""
-    many = {"evaluation.strategies": ["many"], "evaluation.num_negatives": "all"}
+    many = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": "all"}
     return fit(
         request.param,
         repeating(),
@@ -44,7 +44,7 @@ def lists(scored: LinkScores):
 
 
 def test_torch_geometric_ranks_as_we_do_where_nothing_is_tied(judged):
-    scored = judged.scores["test", "many"]
+    scored = judged.scores["test", "ranking"]
     untied = [row for row in lists(scored) if not (row[1:] == row[0]).any()]
     rank = np.array([(row[1:] > row[0]).sum() + 1 for row in untied])
     if not len(untied):
@@ -73,10 +73,10 @@ def test_tgbs_evaluator_gives_our_mrr_and_hits(judged):
     evaluator = evaluate.Evaluator(name="tgbl-wiki", k_value=10)
     found = [
         evaluator.eval({"y_pred_pos": row[:1], "y_pred_neg": row[1:], "eval_metric": ["mrr"]})
-        for row in lists(judged.scores["test", "many"])
+        for row in lists(judged.scores["test", "ranking"])
     ]
     for name in ("mrr", "hits@10"):
-        assert judged.value(name, "many") == pytest.approx(np.mean([one[name] for one in found]), abs=F32_TIGHT)
+        assert judged.value(name, "ranking") == pytest.approx(np.mean([one[name] for one in found]), abs=F32_TIGHT)
 
 
 def test_a_batch_at_once_gives_the_scores_of_one_event_at_a_time(run, judged):
@@ -100,7 +100,7 @@ def test_a_batch_at_once_gives_the_scores_of_one_event_at_a_time(run, judged):
             boundaries=batch_boundaries(stream.t[rows], task.evaluation.batch_size),
             history=event_batches(stream, np.arange(rows[0]), batch_size=task.evaluation.batch_size),
         )  # fmt: skip
-    scored = judged.scores["test", "many"]
+    scored = judged.scores["test", "ranking"]
     together = ranks(scored.positive, scored.negative, scored.offsets)
     assert (together == alone).mean() > 0.98  # the last bit of a score, in other company, may settle what was tied
-    assert judged.value("mrr", "many") == pytest.approx(mrr(alone), abs=COARSE)
+    assert judged.value("mrr", "ranking") == pytest.approx(mrr(alone), abs=COARSE)

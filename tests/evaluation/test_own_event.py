@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(method: str, data: Path, out: Path) -> list[str]:
     settings = {f"loop.{name}": value for name, value in LOOP["loop"].items()} | SMALL[method]
-    settings |= {"data": data, "out": out, "evaluation.strategies": "[random,many]", "loop.epochs": 3}
+    settings |= {"data": data, "out": out, "evaluation.strategies": "[random,ranking]", "loop.epochs": 3}
     return [
         "fit",
         method,
@@ -49,11 +49,11 @@ def test_fit_evaluate_and_report_name_the_share_and_probabilities_are_not_biased
     assert main(options(method, data, tmp_path / "run")) == 0
     run = load(tmp_path / "run")
     found = run.metrics["test"]
-    share = found["own_event_share"]
+    share = found["collision_rate"]
     assert share == pytest.approx(1 / 5, abs=0.08)
     assert found["average_precision"] == pytest.approx(1 / (1 + share), abs=0.02)
-    assert found["many_mrr"] == 1.0  # no candidate is the event itself
-    assert "many_own_event_share" not in found
+    assert found["mrr"] == 1.0  # no candidate is the event itself
+    assert not any(name.startswith("ranking") for name in found)
     note = f"{share:.0%} of random negatives"
     assert note in capsys.readouterr().out
     assert main(["evaluate", str(run.path)]) == 0
@@ -79,9 +79,9 @@ def test_reliability_is_of_the_other_negatives() -> None:
     splits = chronological_split(stream)
     found = evaluate_link(Oracle(45), stream, splits, strategies=("random", "historical"))
     row, own = found.rows[0], found.scores["test", "random"]
-    assert row["own_event_share"] == own.collisions.mean() == (own.negative == 1).mean()
+    assert row["collision_rate"] == own.collisions.mean() == (own.negative == 1).mean()
     assert (row["ece"], row["brier"]) == (0, 0)
-    assert "own_event_share" not in found.rows[1]
+    assert "collision_rate" not in found.rows[1]
 
 
 def test_scores_without_negatives_that_are_their_event() -> None:

@@ -22,7 +22,7 @@ def events(count: int = 300) -> EventStream:
 def kind(stream: EventStream, u: int, v: int, t: int) -> str:
     past = [(a, b) for a, b, s in zip(stream.src, stream.dst, stream.t) if s < t]
     seen = {node for pair in past for node in pair}
-    return "met" if (u, v) in past or (v, u) in past else "new_pair" if {u, v} <= seen else "new_node"
+    return "repeat_pairs" if (u, v) in past or (v, u) in past else "new_pairs" if {u, v} <= seen else "new_nodes"
 
 
 def test_kinds_are_what_counting_says() -> None:
@@ -51,28 +51,32 @@ def test_metrics_are_what_counting_says() -> None:
         rank.append(place(list(own), positive[i]))
         by_kind[kind(stream, u, v, t)].append(1 / rank[-1])
         by_query.setdefault((u, t), []).append(rank[-1] <= 10)
-        met = [j for j in own if kind(stream, u, int(many.dst[j]), t) == "met"]
-        if met and kind(stream, u, v, t) == "met":
+        met = [j for j in own if kind(stream, u, int(many.dst[j]), t) == "repeat_pairs"]
+        if met and kind(stream, u, v, t) == "repeat_pairs":
             known.append(1 / place(met, positive[i]))
-    assert {name: found[f"{name}_events"] for name in KINDS} == {name: len(by_kind[name]) for name in KINDS}
-    assert found["known_events"] == len(known)
+    assert {name: found[f"num_events_{name}"] for name in KINDS} == {name: len(by_kind[name]) for name in KINDS}
+    assert found["num_events_among_repeat_candidates"] == len(known)
     assert found["mrr"] == pytest.approx(np.mean([1 / r for r in rank]))
     assert found["hits@3"] == pytest.approx(np.mean([r <= 3 for r in rank]))
     assert found["ndcg@10"] == pytest.approx(np.mean([1 / math.log2(1 + r) if r <= 10 else 0 for r in rank]))
     assert found["recall@10"] == pytest.approx(np.mean([np.mean(own) for own in by_query.values()]))
-    assert found["known_mrr"] == pytest.approx(np.mean(known))
+    assert found["mrr_among_repeat_candidates"] == pytest.approx(np.mean(known))
     for name, values in by_kind.items():
-        assert (f"{name}_mrr" in found) == bool(values)
+        assert (f"mrr_{name}" in found) == bool(values)
         if values:
-            assert found[f"{name}_mrr"] == pytest.approx(np.mean(values))
+            assert found[f"mrr_{name}"] == pytest.approx(np.mean(values))
 
 
 def test_every_mean_has_its_interval_where_asked_for() -> None:
     stream = events()
     split = chronological_split(stream)
     scorer = Recency(NeighborStore.from_stream(stream))
-    row = evaluate_link(scorer, stream, split, strategies=("many",), num_negatives=5, bootstrap=40).rows[0]
-    held = [name for name in row if name in ("mrr", "ndcg@10", "recall@10", "known_mrr", "met_mrr", "new_pair_mrr")]
+    row = evaluate_link(scorer, stream, split, strategies=("ranking",), num_negatives=5, bootstrap=40).rows[0]
+    held = [
+        name
+        for name in row
+        if name in ("mrr", "ndcg@10", "recall@10", "mrr_among_repeat_candidates", "mrr_repeat_pairs", "mrr_new_pairs")
+    ]
     assert len(held) >= 5
     for name in held:
         assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
@@ -83,4 +87,4 @@ def test_a_scorer_that_knows_is_first_everywhere() -> None:
     many = one_against_many(stream, chronological_split(stream), "test", num_negatives="all")
     one, none = np.ones(len(many.rows)), np.zeros(len(many.dst))
     found = ranking_metrics(stream, many.rows, one, none, many.offsets, many.dst, bootstrap=5)
-    assert {value for name, value in found.items() if not name.endswith("_events")} == {1.0}
+    assert {value for name, value in found.items() if not name.startswith("num_events")} == {1.0}

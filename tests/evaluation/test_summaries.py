@@ -16,7 +16,7 @@ from hopstate.testing.conformance import F64
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run
 
-MANY: dict[str, Any] = {"evaluation.strategies": ["random", "many"], "evaluation.num_negatives": 6}
+MANY: dict[str, Any] = {"evaluation.strategies": ["random", "ranking"], "evaluation.num_negatives": 6}
 
 
 class Runs(dict[str, Run]):
@@ -49,14 +49,14 @@ def test_candidates_are_ranked_by_score(name: str, runs: dict[str, Run]) -> None
     with load_run(run.path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
         data = task.stream, task.split, "test"
-        drawn = link_negatives(*data, ("random", "many"), 6, 0, {}, None)
+        drawn = link_negatives(*data, ("random", "ranking"), 6, 0, {}, None)
         scores = score_links(task.scorer("test"), *data, drawn, batch_size=task.evaluation.batch_size)
-        many, own = drawn["test", "many"], scores["test", "many"]
+        many, own = drawn["test", "ranking"], scores["test", "ranking"]
         expected = ranking_metrics(task.stream, many.rows, own.positive, own.negative, many.offsets, many.dst)
     alone, whole = run.evaluate(split="test"), run.metrics["test"]
     for metric, value in expected.items():
-        assert alone[f"many_{metric}"] == pytest.approx(value, abs=F64)
-        assert whole[f"many_{metric}"] == pytest.approx(value, abs=F64)
+        assert alone[metric] == pytest.approx(value, abs=F64)
+        assert whole[metric] == pytest.approx(value, abs=F64)
 
 
 @pytest.mark.parametrize("names", [["graphmixer"], pytest.param(["pair-trees", "ctdg-ssm"], marks=pytest.mark.slow)])
@@ -74,7 +74,7 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], n
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategies", "choose"), [(["many", "random"], "mean"), (["historical"], "first")])
+@pytest.mark.parametrize(("strategies", "choose"), [(["ranking", "random"], "mean"), (["historical"], "first")])
 def test_a_curve_costs_validation_some_random_pairs_at_most(
     strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

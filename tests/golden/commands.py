@@ -70,7 +70,7 @@ def stream(method: str, home: Path) -> dict[str, Any]:
     for number, part in enumerate((LATER[:4], LATER[4:])):
         part.to_csv(home / "later.csv", index=False)
         out, state = home / f"stream{number}.csv", ("--save", str(home / f"state-{method}"))
-        start = ("--fresh",) if not number else ("--state", str(home / f"state-{method}"))
+        start = ("--ignore-state",) if not number else ("--state", str(home / f"state-{method}"))
         cases.command("stream", str(run), "--data", str(home / "later.csv"), *start, *state, "--out", str(out))
         found.append(_table(out))
     return {"first": found[0], "second": found[1]}

@@ -549,7 +549,7 @@ def prepare(good: Path) -> None:
     os.chdir(good)
     for name in ("run-mlp", "run-memory"):
         assert main([*seeds.RUNS[name], f"--out={name}"]) == 0
-    assert main(["stream", "run-memory", "--data=later.csv", "--fresh", "--out=scores.csv"]) == 0
+    assert main(["stream", "run-memory", "--data=later.csv", "--ignore-state", "--out=scores.csv"]) == 0
     state = good / "run-memory" / "state"
     events = next(state.glob("events-*.safetensors"))
     head = json.loads((state / "live.json").read_text().replace(events.name, "events.safetensors"))

@@ -170,7 +170,7 @@ def same_edges(data: bytes, graph: Any) -> str:
     names = np.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids.ids
     at = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     ours = {(str(a), str(b)) for a, b in zip(names[at].tolist(), names[graph.indices].tolist())}
-    text = names.dtype.kind == "U"
+    text = names.dtype.kind != "i"
     held = {tuple(part if text else _plain(part) for part in pair) for pair in pairs}
     return "" if ours == held else f"edges {sorted(ours ^ held)[:4]}"
 

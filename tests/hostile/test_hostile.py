@@ -85,7 +85,9 @@ def make_runs(folder: Path, server: Server) -> None:
     for name, argv in seeds.RUNS.items():
         done = server.run((*argv, f"--out={name}"), folder, seconds=300) if name != "run-mlp" else {"code": 0}
         assert done["code"] == 0, done
-    done = server.run(("stream", "run-memory", "--data=later.csv", "--fresh", "--out=scores.csv"), folder, seconds=300)
+    done = server.run(
+        ("stream", "run-memory", "--data=later.csv", "--ignore-state", "--out=scores.csv"), folder, seconds=300
+    )
     assert done["code"] == 0, done
     shutil.copytree(folder / "run-memory", folder / "kept")
     search = ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")
@@ -128,7 +130,7 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
 
 
 # undefined where a part of the data holds one class, as few rows do
-_RANKS = re.compile(r"roc_auc|average_precision|macro_f1|\b(new_)?(auc|ap)\b|floors:")
+_RANKS = re.compile(r"roc_auc|average_precision|macro_f1|\b(new_)?(auc|ap)\b|baselines:")
 
 
 def _misread(case: Case, folder: Path, done: dict) -> str:

@@ -255,7 +255,7 @@ def test_tables_start_no_cell_with_a_formula_unless_asked(tmp_path: Path) -> Non
     ids_ = ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", " =1", "-5", "-1.5e3", "a=b", ""]
     table = pd.DataFrame({"id": ids_, "score": -0.5, "=name": ids_})
     write_table(table, tmp_path / "t.csv")
-    write_table(table, tmp_path / "raw.csv", raw=True)
+    write_table(table, tmp_path / "raw.csv", csv_escape=False)
     found = pd.read_csv(tmp_path / "t.csv", keep_default_na=False, dtype=str)
     assert found["id"].tolist() == ["'=1+1", "'+cmd", "'-x", "'@SUM(A1)", "'\t=1", "' =1", "-5", "-1.5e3", "a=b", ""]
     assert list(found.columns) == ["id", "score", "'=name"]
@@ -286,7 +286,7 @@ def test_tables_of_each_command_start_no_cell_with_a_formula(tmp_path: Path, mon
     small = ["--model.dim=8", "--model.static=random", "--model.static_dim=4", "--model.time_dim=4"]
     assert main(["fit", "mlp", *nodes, "--model.dim=4", *loop, "--out=nodes"]) == 0
     assert main(["fit", "ctdg-ssm", "--data=events.csv", *small, *loop, "--out=links"]) == 0
-    more = ["--raw"] if raw else []
+    more = ["--no-csv-escape"] if raw else []
     assert main(["predict", "nodes", "--out=nodes.csv", *more]) == 0
     assert main(["predict", "links", "--out=links.tsv", *more]) == 0
     assert main(["stream", "links", "--data=later.csv", "--out=scores.csv", *more]) == 0

@@ -9,8 +9,8 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.datasets.registry import dataset_table
+from hopstate.evaluation.labels import figure
 from hopstate.runs.reproduce import all_recipes
-from hopstate.runs.summary import figure
 
 HEADS = ("recipe", "here", "metric", "published", "runs", "from")
 

@@ -86,7 +86,7 @@ def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> 
     added = events().with_(kind=None)
     rows = events().additions()
     scores, found = (
-        predict(run.path, **of)["score"].to_numpy() for of in ({"data": added, "fresh": True}, {"data": events()})
+        predict(run.path, **of)["score"].to_numpy() for of in ({"data": added, "cold_start": True}, {"data": events()})
     )
     assert np.isnan(found).sum() == len(found) - len(rows)  # a deletion has no score
     assert np.abs(scores[rows] - found[rows]).max() > 1e-4
@@ -193,7 +193,7 @@ def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) 
         task_of(method, stream, tmp_path / "bad", deletions="forgotten")
     given = {**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     plain = fit(method, stream.with_(kind=None), out=tmp_path / "run", config=given)
-    found = predict(plain.path, data=stream, fresh=True)
+    found = predict(plain.path, data=stream, cold_start=True)
     assert np.flatnonzero(found["score"].notna()).tolist() == stream.additions().tolist()
 
 

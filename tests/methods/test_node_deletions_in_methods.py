@@ -68,11 +68,11 @@ def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Pat
     own = predict(run.path, split="all")
     assert own["t"].tolist() == rows.time[:180][scored[:180]].tolist()
     later = rows.iloc[180:]
-    whole = score_stream(run.path, later, fresh=True, save=tmp_path / "whole")
+    whole = score_stream(run.path, later, ignore_state=True, save=tmp_path / "whole")
     assert whole["t"].tolist() == later.time.tolist()  # a row for each of the table
     found: list[float] = []
     for a, b in ((0, 1), (1, 2), (2, 25), (25, 60)):
-        options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
+        options: dict[str, Any] = {"ignore_state": True} if a == 0 else {"state": tmp_path / "parts"}
         found += score_stream(run.path, later.iloc[a:b], save=tmp_path / "parts", **options)["score"].tolist()
     np.testing.assert_allclose(found, whole["score"], rtol=F32)
     np.testing.assert_allclose(predict(run.path, data=later)["score"], found, rtol=F32, atol=F32_TIGHT)

@@ -1,4 +1,4 @@
-"""Amounts and several labels of nodes, in every static method: units, gaps, directions, floors, other data."""
+"""Amounts and several labels of nodes, in every static method: units, gaps, directions, baselines, other data."""
 
 from functools import cache
 
@@ -50,7 +50,7 @@ def test_amounts_are_answered_in_their_unit(method, tmp_path):
     assert set(run.metrics["test"]) >= {"mae", "rmse", "r2", "spearman"}
     known = table["label"].notna()
     assert known.sum() == N - N // 5
-    assert {"mean", "median"} <= set(run.floors)
+    assert {"mean", "median"} <= set(run.baselines)
 
 
 def test_another_unit_and_rows_without_a_label_change_nothing_else(tmp_path):

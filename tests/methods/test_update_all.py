@@ -104,7 +104,7 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
         for size in (1, 11):
             past, found = start, []
             for a in range(120, len(data), size):
-                scores, past = continue_stream(task, past, part(a, a + size), again=True)
+                scores, past = continue_stream(task, past, part(a, a + size), allow_duplicates=True)
                 save_stream_state(past, tmp_path / f"live-{size}")
                 past = load_stream_state(tmp_path / f"live-{size}")
                 found += scores["score"].tolist()

@@ -83,7 +83,7 @@ def test_one_answer_from_every_function(run: Run) -> None:
     near(run.score(pairs[:2])["probability"], alone[:2])
 
 
-@pytest.mark.parametrize("strategy", ["historical", "many"])
+@pytest.mark.parametrize("strategy", ["historical", "ranking"])
 def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, runs: Callable[[str], Run]) -> None:
     expected = curve_of_run(runs("graphmixer"))
     with load_run(runs("graphmixer").path) as (_, task), torch.no_grad():

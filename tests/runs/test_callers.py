@@ -74,7 +74,7 @@ def test_paths_are_settings(tables: dict[str, Path]) -> None:
 def test_durations_are_settings(events: str, window: Any) -> None:
     split = {"kind": "window", "window": window}
     run = hopstate.fit("recency", events, read={"time_unit": "s"}, split=split, loop=LOOP)
-    assert run.metrics["test"]["events"] == 20
+    assert run.metrics["test"]["num_events"] == 20
 
 
 def test_explaining_a_node_keeps_the_random_state(tables: dict[str, Path]) -> None:
@@ -140,7 +140,7 @@ def test_no_call_changes_the_random_state_of_its_caller(events: str, method: str
     calls: dict[str, Callable[[], Any]] = {
         "fit": fit, "score": lambda: run.score(pair), "rank": lambda: run.rank("u0", top=2), "predict": run.predict,
         "evaluate": run.evaluate, "model": lambda: run.model,
-        "stream": lambda: hopstate.score_stream(run.path, later, save=f"s{next(number)}", again=True),
+        "stream": lambda: hopstate.stream(run.path, later, save=f"s{next(number)}", allow_duplicates=True),
     }  # fmt: skip
     assert {name: _drawn(call) for name, call in calls.items()} == dict.fromkeys(calls, expected)
 

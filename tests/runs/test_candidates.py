@@ -15,7 +15,7 @@ def _past(stream: EventStream, places: list[int]) -> StreamState:
         columns = {name: getattr(stream, name)[a:b].copy() for name in ("src", "dst", "t")}
         kind = None if stream.kind is None else stream.kind[a:b].copy()
         part = EventStream(**columns, kind=kind, num_nodes=stream.num_nodes, from_start=False)
-        state = state.joined(part, again=True)[1]
+        state = state.joined(part, allow_duplicates=True)[1]
     return state
 
 

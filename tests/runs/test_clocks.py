@@ -53,8 +53,8 @@ def test_scores_do_not_depend_on_the_unit_of_the_file(method: str, tmp_path: Pat
     twin = run_of(method, fine, tmp_path / "twin", **window)
     np.testing.assert_allclose(predict(twin.path, data=fine)["score"], scores, rtol=F32, atol=F32)
     assert twin.metrics["test"] == pytest.approx(run.metrics["test"], abs=F32_SUM)
-    np.testing.assert_allclose(predict(run.path, data=fine, fresh=True)["score"], scores, rtol=F32, atol=F32)
-    slow = predict(run.path, data=events(factor=50), fresh=True)["score"].to_numpy()
+    np.testing.assert_allclose(predict(run.path, data=fine, cold_start=True)["score"], scores, rtol=F32, atol=F32)
+    slow = predict(run.path, data=events(factor=50), cold_start=True)["score"].to_numpy()
     assert np.abs(slow - scores).max() > 1e-4  # its gaps are 50 times longer by the clock of the run
 
 
@@ -69,9 +69,9 @@ def test_the_unit_of_a_clock_is_that_of_the_gaps_in_training(tmp_path: Path) -> 
 def test_streams_and_explanations_keep_the_clock(tmp_path: Path) -> None:
     live = run_of("ctdg-ssm", events(), tmp_path / "live")
     later = events(60, 1000, seed=1)
-    first = score_stream(live.path, later.with_(x=None), run_data=events(), fresh=True)["score"].to_numpy()
+    first = score_stream(live.path, later.with_(x=None), run_data=events(), ignore_state=True)["score"].to_numpy()
     fine = events(60, 1000, seed=1, factor=10**9, time_unit="ns").with_(x=None)
-    again = score_stream(live.path, fine, run_data=events(), fresh=True)["score"].to_numpy()
+    again = score_stream(live.path, fine, run_data=events(), ignore_state=True)["score"].to_numpy()
     np.testing.assert_allclose(again, first, rtol=F32, atol=F32)
 
     run = run_of("dyg-mamba", events(), tmp_path / "run")

@@ -61,7 +61,7 @@ def test_new_events_without_a_zone_are_read_in_that_of_the_run(run: Run, tmp_pat
     (tmp_path / "new.csv").write_text(text, "utf-8")
     expected = ["2024-03-11T00:00:00+09:00", "2024-03-11T06:30:00+09:00"]
     assert run.predict(tmp_path / "new.csv").t.tolist() == expected
-    assert run.score_stream(tmp_path / "new.csv", save=tmp_path / "state").t.tolist() == expected
+    assert run.stream(tmp_path / "new.csv", save=tmp_path / "state").t.tolist() == expected
 
 
 def test_a_date_is_told_as_utc_where_times_are_numbers() -> None:

@@ -128,7 +128,7 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
 
 def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
     """Return the weights of a memory's events by one replay after the other, each from the memory of the state."""
-    replay, task = _replay(queries, u, v, when), queries.task
+    replay, task = _replay(queries, u, v, when, None), queries.task
 
     def log_odds(state: StreamState, number: int) -> float:
         follower = task.follow(state)
@@ -153,7 +153,7 @@ def _one_by_one(queries: PairQueries, u: int, v: int, when: int) -> list[float]:
     [
         {},
         {"model.order": 2, "model.static": "random", "evaluation.batch_size": 4, "num_neighbors": 3},
-        {"model.order": 0, "model.pair_history": True},
+        {"model.order": 0, "model.pair_features": True},
         {"model.update_all": True, "model.norm": False},
         {"model.dense_limit": 1},
     ],
@@ -243,7 +243,7 @@ def test_a_pair_without_events_before_the_time_has_none_to_explain_it(
 def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> None:
     run = small_run("pair-trees", tmp_path)
     more = table(int(table(0, 160).t.max()) + 1, 60)
-    run.score_stream(more)
+    run.stream(more)
     found, known = hopstate.explain(run.path, "u1", "v2"), run.score([("u1", "v2")])
     assert (found.t, found.score) == (known["t"][0], pytest.approx(known["score"][0], abs=F64))
 

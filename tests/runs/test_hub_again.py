@@ -120,9 +120,9 @@ def test_without_its_data_a_run_names_them_and_works_on_others(
     with pytest.raises(MissingFileError, match=r"ctdg-ssm\.csv"):
         again.score([("a", "b")])
     later = table(500, 20, amount=True)
-    ours = run.score_stream(later, save=tmp_path / "x", fresh=True)
-    near(again.score_stream(later, run_data=run.path.with_suffix(".csv"), save=tmp_path / "y", fresh=True), ours)
-    assert again.evaluate(later, fresh=True) == pytest.approx(run.evaluate(later, fresh=True))
+    ours = run.stream(later, save=tmp_path / "x", ignore_state=True)
+    near(again.stream(later, run_data=run.path.with_suffix(".csv"), save=tmp_path / "y", ignore_state=True), ours)
+    assert again.evaluate(later, cold_start=True) == pytest.approx(run.evaluate(later, cold_start=True))
 
 
 def test_wrong_options_and_folders_are_refused(trained: Callable[[str], hopstate.Run], tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_card_of_nodes_has_intervals_by_default(kind: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_verdict_depends_on_the_floors(saved: Path, tmp_path: Path, mode: str) -> None:
+def test_the_verdict_depends_on_the_baselines(saved: Path, tmp_path: Path, mode: str) -> None:
     """Higher is better in one mode, lower in the other: the same distance gives the same verdict."""
     assert verdict(saved, tmp_path, mode, 0.2) != verdict(saved, tmp_path, mode, 0.9)
     assert verdict(saved, tmp_path, mode, 0.6) == verdict(saved, tmp_path, mode, 0.9)
@@ -70,16 +70,16 @@ def test_the_verdict_depends_on_the_floors(saved: Path, tmp_path: Path, mode: st
 
 
 def verdict(saved: Path, tmp_path: Path, mode: str, value: float) -> list[str]:
-    """Return the lines of a card that name the floor, without figures."""
+    """Return the lines of a card that name the baseline, without figures."""
     for file in saved.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     result = json.loads((saved / "result.json").read_text())
     sign = 1 if mode == "max" else -1
     result["metrics"]["test"][result["metric"]] = sign * value
     (tmp_path / "result.json").write_text(json.dumps(result | {"mode": mode}))
-    (tmp_path / "floors.json").write_text(json.dumps({"recency": {result["metric"]: sign * 0.5}}))
+    (tmp_path / "baselines.json").write_text(json.dumps({"recency": {result["metric"]: sign * 0.5}}))
     return [
         re.sub(r"-?\d[\d.]*", "", line)
         for line in model_card(RunFolder(tmp_path), ids=False).splitlines()
-        if "floor" in line or "recency" in line
+        if "baseline" in line or "recency" in line
     ]

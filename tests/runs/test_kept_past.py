@@ -44,7 +44,7 @@ def run(fitted: Path, tmp_path: Path) -> Run:
 def answers(run: Run, out: Path) -> list[list[float]]:
     with pytest.warns(HopstateWarning, match="nobody"):
         asked = run.score(PAIRS)["score"].tolist()
-    later = score_stream(run.path, table(200, 40), fresh=True, save=out)
+    later = score_stream(run.path, table(200, 40), ignore_state=True, save=out)
     return [asked, later["score"].tolist()]
 
 

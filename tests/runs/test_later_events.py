@@ -65,11 +65,11 @@ def test_later_events_are_scored_after_the_runs_own(name: str, run_of: RunOf, tm
     later = table(200, 60)
     (later if "nodes" not in name else later.drop(columns="state")).to_csv(tmp_path / "later.csv", index=False)
     found = run.predict(tmp_path / "later.csv")["score"]
-    near(score_stream(run.path, later, fresh=True, save=tmp_path / "state")["score"], found)
+    near(score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")["score"], found)
     near(run.predict(later[:5])["score"], found[:5])
     pd.concat([table(0, 160), later]).to_csv(tmp_path / "both.csv", index=False)
-    near(predict(run.path, data=tmp_path / "both.csv", fresh=True)["score"][160:], found)
-    alone = predict(run.path, data=later, fresh=True)["score"]
+    near(predict(run.path, data=tmp_path / "both.csv", cold_start=True)["score"][160:], found)
+    alone = predict(run.path, data=later, cold_start=True)["score"]
     assert len(alone) == 60
     assert np.abs(alone - found).max() > 1e-4
 
@@ -78,7 +78,7 @@ def test_known_pairs_are_known_to_recency(run_of: RunOf) -> None:
     """Without the run's past, three quarters of them would never have met."""
     known = table(0, 160)[40:100].assign(when=300)
     assert (run_of("recency").predict(known)["score"] > -50).all()
-    assert (predict(run_of("recency").path, data=known, fresh=True)["score"] < -50).all()
+    assert (predict(run_of("recency").path, data=known, cold_start=True)["score"] < -50).all()
     assert (run_of("edgebank").predict(known)["score"] == 1).all()
 
 
@@ -109,7 +109,7 @@ def test_new_ids_are_named(run_of: RunOf, capsys: pytest.CaptureFixture[str], tm
         warnings.simplefilter("always")
         assert main([*command, "--out", str(tmp_path / "p.csv")]) == 0
     assert "zoe" in capsys.readouterr().err
-    assert main([*command, "--fresh", "--out", str(tmp_path / "p.csv")]) == 0
+    assert main([*command, "--cold-start", "--out", str(tmp_path / "p.csv")]) == 0
     assert "zoe" not in capsys.readouterr().err
     assert len(pd.read_csv(tmp_path / "p.csv")) == 5
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_later_is_refused_with_what_to_do(run_of: RunOf) -> None:
         run.predict(table(50, 20))
     with pytest.raises(ConfigError, match="split"):
         run.predict(table(200, 20), split="test")
-    assert len(run.predict(table(0, 60), split="test", fresh=True)) > 0
+    assert len(run.predict(table(0, 60), split="test", cold_start=True)) > 0
     assert not (run.path / "state").exists()
 
 
@@ -149,7 +149,7 @@ def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
         run.predict(later)
     own = copy
     assert len(run.predict(later, run_data=own)) == 20
-    assert len(run.predict(later, fresh=True)) == 20
+    assert len(run.predict(later, cold_start=True)) == 20
     assert len(run.predict(own, split="test")) > 0
 
 
@@ -164,8 +164,8 @@ def test_a_warning_names_data_that_changed_after_training(change: str, tmp_path:
     with pytest.warns(HopstateWarning, match=r"own\.csv"):
         assert len(run.predict(table(200, 20))) == 20
     with pytest.warns(HopstateWarning, match=r"own\.csv"):
-        run.score_stream(table(200, 20))
-    assert len(run.score_stream(table(300, 20))) == 20  # goes on from the state that is kept
+        run.stream(table(200, 20))
+    assert len(run.stream(table(300, 20))) == 20  # goes on from the state that is kept
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm-nodes", pytest.param("ctdg-ssm", marks=pytest.mark.slow)])
@@ -175,6 +175,6 @@ def test_other_events_are_evaluated_without_a_past_only_on_request(
     table(200, 60).to_csv(tmp_path / "later.csv", index=False)
     with pytest.raises(ConfigError, match="later"):
         run_of(name).evaluate(tmp_path / "later.csv")
-    found = run_of(name).evaluate(tmp_path / "later.csv", fresh=True)
-    assert main(["evaluate", str(run_of(name).path), "--data", str(tmp_path / "later.csv"), "--fresh"]) == 0
+    found = run_of(name).evaluate(tmp_path / "later.csv", cold_start=True)
+    assert main(["evaluate", str(run_of(name).path), "--data", str(tmp_path / "later.csv"), "--cold-start"]) == 0
     assert f'"{next(iter(found))}"' in capsys.readouterr().out

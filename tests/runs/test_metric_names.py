@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from hopstate.evaluation.labels import is_error, sort_key
 from hopstate.evaluation.metrics import METRICS, Metric
-from hopstate.runs.summary import is_error, rank
 
 
-@pytest.mark.parametrize("name", ["max_error", "new_many_max_error"])
+@pytest.mark.parametrize("name", ["max_error", "new_historical_max_error"])
 def test_errors_with_an_underscore_in_their_name_are_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     metric = Metric(name="max_error", label="max error", higher_is_better=False, functions={})
     monkeypatch.setitem(METRICS, "max_error", metric)
     assert is_error(name)
-    assert rank(name, 1.0) < rank(name, 2.0)
+    assert sort_key(name, 1.0) < sort_key(name, 2.0)

@@ -57,7 +57,7 @@ def test_a_score_is_what_stream_would_give_such_an_event_next(name: str, trained
             warnings.simplefilter("ignore", HopstateWarning)
             found = run.score(asked, when)
         events = pd.DataFrame(asked, columns=["src", "dst"]).assign(t=when, amount=0.5)
-        next_ = score_stream(run.path, events, fresh=True, save=tmp_path / str(number))
+        next_ = score_stream(run.path, events, ignore_state=True, save=tmp_path / str(number))
         near(found["score"], next_["score"])
         assert found["t"].tolist() == [when] * len(asked)
 
@@ -95,7 +95,7 @@ def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, trained: 
     one = run.score(PAIRS, events=tmp_path / "later.csv")
     parts = run.score(PAIRS, events=[later[a : a + 7] for a in range(0, 60, 7)])
     assert parts["score"].tolist() == one["score"].tolist()
-    score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     near(run.score(PAIRS, state=tmp_path / "state")["score"], one["score"])
     assert one["t"][0] == later["t"].max() + 1
 
@@ -418,8 +418,8 @@ def test_nothing_that_is_read_is_written_over(numbered: Run, tmp_path: Path) -> 
         lambda: numbered.predict(out=own),
         lambda: numbered.predict(out=link),
         lambda: numbered.predict(data=later, out=later),
-        lambda: numbered.score_stream(later, out=later),
-        lambda: numbered.score_stream(later, out=own),
+        lambda: numbered.stream(later, out=later),
+        lambda: numbered.stream(later, out=own),
         lambda: numbered.score(pairs, out=pairs),
         lambda: numbered.score(pairs, events=[later], out=later),
         lambda: numbered.rank(3, candidates=ids, out=ids),

@@ -44,9 +44,9 @@ def run(files, tmp_path_factory):
     return hopstate.fit("gcn", files[0], out=out, task="link", **{"read.features": files[1], **SMALL})
 
 
-def test_floors_splits_and_metrics_of_a_run(run, files, capsys):
-    assert set(run.floors) == {"common_neighbors", "adamic_adar", "resource_allocation", "pagerank"}
-    assert all(0 < floor["mrr"] <= 1 for floor in run.floors.values())
+def test_baselines_splits_and_metrics_of_a_run(run, files, capsys):
+    assert set(run.baselines) == {"common_neighbors", "adamic_adar", "resource_allocation", "pagerank"}
+    assert all(0 < baseline["mrr"] <= 1 for baseline in run.baselines.values())
     again = run.evaluate()
     assert again == pytest.approx(run.metrics["test"])
     table = run.predict()

@@ -43,7 +43,7 @@ def test_ids_in_files_of_queries_stay_texts(name: str, run: Run, tmp_path: Path)
 def test_ids_of_later_events_stay_texts(name: str, run: Run, tmp_path: Path) -> None:
     later = written(tmp_path / "later.csv", f"src,dst,t\n{name},7,100\n")
     table = pd.DataFrame({"src": [name], "dst": ["7"], "t": [100]})
-    found = hopstate.score_stream(run.path, later, save=tmp_path / "state")
+    found = hopstate.stream(run.path, later, save=tmp_path / "state")
     assert found.src.tolist() == [name]
     assert found.dst.tolist() == ["7"]
     for events in (later, table):

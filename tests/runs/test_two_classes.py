@@ -182,28 +182,28 @@ def test_a_run_below_a_baseline_on_validation_says_so_first(
     assert "validation" in first
     assert "majority" in first
     assert main(["--json", "fit", "mlp", *own, "--out", str(tmp_path / "again")]) == 0
-    assert "majority" in json.loads(capsys.readouterr().out)["no_better_on_validation"]
+    assert "majority" in json.loads(capsys.readouterr().out)["not_outperformed_on_validation"]
     options = ["--metric=accuracy", "--loop.epochs=5", "--mlp.class_weights=[late=100]"]
     assert main(["compare", "mlp,gcn", *own[:2], "--out", str(tmp_path / "both"), "--", *own[2:12], *options]) == 0
     printed = capsys.readouterr().out
     rows = {row["method"]: row for row in json.loads((tmp_path / "both" / "table.json").read_text())}
-    assert "majority" in rows["mlp"]["no_better_on_validation"]
+    assert "majority" in rows["mlp"]["not_outperformed_on_validation"]
     assert any(line.startswith("* mlp") and "majority" in line for line in printed.splitlines())
 
 
 def test_a_run_above_its_baselines_prints_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [*words(tmp_path, tables(signal=2.0)), "--metric", "roc_auc", "--loop.epochs", "20"]
     assert main(["--json", "fit", "sage", *own, "--out", str(tmp_path / "run")]) == 0
-    assert "majority" not in json.loads(capsys.readouterr().out)["no_better_on_validation"]
+    assert "majority" not in json.loads(capsys.readouterr().out)["not_outperformed_on_validation"]
 
 
 def test_links_and_events_have_baselines_on_validation(tmp_path: Path) -> None:
     made = events(("ok", "banned"))
     run = fit("ctdg-ssm-nodes", made, out=tmp_path / "nodes", config=EVENTS)
-    assert RunFolder(run.path).floors("val")["majority"]["roc_auc"] == 0.5
-    assert "val_roc_auc" not in run.floors["majority"]
+    assert RunFolder(run.path).baselines("val")["majority"]["roc_auc"] == 0.5
+    assert "val_roc_auc" not in run.baselines["majority"]
     links = fit("ctdg-ssm", made.drop(columns="label"), out=tmp_path / "links", config=EVENTS)
-    floors = RunFolder(links.path).floors("val")
-    (metric,) = floors["recency"]
-    assert floors["chance"][metric] == 0.5
-    assert "chance" not in links.floors
+    baselines = RunFolder(links.path).baselines("val")
+    (metric,) = baselines["recency"]
+    assert baselines["chance"][metric] == 0.5
+    assert "chance" not in links.baselines

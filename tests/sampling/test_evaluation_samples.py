@@ -101,7 +101,7 @@ class Counter:
 @pytest.mark.parametrize("protocol", ["pooled", "dyglib"])
 def test_scores_of_the_judged_are_those_among_all_and_nothing_else_is_scored(data, protocol) -> None:
     stream, splits = data
-    strategies = (*DEFAULT_STRATEGIES, "many")
+    strategies = (*DEFAULT_STRATEGIES, "ranking")
     found, seen = [], []
     for most in (400, None):
         model = Counter()
@@ -120,7 +120,7 @@ def test_scores_of_the_judged_are_those_among_all_and_nothing_else_is_scored(dat
         np.testing.assert_array_equal(held.rows, sample_rows(full.rows, 400))
         place = np.searchsorted(full.rows, held.rows)
         np.testing.assert_allclose(held.positive, full.positive[place], rtol=1e-5, atol=1e-6)
-        assert some.value("events", key[1], key[0]) == len(held.rows)
+        assert some.value("num_events", key[1], key[0]) == len(held.rows)
         assert len(held.rows) < len(full.rows) or key[0] == "new_test"
     random = whole.scores["test", "random"]
     np.testing.assert_allclose(
@@ -152,7 +152,7 @@ def test_negatives_of_all_are_not_taken_for_those_of_some(data, tmp_path: Path) 
 
 
 def test_a_run_says_how_many_it_judges_and_keeps_to_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {"evaluation.strategies": ["random", "many"], "evaluation.max_events": 400}
+    config = {"evaluation.strategies": ["random", "ranking"], "evaluation.max_events": 400}
     run = hopstate.fit("recency", events(), out=tmp_path / "run", config=config)
     assert capsys.readouterr().err.count("400 of 1,200") == 2
     told = json.loads((run.path / "data.json").read_text())

@@ -9,7 +9,7 @@ import hopstate
 from hopstate.data.events import EventStream
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
-from hopstate.runs.summary import metric_label
+from hopstate.evaluation.labels import metric_label
 from hopstate.sampling.negatives import (
     STRATEGIES,
     Negatives,

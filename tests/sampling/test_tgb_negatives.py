@@ -92,9 +92,9 @@ def test_ranking_among_its_negatives_gives_what_its_evaluator_gives_one_event_at
     drawn.save(tmp_path / "negatives.npz")
     drawn = Negatives.load(tmp_path / "negatives.npz", stream)
     scorer, new = Recency(NeighborStore.from_stream(stream)), f"new_{part}"
-    given = {(part, "many"): drawn, (new, "many"): drawn.take(split.rows(new))}
+    given = {(part, "ranking"): drawn, (new, "ranking"): drawn.take(split.rows(new))}
     given = {key: value for key, value in given.items() if len(value)}
-    report = evaluate_link(scorer, stream, split, part, strategies=("many",), negatives=given)
+    report = evaluate_link(scorer, stream, split, part, strategies=("ranking",), negatives=given)
     evaluator = Evaluator(name="tgbl-wiki", k_value=10)
     found = {"mrr": [], "hits@10": []}
 
@@ -116,7 +116,7 @@ def test_ranking_among_its_negatives_gives_what_its_evaluator_gives_one_event_at
         history=event_batches(stream, np.arange(rows[0]), batch_size=200),
     )  # fmt: skip
     for name, values in found.items():
-        assert report.value(name, "many", part) == pytest.approx(np.mean(values), abs=F32_TIGHT)
+        assert report.value(name, "ranking", part) == pytest.approx(np.mean(values), abs=F32_TIGHT)
 
 
 def test_nodes_that_are_numbered_otherwise_are_translated():

@@ -205,8 +205,8 @@ def digest(past: StreamState) -> str:
     events, memories = past.events(), past.memories(np.arange(past.num_nodes))
     latest = past.events(past.settled)
     arrays = [events.src, events.dst, events.t, events.kind, latest.edge_attr]
-    # Names, because an array of objects would be hashed by the addresses of its texts.
-    arrays += [] if past.node_ids is None else [past.node_ids.names(np.arange(len(past.node_ids)))]
+    if past.node_ids is not None:
+        found.update(str(past.node_ids.ids.tolist()).encode())
     arrays += [] if memories is None else [memories.nodes, memories.memory, memories.output, memories.last_time]
     for array in arrays:
         if array is not None:

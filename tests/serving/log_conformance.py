@@ -35,7 +35,7 @@ def entries(*names: str) -> list[Entry]:
 
 
 def state(log: EventLog) -> tuple[int, list[Commit], int, dict[str, object]]:
-    return len(log), list(log.commits()), log.parked(), log.facts()
+    return len(log), list(log.commits()), log.num_dead_letters(), log.facts()
 
 
 TEXTS = [
@@ -139,7 +139,7 @@ class LogConformance:
     def test_a_commit_that_is_refused_leaves_nothing(self, bad: list[Entry], logs: Logs) -> None:
         log = logs.open()
         log.append(entries("a", "b"), {"source": 1})
-        log.park(entries("p"), "late")
+        log.add_dead_letters(entries("p"), "late")
         before = state(log)
         with pytest.raises(DataError):
             log.append(bad, {"source": 2})
@@ -175,8 +175,8 @@ class LogConformance:
         assert log.append([]) == log.append([]) == 1
         assert log.append([], {"source": 7}) == 1  # but what is told is kept
         assert (len(list(log.commits())), log.facts()["source"]) == (1, 7)
-        log.park([], "late")
-        assert log.parked() == 0
+        log.add_dead_letters([], "late")
+        assert log.num_dead_letters() == 0
         log.close()
 
     def test_facts_are_told_alone_and_with_events(self, logs: Logs) -> None:
@@ -193,15 +193,15 @@ class LogConformance:
 
     def test_what_is_kept_aside_is_there_once(self, logs: Logs) -> None:
         log = logs.open()
-        log.park(entries("p", "q"), "late")
-        log.park(entries("q", "r"), "late")
+        log.add_dead_letters(entries("p", "q"), "late")
+        log.add_dead_letters(entries("q", "r"), "late")
         log.append(entries("q"))  # of no matter to the log itself
         log.close()
         log = logs.open()
-        log.park(entries("r"), "late")
-        assert (log.parked(), len(log)) == (3, 1)
-        log.park([Entry("1"), Entry("1")], "late")
-        assert log.parked() == 5
+        log.add_dead_letters(entries("r"), "late")
+        assert (log.num_dead_letters(), len(log)) == (3, 1)
+        log.add_dead_letters([Entry("1"), Entry("1")], "late")
+        assert log.num_dead_letters() == 5
         log.close()
 
     def test_an_id_that_comes_at_once_from_many_is_taken_once(self, logs: Logs) -> None:
@@ -246,11 +246,11 @@ class LogConformance:
                 with pytest.raises(BusyError):
                     log.set_facts({"x": 1})
                 with pytest.raises(BusyError):
-                    log.park(entries("c"), "late")
+                    log.add_dead_letters(entries("c"), "late")
             log.close()
             log = other
         assert log.append(entries("d")) == 2
-        assert ("x" in log.facts(), log.parked()) == (False, 0)
+        assert ("x" in log.facts(), log.num_dead_letters()) == (False, 0)
         log.close()
 
     def test_readers_see_whole_commits_and_write_nothing(self, logs: Logs) -> None:
@@ -277,18 +277,18 @@ class LogConformance:
         assert [c.first for c in reader.commits(seen)] == list(range(seen, 282, 7))
         assert len(reader) == 282
         assert reader.positions(["39-6", "nobody"]) == {"39-6": 281}
-        log.park(entries("p"), "late")
+        log.add_dead_letters(entries("p"), "late")
         log.set_facts({"x": 1})
-        assert (reader.parked(), reader.facts()["x"]) == (1, 1)
+        assert (reader.num_dead_letters(), reader.facts()["x"]) == (1, 1)
         for change in (
             lambda: reader.append(entries("z")),
             lambda: reader.set_facts({"y": 1}),
-            lambda: reader.park(entries("z"), "late"),
+            lambda: reader.add_dead_letters(entries("z"), "late"),
             lambda: reader.cut(1),
         ):
             with pytest.raises(HopstateError):
                 change()
-        assert ("y" in log.facts(), log.parked(), len(log), log.start) == (False, 1, 282, 0)
+        assert ("y" in log.facts(), log.num_dead_letters(), len(log), log.start) == (False, 1, 282, 0)
         reader.close()
         log.append(entries("after"))
         log.close()

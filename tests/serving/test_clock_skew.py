@@ -99,28 +99,28 @@ def test_a_bound_of_times_of_no_clock_is_from_the_event_before(
     """So that what becomes of an event does not depend on what it shares a commit with."""
     last = 59 * 3_600
     given = [at(last + k * DAY) for k in (1, 2, 3)]
-    with opened(runs["from 0"], ahead="1d") as live:
+    with opened(runs["from 0"], max_clock_skew="1d") as live:
         assert len(live.take(given)) == 3
         with pytest.raises(FutureTimeError, match="1d"):
             live.take([given[-1], at(last + 4 * DAY + 1)])
         with pytest.raises(FutureTimeError):
             live.take([given[-1], at(2**62)])
     with pytest.raises(ConfigError):
-        opened(runs["no unit"], ahead="1d")
-    with opened(runs["no unit"], ahead=100) as live, pytest.raises(FutureTimeError):
+        opened(runs["no unit"], max_clock_skew="1d")
+    with opened(runs["no unit"], max_clock_skew=100) as live, pytest.raises(FutureTimeError):
         live.take([at(NOW)])
 
 
-@pytest.mark.parametrize("late", ["park", "clamp"])
+@pytest.mark.parametrize("late", ["dead-letter", "clamp"])
 def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], opened: Callable[..., LiveRun]) -> None:
     """It cannot be moved; from a source, which cannot be told, it is kept aside in any case."""
     far, near = at((NOW + 9 * DAY) * 1), at(NOW)
     with opened(runs["since 1970"], late=late) as live:
         live._parser.skew_limit._clock = lambda: float(NOW)  # type: ignore[union-attr]
-        if late == "park":
-            assert [(r.position, r.note) for r in live.take([far, near])] == [(None, "ahead"), (0, None)]
-            why = live.log._file.execute("select why from parked").fetchall()  # type: ignore[attr-defined]
-            assert (why, [r.note for r in live.take([at(NOW - 9)])]) == ([("ahead",)], ["late"])
+        if late == "dead-letter":
+            assert [(r.position, r.note) for r in live.take([far, near])] == [(None, "future"), (0, None)]
+            why = live.log._file.execute("select why from dead_letters").fetchall()  # type: ignore[attr-defined]
+            assert (why, [r.note for r in live.take([at(NOW - 9)])]) == ([("future",)], ["late"])
         else:
             with pytest.raises(FutureTimeError):
                 live.take([far])
@@ -131,7 +131,7 @@ def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], 
                 (None, "unreadable"),
                 (1, None),
             ]
-        assert live.log.parked() == (2 if late == "park" else 1)
+        assert live.log.num_dead_letters() == (2 if late == "dead-letter" else 1)
         assert live.past.last_time == NOW
 
 
@@ -164,11 +164,11 @@ def test_an_id_that_comes_again_with_other_contents_is_told(what: str, run: Run,
         live.take([event()])
         same = {"target": "v1", "user": "u1", "time": 300.0, "amount": 0.5, "event_id": "e1", "kind": "add"}
         for again in (event(), same):
-            assert [(r.position, r.again, r.note) for r in live.take([again])] == [(0, True, None)]
-        assert [(r.position, r.again, r.note) for r in live.take([OTHERS[what]])] == [(0, True, "differs")]
+            assert [(r.position, r.duplicate, r.note) for r in live.take([again])] == [(0, True, None)]
+        assert [(r.position, r.duplicate, r.note) for r in live.take([OTHERS[what]])] == [(0, True, "differs")]
         first, other = event(event_id="e2"), OTHERS[what] | {"event_id": "e2"}
         found = live.take([first, first, other, event()])
-        assert [(r.position, r.again, r.note) for r in found] == [
+        assert [(r.position, r.duplicate, r.note) for r in found] == [
             (1, False, None),
             (1, True, None),
             (1, True, "differs"),
@@ -183,7 +183,7 @@ def test_of_what_is_no_longer_kept_nothing_is_told(run: Run, tmp_path: Path, mon
         live.take([event()])
         for kept, note in (({}, None), ({0: "{"}, "differs"), ({0: "[]"}, "differs")):
             monkeypatch.setattr(live.log, "bodies", lambda _, kept=kept: kept)
-            assert [(r.position, r.again, r.note) for r in live.take([event(dst="v3")])] == [(0, True, note)]
+            assert [(r.position, r.duplicate, r.note) for r in live.take([event(dst="v3")])] == [(0, True, note)]
 
 
 def test_one_that_was_late_and_moved_is_the_same(run: Run, tmp_path: Path) -> None:
@@ -204,14 +204,14 @@ def test_fields_that_are_not_read_are_refused_by_name(run: Run, tmp_path: Path) 
         live.take([event()])
         with pytest.raises(DataError, match=r"'a'.*'e'"):
             live.take([event(event_id="x", **dict.fromkeys("abcdefg"))])
-    with LiveRun(run.path, folder=tmp_path, other_fields="ignore") as live:
+    with LiveRun(run.path, folder=tmp_path, unknown_fields="ignore") as live:
         assert live.take([event(event_id="y", weight=1)])[0].position == 1
         assert live.unread_fields([event(weight=1), {"src": 1, "dst": 2, "t": 3, "amount": 4, "a": 5}]) == [
             "a",
             "weight",
         ]
-    with pytest.raises(ConfigError, match="other_fields"):
-        LiveRun(run.path, folder=tmp_path, other_fields="keep")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown_fields"):
+        LiveRun(run.path, folder=tmp_path, unknown_fields="keep")  # type: ignore[arg-type]
 
 
 def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path) -> None:
@@ -221,5 +221,5 @@ def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path)
         with pytest.warns(UserWarning, match="colour") as told:
             assert [pump.run_once()[0].position for _ in range(2)] == [0, 1]
         assert len(told) == 1
-    assert SqliteLog(tmp_path).parked() == 0
+    assert SqliteLog(tmp_path).num_dead_letters() == 0
     assert issubclass(FutureTimeError, TimeOrderError)

@@ -107,7 +107,7 @@ def test_other_files_next_to_snapshots_stay(run: Run, tmp_path: Path) -> None:
     for name in others:
         (tmp_path / "state" / name).write_text("mine")
     for _ in range(2):
-        with LiveRun(run.path, folder=tmp_path, snapshot_every=5, retain=10) as live:
+        with LiveRun(run.path, folder=tmp_path, snapshot_every=5, retention=10) as live:
             for k in range(0, 30, 5):
                 live.take([event | {"t": live.past.last_time} for event in EVENTS[k : k + 5]])
     assert {name: (tmp_path / "state" / name).read_text() for name in others} == dict.fromkeys(others, "mine")
@@ -115,7 +115,7 @@ def test_other_files_next_to_snapshots_stay(run: Run, tmp_path: Path) -> None:
 
 # ---- snapshots of a log that is cut -------------------------------------------------------------------------
 def test_a_cut_log_without_a_whole_snapshot_is_told(run: Run, tmp_path: Path) -> None:
-    with LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=20) as live:
+    with LiveRun(run.path, folder=tmp_path, retention=1, snapshot_every=20) as live:
         for i in range(0, 75, 15):
             live.take(EVENTS[i : i + 15])
         assert live.log.start > 0

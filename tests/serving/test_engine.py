@@ -156,7 +156,7 @@ def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> Non
         log.leave.set()
         assert [one.position for one in await others[1]] == list(range(20, 30))
         again = await engine.take(EVENTS[:20])
-        assert [(one.position, one.again) for one in again] == [(i, True) for i in range(20)]
+        assert [(one.position, one.duplicate) for one in again] == [(i, True) for i in range(20)]
         assert await scores(engine) == offline(run, 30)
 
     at_doors(work, run, tmp_path / "live")

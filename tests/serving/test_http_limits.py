@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
-    app = service(partial(LiveRun, run.path, folder=tmp_path, late="park"), name="run", token="secret")
+    app = service(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter"), name="run", token="secret")
     with TestClient(app, headers={"Authorization": "bearer secret"}) as client:  # the scheme's case says nothing
         yield client
 
@@ -62,7 +62,7 @@ def test_the_description_names_routes_fields_and_the_token(client: TestClient) -
 
 def test_receipts_have_notes_where_there_is_something_to_note(client: TestClient) -> None:
     first = client.post("/events", json={"events": EVENTS[10:12]}).json()
-    assert all(receipt.keys() == {"position", "score", "again"} for receipt in first["receipts"])
+    assert all(receipt.keys() == {"position", "score", "duplicate"} for receipt in first["receipts"])
     late, other = EVENTS[0], EVENTS[10] | {"dst": "v0x"}
     told = client.post("/events", json={"events": [late, EVENTS[10], other]}).json()["receipts"]
     assert [receipt.get("note") for receipt in told] == ["late", None, "differs"]
@@ -72,16 +72,16 @@ def test_receipts_have_notes_where_there_is_something_to_note(client: TestClient
 
 
 def test_fields_that_are_ignored_are_named_in_the_answer(run: Run, tmp_path: Path) -> None:
-    opened = partial(LiveRun, run.path, folder=tmp_path, other_fields="ignore")
+    opened = partial(LiveRun, run.path, folder=tmp_path, unknown_fields="ignore")
     with TestClient(service(opened, name="run")) as client:
         answer = client.post("/events", json={"events": [EVENTS[0] | {"colour": 1}, EVENTS[1]]}).json()
         assert (answer["position"], answer["ignored"]) == (2, ["colour"])
         assert "ignored" not in client.post("/events", json={"events": EVENTS[2:4]}).json()
 
 
-@pytest.mark.parametrize(("late", "why"), [("reject", "late"), ("clamp", "ahead")])
+@pytest.mark.parametrize(("late", "why"), [("reject", "late"), ("clamp", "future")])
 def test_what_is_refused_for_its_time_is_counted(late: str, why: str, run: Run, tmp_path: Path) -> None:
-    opened = partial(LiveRun, run.path, folder=tmp_path, late=late, ahead=1_000)
+    opened = partial(LiveRun, run.path, folder=tmp_path, late=late, max_clock_skew=1_000)
     with TestClient(service(opened, name="run")) as client:
         client.post("/events", json={"events": EVENTS[:2]})
         answer = client.post("/events", json={"events": [EVENTS[2] | {"t": 1 if why == "late" else 10**9}]})

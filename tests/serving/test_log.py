@@ -189,7 +189,7 @@ def test_a_look_from_another_thread_stops_no_commit(tmp_path: Path) -> None:
     def looks() -> int:
         count = 0
         while not ended.is_set():
-            count += log.parked() + len(log.facts()) + len(log.positions(["e1"]))
+            count += log.num_dead_letters() + len(log.facts()) + len(log.positions(["e1"]))
         return count
 
     with ThreadPoolExecutor(1) as pool:

@@ -84,7 +84,7 @@ def test_what_is_intact_stays(snapshots: int, run: Run, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(("position", "start"), [(20, 24), (50, 18)])
 def test_a_cut_log_begins_at_a_snapshot(position: int, start: int, run: Run, tmp_path: Path) -> None:
     """One that has seen what is lost, so that the state is what it was; or that leads on to it."""
-    state = taken(run, tmp_path, EVENTS, snapshot_every=18, retain=42)
+    state = taken(run, tmp_path, EVENTS, snapshot_every=18, retention=42)
     with LiveRun(run.path, folder=tmp_path) as live:
         live.take([])
     altered(tmp_path, f"update events set body = '[]' where position = {position}")

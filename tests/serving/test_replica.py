@@ -84,7 +84,7 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
             refused = client.post("/events", json={"events": events[20:21]})
             assert (refused.status_code, "replica" in refused.json()["error"]) == (403, True)
             writer.take(events[20:30])
-            assert (told("position", 30)["follows"], told("lag", 0)["position"]) == (True, 30)
+            assert (told("position", 30)["is_replica"], told("lag", 0)["position"]) == (True, 30)
             assert "hopstate_lag 0.0" in client.get("/metrics").text
             live = app.state.engine.live
 

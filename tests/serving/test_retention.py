@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.parametrize(("retain", "start"), [(60, 30), ("60d", 15)])
 def test_what_is_left_gives_what_it_gave(retain: str | int, start: int, run: Run, tmp_path: Path) -> None:
     """Snapshots stand at 30, 60 and 90, and commits are of 15: only 60d and 600d ask for more than these need."""
-    with LiveRun(run.path, folder=tmp_path, retain=retain, snapshot_every=20) as live:
+    with LiveRun(run.path, folder=tmp_path, retention=retain, snapshot_every=20) as live:
         expected = [receipt.score for i in range(0, 90, 15) for receipt in live.take(EVENTS[i : i + 15])]
         assert min(snapshot_sizes(tmp_path / "state")) - live.own_events == 30
         assert live.log.start == start
@@ -52,7 +52,7 @@ def test_what_is_left_gives_what_it_gave(retain: str | int, start: int, run: Run
 def test_without_the_snapshots_a_cut_log_is_refused(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=20) as live:
+    with LiveRun(run.path, folder=tmp_path, retention=1, snapshot_every=20) as live:
         for i in range(0, 90, 15):
             live.take(EVENTS[i : i + 15])
         start = live.log.start
@@ -73,12 +73,12 @@ def test_without_the_snapshots_a_cut_log_is_refused(
 
 @pytest.mark.parametrize("bad", ["soon", "0", "-3", 0, "", "d"])
 def test_what_is_no_retention(bad: str | int, run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="retain"):
-        LiveRun(run.path, folder=tmp_path, retain=bad)
+    with pytest.raises(ConfigError, match="retention"):
+        LiveRun(run.path, folder=tmp_path, retention=bad)
 
 
 def test_what_cannot_be_told_is_refused_before_an_event_is_taken(run: Run, tmp_path: Path) -> None:
     bare = small_run("recency", tmp_path, table(0, 160))
     for path, retain in ((run.path, "abcd"), (bare.path, "30d")):
         with pytest.raises(ConfigError):
-            LiveRun(path, folder=tmp_path / "live", retain=retain)
+            LiveRun(path, folder=tmp_path / "live", retention=retain)

@@ -113,7 +113,7 @@ def test_clients_at_once_with_duplicates(client: TestClient, run: Run, tmp_path:
     where = {name: receipt["position"] for name, receipt in told}
     assert all(receipt["position"] == where[name] for name, receipt in told)
     assert sorted(where.values()) == list(range(len(where)))
-    scores = {r["position"]: r["score"] for _, r in told if not r["again"]}
+    scores = {r["position"]: r["score"] for _, r in told if not r["duplicate"]}
     again = pd.concat(list(replayed(run.path, tmp_path)))
     assert again["score"].tolist() == [scores[i] for i in range(len(where))]
     text = client.get("/metrics").text
@@ -197,7 +197,7 @@ def test_nothing_that_is_sent_breaks_a_door(client: TestClient) -> None:
         ):
             answer = client.post(route, json=body)
             assert answer.status_code < 500, (route, body, answer.text)
-            taken += sum(not r["again"] for r in answer.json()["receipts"]) if "receipts" in answer.json() else 0
+            taken += sum(not r["duplicate"] for r in answer.json()["receipts"]) if "receipts" in answer.json() else 0
     assert client.get("/state").json()["position"] == taken
 
 
@@ -326,11 +326,11 @@ def test_balancers_that_ask_for_heads_alone_are_answered(run: Run, tmp_path: Pat
 def test_a_log_that_is_busy_holds_up_who_asks_for_what_it_counts(run: Run, tmp_path: Path) -> None:
     """The page counts late events, and nobody else waits for that."""
     busy = threading.Event()
-    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path, late="park"), name="run")) as client:
+    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path, late="dead-letter"), name="run")) as client:
         live = client.app.state.engine.live
-        live.log.parked = lambda: (busy.wait(30), 3)[1]
+        live.log.num_dead_letters = lambda: (busy.wait(30), 3)[1]
         told: list[int] = []
-        page = threading.Thread(target=lambda: told.append(client.get("/state").json()["parked"]))
+        page = threading.Thread(target=lambda: told.append(client.get("/state").json()["dead_letters"]))
         page.start()
         try:
             assert client.get("/v2/health/live").status_code == 200

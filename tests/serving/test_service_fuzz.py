@@ -165,8 +165,8 @@ def fuzz(client: TestClient, count: int) -> dict[int, int]:
         came = live.position - before
         if answer.status_code == 200 and path.startswith("/events") and method == "POST":
             receipts = answer.json()["receipts"]
-            assert came == sum(not r["again"] for r in receipts)
-            assert came == len({r["position"] for r in receipts if not r["again"]})
+            assert came == sum(not r["duplicate"] for r in receipts)
+            assert came == len({r["position"] for r in receipts if not r["duplicate"]})
         else:
             assert came == 0
             assert set(live.log.positions(sorted(mine))) == there

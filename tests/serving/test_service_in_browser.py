@@ -44,10 +44,10 @@ STATE: dict[str, Any] = {
         "/state": {"answers": 9, "p50": 1, "p99": 1},
     },
     "arrived": 7_300.0,
-    "follows": True,
+    "is_replica": True,
     "lag": 4_321,
     "source_lag": 8_642,
-    "parked": 17,
+    "dead_letters": 17,
     "trouble": "postgresql://db.example/events?log=served cannot be written or read (connection refused); see whether "
     "the server runs and whether its disk is full",
     "quality": {"random": ROW, "historical": ROW},
@@ -57,7 +57,7 @@ STATE: dict[str, Any] = {
     "latest": [{"src": "alice", "dst": "bob", "t": "2023-11-14T22:13:20+01:00"}],
     "alarms": [{"position": 1_200_123, "text": "below recency among random targets: 0.31 against 0.4"}],
 }
-CALM = STATE | {"trouble": "", "follows": False, "source_lag": None, "parked": 0, "alarms": [], "arrived": 3.0}
+CALM = STATE | {"trouble": "", "is_replica": False, "source_lag": None, "dead_letters": 0, "alarms": [], "arrived": 3.0}
 CALM |= {"latency": {}, "quality": {}, "judged": 0, "window": 0, "last_age": None, "waiting_events": 0}
 # how far the page overflows, the least contrast of its text, what it says
 CHECK = """

@@ -72,13 +72,13 @@ def test_live_scores_are_a_replays_to_the_bit_and_those_of_stream(name: str, run
     with LiveRun(run.path, folder=tmp_path, snapshot_every=7) as live:
         assert live.position == 30
         twice = live.take([*events[28:45], events[44]])
-        assert [r.again for r in twice] == [True] * 2 + [False] * 15 + [True]
+        assert [r.duplicate for r in twice] == [True] * 2 + [False] * 15 + [True]
         assert [r.position for r in twice] == [*range(28, 45), 44]
         found += twice[2:-1] + live.take(events[45:])
     scores = [receipt.score for receipt in found]
     assert [receipt.position for receipt in found] == list(range(60))
     assert again(run, tmp_path) == scores
-    offline = score_stream(run.path, table(200, 60), fresh=True, save=tmp_path / "state-of-stream")
+    offline = score_stream(run.path, table(200, 60), ignore_state=True, save=tmp_path / "state-of-stream")
     assert offline["score"].tolist() == pytest.approx(scores, rel=F32)
 
 
@@ -95,7 +95,7 @@ def test_a_log_elsewhere_gives_what_a_file_gives(runs: Runs, tmp_path: Path, pos
     with LiveRun(run.path, folder=tmp_path / "c", log=log) as live:
         assert live.position == 20
         found += live.take(events[15:])
-    assert [r.score for r in found if not r.again] == expected
+    assert [r.score for r in found if not r.duplicate] == expected
     parts = list(replayed(run.path, log=log))
     assert [s for part in parts for s in part["score"].tolist()] == expected
     with pytest.raises(ConfigError):
@@ -110,7 +110,7 @@ def test_answers_stand_on_what_was_taken(runs: Runs, tmp_path: Path) -> None:
         before = score_session(live.session(), [("u1", "v2")])["score"][0]
         live.take(events)
         after = score_session(live.session(), [("u1", "v2")])
-    expected = run.score([("u1", "v2")], events=table(200, 60), fresh=True)
+    expected = run.score([("u1", "v2")], events=table(200, 60), ignore_state=True)
     assert after["score"][0] == expected["score"][0] != before
     assert after["t"][0] == expected["t"][0]
 
@@ -163,7 +163,7 @@ def test_what_an_event_means_does_not_depend_on_what_it_is_read_with(runs: Runs,
         usual | {"src": "+7", "t": 906},
         usual | {"src": "007", "t": 907},
     ]
-    with LiveRun(runs("graphmixer").path, folder=tmp_path, other_fields="ignore") as live:
+    with LiveRun(runs("graphmixer").path, folder=tmp_path, unknown_fields="ignore") as live:
         found = [live.take([event])[0].score for event in events]
         assert found[2] is None  # a deletion is not scored
         assert live.past.num_nodes == 18 + 4
@@ -184,20 +184,20 @@ def test_an_error_tells_the_place_in_the_request(runs: Runs, tmp_path: Path) -> 
                 live.take([*events[:3], events[3] | bad])
 
 
-@pytest.mark.parametrize("late", ["clamp", "park"])
+@pytest.mark.parametrize("late", ["clamp", "dead-letter"])
 def test_late_events_by_policy(late: Any, runs: Runs, tmp_path: Path) -> None:
     run, events = runs("recency"), later(10)
     with LiveRun(run.path, folder=tmp_path, late=late) as live:
         live.take(events)
         receipts = live.take([events[0] | {"event_id": "late"}, {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}])
-        if late == "park":
+        if late == "dead-letter":
             assert [r.position for r in receipts] == [None, 10]
-            assert live.log.parked() == 1
+            assert live.log.num_dead_letters() == 1
             live.take([events[0] | {"event_id": "late"}])
-            assert live.log.parked() == 1  # once, however often it comes
+            assert live.log.num_dead_letters() == 1  # once, however often it comes
             with pytest.raises(DataError):  # what is refused is not kept aside either
                 live.take([events[0] | {"event_id": "later"}, {"src": "u1", "dst": "v1", "t": 901}])
-            assert live.log.parked() == 1
+            assert live.log.num_dead_letters() == 1
         else:
             assert [r.position for r in receipts] == [10, 11]
             last = json.loads(next(live.log.commits(10)).bodies[0])
@@ -213,16 +213,16 @@ def test_late_events_of_a_request_that_fails_are_kept_aside_once(
     events = later(10)
     one = {name: value for name, value in events[0].items() if name != "event_id"}
     request = [one, {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}]
-    with LiveRun(runs("recency").path, folder=tmp_path, late="park") as live:
+    with LiveRun(runs("recency").path, folder=tmp_path, late="dead-letter") as live:
         live.take(events)
         with monkeypatch.context() as patched:
             patched.setattr(live.log, "append", lambda *_: (_ for _ in ()).throw(StorageError("no space left")))
             for _ in range(3):
                 with pytest.raises(StorageError):
                     live.take(request)
-        assert live.log.parked() == 0
+        assert live.log.num_dead_letters() == 0
         assert [receipt.position for receipt in live.take(request)] == [None, 10]
-        assert live.log.parked() == 1
+        assert live.log.num_dead_letters() == 1
 
 
 def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_disk_that_fails_loses_nothing(runs: Runs, tmp_path: Path, monkeypatch
         with pytest.raises(StorageError):
             live.take(events[:4])
         monkeypatch.setattr(live.log, "append", append)
-        assert all(receipt.again for receipt in live.take(events[:4]))
+        assert all(receipt.duplicate for receipt in live.take(events[:4]))
         assert live.position == 4
         monkeypatch.setattr("hopstate.serving.live.save_snapshot", lambda *_: fails([]))
         with pytest.warns(HopstateWarning):

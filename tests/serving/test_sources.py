@@ -67,7 +67,7 @@ def test_events_of_a_source_are_taken_once(
     place, send = feed
     send(EVENTS[:20])
     for k, fails in enumerate(("before", "after", None)):
-        live = LiveRun(run.path, folder=tmp_path, late="park")
+        live = LiveRun(run.path, folder=tmp_path, late="dead-letter")
         append = live.log.append
 
         def broken(entries: Any, facts: Any = None, append: Any = append, fails: Any = fails) -> int:
@@ -85,15 +85,15 @@ def test_events_of_a_source_are_taken_once(
         else:
             send([*EVENTS[20:40], {"src": "u1"}, {**EVENTS[40], "event_id": "own"}, {**EVENTS[0], "event_id": "late"}])
             drained(pump, 23)
-            assert live.log.parked() == 2  # one that cannot be read and a late one
+            assert live.log.num_dead_letters() == 2  # one that cannot be read and a late one
         pump.source.close()
         live.close(snapshot=False)  # as a kill leaves it
-    with LiveRun(run.path, folder=tmp_path, late="park") as live:
+    with LiveRun(run.path, folder=tmp_path, late="dead-letter") as live:
         pump = IngestLoop(live, open_source(place, live.log.facts()))
         send([{**EVENTS[40], "event_id": "own"}, *EVENTS[41:]])
-        assert drained(pump, 20)[0].again
+        assert drained(pump, 20)[0].duplicate
         assert bodies(live) == WHOLE
-        assert live.log.parked() == 2
+        assert live.log.num_dead_letters() == 2
         pump.source.close()
 
 
@@ -133,7 +133,10 @@ def test_what_is_no_source(run: Run, tmp_path: Path, feed: tuple[str, Callable[[
     for bad in ("nats://h/x", "postgresql://h/d?table=a"):
         with pytest.raises(ConfigError):
             open_source(bad, {})
-    with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(ConfigError, match="--late clamp or --late park"):
+    with (
+        LiveRun(run.path, folder=tmp_path) as live,
+        pytest.raises(ConfigError, match="--late clamp or --late dead-letter"),
+    ):
         IngestLoop(live, open_source(feed[0], {}))
 
 
@@ -169,11 +172,11 @@ def test_settings_that_exclude_each_other(run: Run, capsys: pytest.CaptureFixtur
     pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
     from hopstate.cli.main import main
 
-    assert main(["serve", str(run.path), "--follow", "--sink", "scores"]) == 2
+    assert main(["serve", str(run.path), "--replica", "--sink", "scores"]) == 2
     assert main(["serve", str(run.path), "--source", "kafka://h:1/t"]) == 2
     told = capsys.readouterr().err
     assert "a replica only reads and answers" in told
-    assert "--late clamp or --late park" in told
+    assert "--late clamp or --late dead-letter" in told
 
 
 def test_partitions_that_are_added_later_are_read_from_their_beginning(

@@ -79,7 +79,7 @@ def scores_and_memory(task: Any, past: StreamState, calls: list[EventStream]) ->
     found = []
     with torch.no_grad():
         for call in calls:
-            columns, past = continue_stream(task, past, call, again=True)
+            columns, past = continue_stream(task, past, call, allow_duplicates=True)
             found.append(columns["score"])
     return np.concatenate(found), past
 

@@ -236,7 +236,7 @@ def in_parts(stream: EventStream, size: int) -> StreamState:
     for a in range(0, len(stream), size):
         names = ("src", "dst", "t", *(["edge_attr"] if stream.edge_attr is not None else []))
         part = {name: getattr(stream, name)[a : a + size].copy() for name in names}
-        past = past.joined(replace(stream, **part), again=True)[1]
+        past = past.joined(replace(stream, **part), allow_duplicates=True)[1]
     return past
 
 

@@ -91,6 +91,20 @@ def test_sequences_of_a_pair_and_their_counts():
     assert tokens.positions().tolist() == [i for n in tokens.lengths.tolist() for i in range(n)]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_concatenated_tokens_are_those_of_all_pairs(target):
+    stream = _stream(features=True)
+    tokenizer = _tokenizer(stream, target=target, max_length=9)
+    u, v, t = np.array([0, 6, 2, 3]), np.array([1, 5, 2, 0]), np.array([30, 40, 12, 0])
+    parts = [tokenizer.pairs(u[k : k + 1], v[k : k + 1], t[k : k + 1]) for k in range(len(u))]
+    found, expected = HistoryTokens.concatenate(parts), tokenizer.pairs(u, v, t)
+    for name, value in expected._asdict().items():
+        if value is None or name == "longest":
+            assert getattr(found, name) == value
+        else:
+            torch.testing.assert_close(getattr(found, name), value, rtol=0, atol=0)
+
+
 def test_length_cap_counts_the_target_and_everything_is_everything():
     stream = _stream(200)
     for target in TARGETS:

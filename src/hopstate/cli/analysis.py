@@ -16,19 +16,27 @@ def run(argv: list[str]) -> CommandResult:
     features (pair-trees) or members (ensemble) add to it; or what a node's prediction owes to features, other nodes and
     edges (gradient times input)."""
     parser = CommandParser(prog="hopstate explain", description=what, allow_abbrev=False)
-    parser.add_run("--data", "--device", "--method", "--raw")
+    parser.add_run("--data", "--device", "--method", "--no-csv-escape")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--node", help="your id of a node, of a run on a graph")
     asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
     when = "only events strictly before it are seen: a number, or a date (default: just after the last known event)"
     parser.add_argument("--time", help=when)
+    parser.add_argument("--relation", metavar="NAME", help="relation of the pair, if events have relations")
     parser.add_argument("--out", help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", help="draw the timeline: .png, .pdf or .svg")
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
     o = parser.parse_args(argv[1:])
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
-    where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}
+    where = {
+        "data": o.data,
+        "out": o.out,
+        "plot": o.plot,
+        "device": o.device,
+        "method": o.method,
+        "csv_escape": o.csv_escape,
+    }
     if o.node is not None:
         return _explain_node(o.run, o.node, o.top, where)
     ends = next(csv.reader([o.pair], skipinitialspace=True), [])
@@ -36,7 +44,7 @@ def run(argv: list[str]) -> CommandResult:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
     from hopstate.runs.explain import explain, features_path
 
-    found: Any = explain(o.run, ends[0], ends[1], o.time, **where)
+    found: Any = explain(o.run, ends[0], ends[1], o.time, relation=o.relation, **where)
     features = [str(features_path(o.out))] if o.out and len(found.features) else []
     written = [path for path in (o.out, *features, o.plot) if path]
     record = {"source": found.source, "target": found.target, "time": found.when, "written": written}
@@ -85,7 +93,7 @@ def _show(found: Any, top: int) -> None:
     _show_rows("events: what the logit loses without each", rows, top)
     if len(found.features):
         _show_rows("features: what each adds to the logit", found.features, top)
-        print(found.unit)
+        screen().print(found.unit, highlight=False)
 
 
 def _show_rows(title: str, rows: Any, top: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import yaml
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.io.output import RAW
+from hopstate.io.output import RAW, wrapped
 
 if TYPE_CHECKING:
     from hopstate.methods.config import Parser
@@ -34,9 +35,13 @@ _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "--data": {"help": "other data than it was trained on: a file, folder or name"},
     "--device": {"help": "auto, cpu, cuda, ...; by default the run's own setting"},
     "--method": {"help": "module:NAME, if the run's method is code of your own"},
-    "--raw": {"action": "store_true", "help": RAW},
+    "--no-csv-escape": {
+        "action": "store_false",
+        "dest": "csv_escape",
+        "help": "write texts unchanged, even if a spreadsheet would run them as a formula",
+    },
     "--state": {"help": "folder of the state to go on from (default: RUN/state, if any)"},
-    "--fresh": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
+    "--ignore-state": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
 }
 
 
@@ -142,7 +147,7 @@ class CommandResult:
 
 
 def lines(*texts: str) -> Callable[[], None]:
-    return lambda: print(*texts, sep="\n")
+    return lambda: print(wrapped("\n".join(texts), sys.stdout))
 
 
 def json_text(value: Any) -> str:

@@ -107,8 +107,8 @@ class Comparison:
     _records: dict[str, Any] = field(default_factory=dict)
     _automatic: dict[str, dict[str, Any]] = field(default_factory=dict)  # one choice for all splits and seeds
     _shown: set[str] = field(default_factory=set)  # notes on the data
-    _test_floors: dict[str, Any] = field(default_factory=dict)
-    _val_floors: dict[int, dict[str, Any]] = field(default_factory=dict)  # of each split
+    _test_baselines: dict[str, Any] = field(default_factory=dict)
+    _val_baselines: dict[int, dict[str, Any]] = field(default_factory=dict)  # of each split
 
     def __post_init__(self) -> None:
         for name in self.methods:
@@ -143,10 +143,10 @@ class Comparison:
                     results.append(None)
             if any(results):
                 rows.append(self._row(name, runs, results))
-                write_text(folder / "table.json", json.dumps(with_floors(rows, self._test_floors), indent=1))
+                write_text(folder / "table.json", json.dumps(add_baselines(rows, self._test_baselines), indent=1))
         if not rows and first_error is not None:
             raise first_error
-        return with_floors(rows, self._test_floors)
+        return add_baselines(rows, self._test_baselines)
 
     def _one(self, name: str, split: int, seed: int, where: Path) -> Row:
         """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
@@ -173,19 +173,19 @@ class Comparison:
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
             check_same_data(folder, record)
         else:
-            floors = split not in self._val_floors  # the same for every run on a split
+            baselines = split not in self._val_baselines  # the same for every run on a split
             options: dict[str, Any] = {
                 "record": record,
-                "with_baselines": floors,
+                "with_baselines": baselines,
                 "automatic": automatic,
                 "reported_notes": self._shown,
             }
             if fit_config(method, config, out=where, resume=True, **options).interrupted:
                 raise KeyboardInterrupt
-        if folder.floors():
-            self._val_floors.setdefault(split, {}).update(folder.floors("val"))
+        if folder.baselines():
+            self._val_baselines.setdefault(split, {}).update(folder.baselines("val"))
         if method.data not in NUMBER:
-            self._test_floors |= folder.floors()
+            self._test_baselines |= folder.baselines()
         return folder.result()
 
     def _row(self, name: str, runs: list[tuple[int, int]], results: list[Row | None]) -> Row:
@@ -228,17 +228,17 @@ class Comparison:
             "events": {m: num_events(m, first["metrics"]["test"]) for m in kinds},
             "kinds": {m: over([one["metrics"]["test"].get(m) for one in finished]) for m in kinds},
             "values": values,
-            "no_better_on_validation": self._no_better(name, metric, first["mode"], val[0], splits),
+            "not_outperformed_on_validation": self._no_better(name, metric, first["mode"], val[0], splits),
         }
 
     def _no_better(self, name: str, metric: str, mode: str, mean: float, splits: list[int]) -> list[str]:
         """Return the baselines that a method's mean does not exceed on validation, in the mean over its splits."""
         from hopstate.methods.shared.baselines import baselines_not_beaten
 
-        floors = [self._val_floors.get(split, {}) for split in splits]
+        baselines = [self._val_baselines.get(split, {}) for split in splits]
         means = {}
-        for rival in floors[0]:
-            values = [found.get(rival, {}).get(metric) for found in floors]
+        for rival in baselines[0]:
+            values = [found.get(rival, {}).get(metric) for found in baselines]
             if rival != name and None not in values:
                 means[rival] = {metric: math.fsum(values) / len(values)}
         return baselines_not_beaten({metric: mean}, means, metric, mode)
@@ -266,14 +266,14 @@ def link_metrics() -> list[str]:
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
-def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> list[Row]:
+def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]) -> list[Row]:
     """Return the rows with the baselines that each does not exceed, then a row a baseline that is no method of them."""
     from hopstate.runs.summary import EVENT_BASELINES, baselines_not_exceeded_by_method
 
     means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
     kinds = dict.fromkeys(metric for own in means.values() for metric in own)
     others: dict[str, dict[str, float]] = {}
-    for name, metrics in floors.items():
+    for name, metrics in baselines.items():
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
         if known and name not in means:
             others[name] = known
@@ -281,7 +281,7 @@ def with_floors(rows: list[Row], floors: dict[str, dict[str, float | None]]) -> 
     found = [row | {"below": baselines_not_beaten[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        found.append({"method": name, "floor": True, "kinds": kinds_of, "below": baselines_not_beaten[name]})
+        found.append({"method": name, "baseline": True, "kinds": kinds_of, "below": baselines_not_beaten[name]})
     return found
 
 
@@ -289,11 +289,11 @@ def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
+    from hopstate.evaluation.labels import baseline_label, figure, is_error, metric_label, sort_key
     from hopstate.io.output import screen
-    from hopstate.runs.summary import baseline_label, figure, is_error, metric_label, rank
 
     show_kinds(rows, data)
-    rows = [row for row in rows if not row.get("floor")]
+    rows = [row for row in rows if not row.get("baseline")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if is_error(metric) else " in percent"
         mine = [row for row in rows if row["metric"] == metric]
@@ -303,9 +303,9 @@ def show(rows: list[Row], data: str) -> None:
         table = Table(title=f"{data}: {label}{unit}{of}")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for row in sorted(mine, key=lambda row: rank(metric, row["test_mean"])):
+        for row in sorted(mine, key=lambda row: sort_key(metric, row["test_mean"])):
             table.add_row(
-                row["method"] + ("*" if row.get("no_better_on_validation") else ""),
+                row["method"] + ("*" if row.get("not_outperformed_on_validation") else ""),
                 *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
                 str(row["runs"]),
                 f"{row['seconds_per_epoch']:.2f}",
@@ -313,8 +313,8 @@ def show(rows: list[Row], data: str) -> None:
             )
         screen().print(table)
         for row in mine:
-            if row.get("no_better_on_validation"):
-                rivals = " and ".join(map(baseline_label, row["no_better_on_validation"]))
+            if row.get("not_outperformed_on_validation"):
+                rivals = " and ".join(map(baseline_label, row["not_outperformed_on_validation"]))
                 print(f"* {row['method']} does not exceed {rivals} on validation")
         _show_pairs(metric, mine)
 
@@ -323,27 +323,29 @@ def show_kinds(rows: list[Row], data: str) -> None:
     """Print links by kind of negatives, baselines below; the last row has the number of events behind each figure."""
     from rich.table import Table
 
+    from hopstate.evaluation.labels import baseline_label, figure, links_label, negatives_label
     from hopstate.io.output import screen
-    from hopstate.runs.summary import baseline_label, figure, links_label, negatives_label, small_sample_note
+    from hopstate.runs.summary import small_sample_note
 
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
     if len(metrics) < 2:
         return
-    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives")
+    table = Table(title=f"{data}: AP (ranking: MRR) in percent, by kind of negatives")
     table.add_column("method")
     for metric in metrics:
         table.add_column(negatives_label(metric), justify="right")
     table.add_column("no better than")
     for row in rows:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
-        name = f"{baseline_label(row['method'])} (baseline)" if row.get("floor") else row["method"]
+        name = f"{baseline_label(row['method'])} (baseline)" if row.get("baseline") else row["method"]
         table.add_row(name, *figures, row["below"])
     events = {m: count for row in rows for m, count in row.get("events", {}).items() if count is not None}
     if events:
         table.add_section()
         table.add_row("test events", *(f"{events[m]:,}" if m in events else "" for m in metrics), "")
     screen().print(table)
-    for label, count in {links_label(m): count for m, count in events.items()}.items():
+    new = {links_label(m): count for m, count in events.items() if m.startswith("new_")}  # the verdict has the others
+    for label, count in new.items():
         note = small_sample_note(count, label)
         if note:
             print(note)
@@ -351,11 +353,12 @@ def show_kinds(rows: list[Row], data: str) -> None:
 
 def _show_pairs(metric: str, rows: list[Row]) -> None:
     """Print how the method that validation puts first differs from each other one, run by run."""
-    from hopstate.runs.summary import figure, paired, rank
+    from hopstate.evaluation.labels import figure, sort_key
+    from hopstate.runs.summary import paired
 
     if not all("values" in row for row in rows):
         return
-    first, *others = sorted(rows, key=lambda row: rank(metric, row["val_mean"]))
+    first, *others = sorted(rows, key=lambda row: sort_key(metric, row["val_mean"]))
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
             values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]

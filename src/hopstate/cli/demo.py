@@ -143,10 +143,15 @@ class _Board:
     """A progress bar for each run in a folder that is being trained, and a line for each that is finished."""
 
     def __init__(self, folder: Path, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self.folder, self.console = folder, console
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self._rows: dict[Path, Any] = {}
         self._finished: set[Path] = set()
@@ -174,7 +179,8 @@ class _Board:
                 self._finish(run)
 
     def _finish(self, run: RunFolder) -> None:
-        from hopstate.runs.summary import duration, figure, metric_label
+        from hopstate.evaluation.labels import figure, metric_label
+        from hopstate.runs.summary import duration
 
         self._finished.add(run.path)
         self._bars.remove_task(self._rows[run.path])

@@ -27,7 +27,7 @@ def run(argv: list[str]) -> CommandResult:
 
     settings = {f"evaluation.{key}": value for key, value in evaluation.items()}
     done = ensemble(options.runs, out=options.out, data=options.data, config=settings)
-    record = {"method": done.method, "run": done.path, "metrics": done.metrics, "members": done.floors}
+    record = {"method": done.method, "run": done.path, "metrics": done.metrics, "members": done.baselines}
     return CommandResult(record, partial(_print, done))
 
 
@@ -38,7 +38,7 @@ def _print(done: Run) -> None:
     from hopstate.io.output import screen
 
     print_warning(done, screen(), "Use the best run alone.")
-    shown = {done.method: done.metrics["test"], **done.floors}
+    shown = {done.method: done.metrics["test"], **done.baselines}
     table = Table("test metric, shares in percent", *shown)
     for name in done.metrics["test"]:
         table.add_row(name, *(cell(name, own.get(name)) for own in shown.values()))

@@ -69,9 +69,9 @@ def run(argv: list[str]) -> CommandResult:
     if not current_ranks().first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
-    record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
+    record |= {"metrics": done.metrics, "baselines": done.baselines, "not_outperformed": not_outperformed(done)}
     record["positive_class"] = _result(done).get("positive_class")
-    record["no_better_on_validation"] = no_better_than(done, "val")
+    record["not_outperformed_on_validation"] = not_outperformed(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
         return CommandResult(record, partial(_say, again), INTERRUPTED)
@@ -117,9 +117,9 @@ def print_result(done: Run) -> None:
     """Print the verdict on a finished run, its metrics with a column for each split, and where everything lies."""
     from rich.table import Table
 
+    from hopstate.evaluation.labels import metric_label
     from hopstate.io.output import screen
     from hopstate.runs.report import collect, verdicts
-    from hopstate.runs.summary import metric_label
 
     console, result = screen(), _result(done)
     for text in verdicts(collect([done.path])).values():
@@ -129,8 +129,8 @@ def print_result(done: Run) -> None:
     by = "validation" if result["metrics"].get("val", {}).get(result["metric"]) is not None else "validation loss"
     unchosen = "not chosen on validation" if result.get("parameters") else "nothing to train"
     when = f"epoch {done.best_epoch} (chosen on {by})" if done.best_epoch else unchosen
-    table = Table(title=f"{done.method}, {when}; shares in percent")
-    table.add_column("metric")
+    table = Table(title=f"{done.method}, {when}")
+    table.add_column("metric, in percent")
     for split in done.metrics:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
@@ -139,7 +139,7 @@ def print_result(done: Run) -> None:
     console.print(table)
     share = result.get("train_share", 1.0)
     if share < 1 and "train" in done.metrics:
-        count = done.metrics["train"].get("events")
+        count = done.metrics["train"].get("num_events")
         which = "of the training links, a sample" if count is None else f"of the training events, the latest {count:,}"
         console.print(f"train: evaluated on {share:.1%} {which}", highlight=False)
     print_baselines(done, console)
@@ -150,7 +150,7 @@ def print_result(done: Run) -> None:
 
 def cell(metric: str, value: float | None) -> str:
     """Return a metric's cell: counts as whole numbers, shares in percent, "" for None."""
-    from hopstate.runs.summary import figure
+    from hopstate.evaluation.labels import figure
 
     if value is None:
         return ""
@@ -164,34 +164,34 @@ def _result(done: Run) -> dict[str, Any]:
 
 def print_warning(done: Run, console: Console, advice: str) -> None:
     """Print which baselines, chance among them, the run does not outperform on validation."""
-    from hopstate.runs.summary import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, metric_label
 
-    result, floors = _result(done), RunFolder(done.path).floors("val")
-    metric, names = result["metric"], no_better_than(done, "val")
+    result, baselines = _result(done), RunFolder(done.path).baselines("val")
+    metric, names = result["metric"], not_outperformed(done, "val")
     if names:
-        rivals = ", ".join(f"{baseline_label(name)} {cell(metric, floors[name][metric])}" for name in names)
+        rivals = ", ".join(f"{baseline_label(name)} {cell(metric, baselines[name][metric])}" for name in names)
         value = f"{metric_label(metric)} {cell(metric, result['metrics']['val'][metric])}"
         console.print(
             f"warning: on validation, {value} of {done.method} does not exceed {rivals}. {advice}", highlight=False
         )
 
 
-def no_better_than(done: Run, split: str = "test") -> list[str]:
+def not_outperformed(done: Run, split: str = "test") -> list[str]:
     from hopstate.methods.shared.baselines import baselines_not_beaten
 
-    if not done.metrics.get(split) or not done.floors:
+    if not done.metrics.get(split) or not done.baselines:
         return []
     folder = RunFolder(done.path)
-    result, floors = folder.result(), done.floors if split == "test" else folder.floors(split)
-    return baselines_not_beaten(done.metrics[split], floors, result["metric"], result["mode"])
+    result, baselines = folder.result(), done.baselines if split == "test" else folder.baselines(split)
+    return baselines_not_beaten(done.metrics[split], baselines, result["metric"], result["mode"])
 
 
 def print_baselines(done: Run, console: Console) -> None:
     """Print the test metric of each baseline."""
-    from hopstate.runs.summary import baseline_label, metric_label
+    from hopstate.evaluation.labels import baseline_label, metric_label
 
     metric = RunFolder(done.path).result()["metric"]
-    floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
-    if floors:
-        listed = ", ".join(f"{baseline_label(name)} {cell(metric, value)}" for name, value in floors.items())
+    baselines = {name: values[metric] for name, values in done.baselines.items() if metric in values}
+    if baselines:
+        listed = ", ".join(f"{baseline_label(name)} {cell(metric, value)}" for name, value in baselines.items())
         console.print(f"baselines, test {metric_label(metric)}: {listed}", highlight=False)

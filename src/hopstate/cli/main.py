@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
-import textwrap
 import time
 import traceback
 import warnings
@@ -16,7 +14,7 @@ from importlib import import_module
 
 from hopstate.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, HelpRequest, command_of, json_text, main_help
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning
-from hopstate.io.output import PrintableStream
+from hopstate.io.output import PrintableStream, wrapped
 
 _FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
 _FLAGS |= {"--debug": "debug"}
@@ -55,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     flags, argv = Flags.split(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["fit"] and "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
         flags = Flags(quiet=True, debug=flags.debug)  # only rank 0 prints
+    os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")  # colorama would print an escape at exit
     show, streams = warnings.showwarning, (sys.stdout, sys.stderr)
     warnings.showwarning = _warning_printer(show)
     sys.stdout, sys.stderr = map(PrintableStream, streams)  # type: ignore[assignment]
@@ -145,12 +144,9 @@ def _describe(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    """Print to stderr, cut to 4000 characters; on a terminal, lines end between words."""
+    """Print to stderr, cut to 4000 characters."""
     text = text if len(text) <= 4000 else f"{text[:4000]}..."
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        text = "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
-    print(text, file=sys.stderr)
+    print(wrapped(text, sys.stderr), file=sys.stderr)
 
 
 def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:

@@ -37,14 +37,20 @@ def _evaluate(argv: list[str]) -> CommandResult:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
-    fresh = "other events are a stream of their own: nothing that the run has seen is known"
-    parser.add_argument("--fresh", action="store_true", help=fresh)
+    cold_start = "other events are a stream of their own: nothing that the run has seen is known"
+    parser.add_argument("--cold-start", action="store_true", help=cold_start)
     rest, evaluation = split_group(argv, "--evaluation.")
     o, read = _parse(parser, rest)
     from hopstate.runs.run import evaluate
     from hopstate.runs.summary import self_negative_note
 
-    settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
+    settings = {
+        "read": read,
+        "evaluation": evaluation,
+        "cold_start": o.cold_start,
+        "device": o.device,
+        "method": o.method,
+    }
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
     remark = self_negative_note(metrics)
     if remark:
@@ -55,17 +61,25 @@ def _evaluate(argv: list[str]) -> CommandResult:
 
 def _predict(argv: list[str]) -> CommandResult:
     what = "Write predictions with your own ids as CSV or Parquet."
-    parser = _parser("predict", what, "--data", "--device", "--method", "--raw")
+    parser = _parser("predict", what, "--data", "--device", "--method", "--no-csv-escape")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
-    fresh = "score other events as a stream of their own; by default they follow the run's own, which are their past"
-    parser.add_argument("--fresh", action="store_true", help=fresh)
+    cold_start = (
+        "score other events as a stream of their own; by default they follow the run's own, which are their past"
+    )
+    parser.add_argument("--cold-start", action="store_true", help=cold_start)
     o, read = _parse(parser, argv)
     from hopstate.runs.run import predict
 
-    settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
+    settings = {
+        "read": read,
+        "cold_start": o.cold_start,
+        "device": o.device,
+        "method": o.method,
+        "csv_escape": o.csv_escape,
+    }
     table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
-    dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
+    dropped = "; nothing that the run had seen was known to them (--cold-start)" if o.cold_start and o.data else ""
     return CommandResult(
         {"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}")
     )
@@ -74,17 +88,25 @@ def _predict(argv: list[str]) -> CommandResult:
 def _stream(argv: list[str]) -> CommandResult:
     what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
     how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
-    parser = _parser("stream", what, "--data", "--device", "--method", "--raw", "--state", "--fresh", how=how)
+    parser = _parser(
+        "stream", what, "--data", "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how
+    )
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--save", help="folder for the state after the events (default: RUN/state)")
-    parser.add_argument("--again", action="store_true", help="the very events taken last happened once more")
+    parser.add_argument("--allow-duplicates", action="store_true", help="the very events taken last happened once more")
     o, read = _parse(parser, argv)
     if o.data is None:
         raise ConfigError("which events? give --data FILE")
     from hopstate.runs.run import score_stream
 
-    options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
-    options |= {"method": o.method, "raw": o.raw}
+    options = {
+        "state": o.state,
+        "ignore_state": o.ignore_state,
+        "save": o.save,
+        "out": o.out,
+        "allow_duplicates": o.allow_duplicates,
+    }
+    options |= {"method": o.method, "csv_escape": o.csv_escape}
     table = score_stream(o.run, o.data, read=read, device=o.device, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
@@ -98,9 +120,10 @@ _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usag
 
 def _query_parser(command: str, what: str) -> CommandParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
-    parser = _parser(command, what, "--device", "--method", "--raw", "--state", "--fresh", how=how)
+    parser = _parser(command, what, "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", help=when)
+    parser.add_argument("--relation", metavar="NAME", help="relation of the events to come, if events have relations")
     more = "further events to go on over first, in order of time; may be given several times"
     parser.add_argument("--events", action="append", metavar="FILE", help=more)
     parser.add_argument("--explain", action="store_true", help="say why: the events or features that weighed most")
@@ -128,6 +151,8 @@ def _rank(argv: list[str]) -> CommandResult:
     parser.add_argument("--candidates", metavar="FILE", help=pool)
     new = "leave out the source itself and whom it has met before the time, in either direction"
     parser.add_argument("--exclude-seen", action="store_true", help=new)
+    what = "relation: rank the relations of each source with each of the candidates (default: target)"
+    parser.add_argument("--predict", choices=("target", "relation"), default="target", help=what)
     few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
     parser.add_argument("--prefilter", type=int, metavar="N", help=few)
     o, read = _parse(parser, argv)
@@ -136,6 +161,7 @@ def _rank(argv: list[str]) -> CommandResult:
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
     chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
+    chosen["predict"] = o.predict
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
@@ -147,7 +173,7 @@ def _rank(argv: list[str]) -> CommandResult:
 
 
 def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("events", "explain", "out", "raw", "state", "fresh", "device", "method")
+    names = ("relation", "events", "explain", "out", "csv_escape", "state", "ignore_state", "device", "method")
     return {name: getattr(o, name) for name in names} | {"read": read}
 
 
@@ -189,7 +215,8 @@ def show_queries(table: Any) -> None:
     from hopstate.io.output import screen
 
     console = screen()
-    shared = [name for name in ("src", "t") if len(table) > 1 and table[name].nunique() == 1]
+    constant = (name for name in ("src", "relation", "t") if name in table and table[name].nunique() == 1)
+    shared = list(constant) if len(table) > 1 else []
     if shared:
         console.print(", ".join(f"{name} {table[name].iloc[0]}" for name in shared), highlight=False)
     shown = table.drop(columns=[*shared, "why"], errors="ignore")

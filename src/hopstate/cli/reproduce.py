@@ -18,6 +18,7 @@ from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, com
 from hopstate.cli.compare import numbers
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
+from hopstate.evaluation.labels import figure, metric_label
 from hopstate.runs.reproduce import (
     Recipe,
     all_recipes,
@@ -28,7 +29,6 @@ from hopstate.runs.reproduce import (
     show,
     write_markdown,
 )
-from hopstate.runs.summary import figure, metric_label
 
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
 out of the table of --table."""

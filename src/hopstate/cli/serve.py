@@ -55,14 +55,14 @@ def _serve(argv: list[str]) -> CommandResult:
     o = _options().parse_args(argv)
     if o.repair:
         return _repair(o)
-    if o.follow and (o.source or o.sink or o.retain):
-        raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
+    if o.replica and (o.source or o.sink or o.retention):
+        raise ConfigError("a replica only reads and answers: leave --source, --sink and --retention to the writer")
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
     if not 0 < o.deadline < float("inf"):
         raise ConfigError(f"--deadline is a number of seconds above 0; got {o.deadline}")
     if o.source and o.late == "reject":
-        raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
+        raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late dead-letter")
     token = None if o.token_file is None else read_text(o.token_file).strip()
     if token == "" or (token is None and o.host != _HERE):
         raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
@@ -80,21 +80,23 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=8080, help="port (default: 8080; 0 takes any that is free)")
     parser.add_argument("--token-file", default=None, help="file with a token that requests must bear")
     names = "names by which it may be asked besides its address and localhost (of a proxy that passes them on)"
-    parser.add_argument("--host-names", nargs="+", default=[], metavar="NAME", help=names)
-    late = "events earlier than the last one: reject (default), clamp (take its time) or park (keep aside)"
+    parser.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help=names)
+    late = (
+        "events earlier than the last one: reject (default), clamp (take its time) or dead-letter (store it separately)"
+    )
     parser.add_argument("--late", default="reject", help=late)
-    ahead = "how far ahead an event may be: auto (a day beyond the clock where times are dates), 12h, a number, never"
-    parser.add_argument("--ahead", default="auto", metavar="12h", help=ahead)
+    skew = "how far ahead an event may be: auto (a day beyond the clock where times are dates), 12h, a number, never"
+    parser.add_argument("--max-clock-skew", default="auto", metavar="12h", help=skew)
     fields = "events with fields that the run does not read: refuse (default) or ignore; of a source they are left out"
-    parser.add_argument("--other-fields", choices=("refuse", "ignore"), default="refuse", help=fields)
+    parser.add_argument("--unknown-fields", choices=("refuse", "ignore"), default="refuse", help=fields)
     every = "events between two snapshots (default: 100000)"
     parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
-    retain = "events of the log to keep, a number or a time such as 30d, and what snapshots need (default: all)"
-    parser.add_argument("--retain", default=None, metavar="N|30d", help=retain)
+    retention = "events of the log to keep, a number or a time such as 30d, and what snapshots need (default: all)"
+    parser.add_argument("--retention", default=None, metavar="N|30d", help=retention)
     scored = "score events as they come: always (default; a request may ask for none) or never, which is quicker"
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
-    follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
-    parser.add_argument("--follow", action="store_true", help=follow)
+    replica = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
+    parser.add_argument("--replica", action="store_true", help=replica)
     mend = "keep what is intact of a damaged log, tell what is lost, and end; the damaged log is moved aside"
     parser.add_argument("--repair", action="store_true", help=mend)
     deadline = "seconds in which a request is answered, or refused with status 503 (default: 10)"
@@ -128,9 +130,9 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
-    options |= {"retain": o.retain, "ahead": o.ahead, "other_fields": o.other_fields}
+    options |= {"retention": o.retention, "max_clock_skew": o.max_clock_skew, "unknown_fields": o.unknown_fields}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
-    open_run: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
+    open_run: Callable[[], LiveRun] = partial(Replica if o.replica else LiveRun, o.run, folder=o.folder, **options)
     lines = StructuredLogger(o.log_format)
     lines.take_warnings()
     more: dict[str, Any] = {
@@ -140,8 +142,9 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
         "lines": lines,
     }
     name = Path(os.path.abspath(o.run)).name
-    app = service(open_run, name=name, token=token, hosts=_names(o.host, o.host_names), **more)
+    app = service(open_run, name=name, token=token, hosts=_names(o.host, o.allowed_hosts), **more)
     app.state.engine.open()
+    app.state.engine.warm_up()
     _make_even()
     _warn_unknown_settings(app.state.engine.live)
     port = place.getsockname()[1]
@@ -199,7 +202,7 @@ def _warn_unknown_settings(live: LiveRun) -> None:
     from hopstate.runs.load import saved_state_folder
 
     kept = saved_state_folder(live.run)
-    if kept is not None and not live.position and not live.follows:
+    if kept is not None and not live.position and not live.is_replica:
         print(
             f"note: a live run begins at the end of the run's own data; what `hopstate stream` has added in {kept} is "
             "not known to it: send it those events first, if it is to know them",

@@ -203,6 +203,8 @@ class EventStream:
     def from_pyg(cls, data: TemporalData, **fields: Any) -> EventStream:
         """Build a stream from a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels.
 
+        The attribute edge_type, rel or relation numbers the relations of events; node_type the types of nodes.
+
         Args:
             data: events in any order.
             fields: the other fields of `EventStream`.
@@ -216,7 +218,11 @@ class EventStream:
         if fields.get("x") is None and fields.get("node_ids") is None:
             most = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
             check_num_nodes(most, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
-        columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"} | fields
+        columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"}
+        typed = (getattr(data, name, None) for name in ("edge_type", "rel", "relation"))
+        columns["relation"] = dense_array(next((column for column in typed if column is not None), None), "edge_type")
+        columns["node_type"] = dense_array(getattr(data, "node_type", None), "node_type")
+        columns |= fields
         return cls.from_arrays(columns.pop("src"), columns.pop("dst"), columns.pop("t"), **columns)
 
     def to_pyg(self) -> TemporalData:
@@ -233,6 +239,7 @@ class EventStream:
         message = np.zeros((len(self), 0), np.float32) if self.edge_attr is None else self.edge_attr
         columns = {"src": self.src, "dst": self.dst, "t": self.t, "msg": message}
         columns |= {} if self.labels is None else {"y": self.labels}
+        columns |= {} if self.relation is None else {"edge_type": self.relation.astype(np.int64)}
         return TemporalData(**{name: torch.from_numpy(np.array(column)) for name, column in columns.items()})
 
     # ---- sizes -----------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from hopstate.io.scratch import digest_of
 
 if TYPE_CHECKING:
     import scipy.sparse
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 
 SIGNS = 64
@@ -367,11 +367,12 @@ class Graph(StoredSplits):
         return cls.from_edges(edges, coo.shape[0], noted=own["undirected"], **own)
 
     @classmethod
-    def from_pyg(cls, data: Data, *, nan: str = "error", missing: str = "error", **fields: Any) -> Graph:
-        """Build a graph from a torch-geometric `Data`.
+    def from_pyg(cls, data: Data | HeteroData, *, nan: str = "error", missing: str = "error", **fields: Any) -> Graph:
+        """Build a graph from a torch-geometric `Data` or `HeteroData`.
 
         Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
+        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types
+        of a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
 
         Args:
             data: x and edge_attr may be sparse; adj_t stands in for edge_index.
@@ -379,6 +380,14 @@ class Graph(StoredSplits):
             missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
+        types: dict[str, Any] = {}
+        if hasattr(data, "edge_types"):
+            types["relation_names"] = tuple("-".join(name) for name in data.edge_types)
+            types["node_type_names"] = tuple(data.node_types)
+            data = data.to_homogeneous(dummy_values=False)
+            types["node_type"] = dense_array(data["node_type"], "node_type")
+        if data.get("edge_type") is not None:
+            types["relation"] = dense_array(data["edge_type"], "edge_type")
         edges = edges_of(data)
         found: dict[str, Any] = {
             "x": dense_array(data.get("x"), "x"),
@@ -397,13 +406,13 @@ class Graph(StoredSplits):
         found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
         if data.get("node_ids") is not None:
             found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
-        if data.get("node_type") is not None:
+        if data.get("node_type") is not None and not types.get("node_type_names"):
             found["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
         if data.get("class_names") is not None:
             found["class_names"] = tuple(data["class_names"])
         options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
         options["edge_weight"] = _weights(data)
-        options |= found | fields
+        options |= found | types | fields
         return cls.from_edges(edges, data.num_nodes, noted=options["undirected"], **{"two_sets": None, **options})
 
     def to_pyg(self) -> Data:
@@ -431,6 +440,8 @@ class Graph(StoredSplits):
             data["node_type"] = tensor(self.node_type.astype(np.int64))
         if self.class_names is not None:
             data["class_names"] = list(self.class_names)
+        if self.relation is not None:
+            data["edge_type"] = tensor(self.relation.astype(np.int64))
         return data
 
     def reversed(self) -> Graph:

@@ -132,7 +132,7 @@ def _packed(ids: np.ndarray) -> np.ndarray:
 
 
 def _unpacked(ids: np.ndarray, kind: str) -> np.ndarray:
-    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), str)
+    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), object)
 
 
 # ---- heads ---------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
     except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
         raise CheckpointError(
             f"the live state in {folder} is damaged ({error}); go on from a copy (--state), or from the end of the "
-            "run's own data (--fresh)"
+            "run's own data (--ignore-state)"
         ) from error
 
 

@@ -291,14 +291,14 @@ class StreamState:
         return None if self.log.relation is None else self.log.relation.rows[: self.num_events]
 
     @property
-    def types_of_nodes(self) -> NodeFeatures | None:
-        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
-        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
-
-    @property
     def relations(self) -> EventRelations | None:
         """Relations of the events by id, as look-ups read them; None without relations."""
         return None if self.relation is None else EventRelations(self.relation)
+
+    @property
+    def types_of_nodes(self) -> NodeFeatures | None:
+        """Types of nodes by their rows, -1 if unknown; None if nodes are untyped."""
+        return None if self.node_type is None else NodeFeatures(self.node_type, missing=-1)
 
     @property
     def edge_ends(self) -> np.ndarray:
@@ -393,7 +393,7 @@ class StreamState:
         return replace(self, settled=settled, memory_parts=parts, clock=clock, tag=tag)
 
     def joined(
-        self, new: EventStream, *, skip_features: bool = False, again: bool = False
+        self, new: EventStream, *, skip_features: bool = False, allow_duplicates: bool = False
     ) -> tuple[EventStream, StreamState]:
         """Return new events in the rows, ids and times of this state, and the updated state.
 
@@ -402,7 +402,7 @@ class StreamState:
         Args:
             new: events with the user's ids.
             skip_features: do not keep features of events.
-            again: take the very events that were taken last once more.
+            allow_duplicates: take the very events that were taken last once more.
 
         Raises:
             TimeOrderError: a new event is earlier than the last one so far.
@@ -430,11 +430,11 @@ class StreamState:
             added.relation,
         )  # not how many nodes there are
         digest = digest_of(*columns)
-        if len(added) and digest == self.last and not again:
+        if len(added) and digest == self.last and not allow_duplicates:
             raise DataError(
-                f"{new.name} has been streamed already: it holds the events that the memory took last; give later "
-                "ones, go on from another state (--state) or from the end of the run's own data (--fresh), or say "
-                "that they happened once more (--again)"
+                f"{new.name} contains the same events as the last call of stream. Give later events, start from "
+                "another state (--state) or from the end of the run's data (--ignore-state), or add "
+                "--allow-duplicates if they occurred twice"
             )
         added, ended = _resolved(self, added)
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": added.time_unit}
@@ -569,7 +569,7 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
     if ids is not None and ids.is_of(old.node_ids):
         return (new.src, new.dst), ids, len(ids)
     names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
-    text = names[0].dtype.kind == "U"
+    text = names[0].dtype.kind != "i"
     if old.node_ids is None:
         if text:
             raise DataError(
@@ -597,7 +597,7 @@ def _types_with(old: StreamState, new: EventStream, num_nodes: int, ids: Vocabul
         raise DataError(f"{new.name}: {has} relations, {lacks}. Read both with the same --read.relation_column")
     found: dict[str, Any] = {"relation_names": old.relation_names, "node_type_names": old.node_type_names}
     if new.relation is not None:
-        found["relation"] = renumbered(new.relation, new.relation_names, old.relation_names, new.name)
+        found["relation"] = renumbered_relations(new, old.relation_names)
     if old.node_type is None:
         return found | {"node_type": None}
     found["node_type"] = _widened(old.node_type, num_nodes)
@@ -624,6 +624,13 @@ def _widened(types: np.ndarray, num_nodes: int) -> np.ndarray:
     return np.concatenate([types, np.full(num_nodes - len(types), -1, np.int16)])
 
 
+def renumbered_relations(new: EventStream, known: tuple[str, ...]) -> np.ndarray:
+    """Return the relations of new events as numbers of the known names; that of a deleted node is no matter."""
+    assert new.relation is not None
+    numbers = new.relation if new.kind is None else np.where(new.kind == GONE, -1, new.relation)
+    return np.maximum(renumbered(numbers, new.relation_names, known, new.name), 0)
+
+
 def renumbered(
     numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
 ) -> np.ndarray:
@@ -639,9 +646,9 @@ def renumbered(
     unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
     if len(unknown):
         name = names[numbers[unknown[0]]]
+        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
         raise DataError(
-            f"{where}: unknown {what}: got {name!r} in row {unknown[0]}{nearest(name, known)}. Known: "
-            f"{', '.join(known[:10])}{', ...' * (len(known) > 10)}"
+            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
         )
     return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 

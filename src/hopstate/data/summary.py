@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MAX_TYPES = 20  # relations that are listed
 MAX_ROWS = 1 << 24  # rows that are sorted or converted at once, to bound the memory
 MAX_LISTED = 12  # columns, or distinct values, listed one by one
 RARE = 0.01  # share of the labelled rows below which a class is suspicious
@@ -97,8 +98,20 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
     facts |= _missing_facts(stream.edge_table) | _column_facts(stream.edge_table, "columns of events")
     if stream.kind is not None:
         facts["deletions"] = int((stream.kind == DELETE).sum())
+    facts |= _type_facts("relations", stream.relation, stream.relation_names)
+    facts |= _type_facts("node types", stream.node_type, stream.node_type_names)
     facts |= _label_facts(stream.labels, stream.class_names, "events")
     return facts, list(_stream_doubts(stream, head, degree))
+
+
+def _type_facts(what: str, column: np.ndarray | None, names: Sequence[str]) -> dict[str, Any]:
+    """Return the counts of relations or node types, the most frequent first."""
+    if column is None or not names:
+        return {}
+    counts = np.bincount(column[column >= 0], minlength=len(names))
+    order = np.argsort(-counts, kind="stable")[:MAX_TYPES]
+    listed = ", ".join(f"{names[k]} {counts[k]:,}" for k in order)
+    return {what: f"{len(names):,}: {listed}{', ...' * (len(names) > MAX_TYPES)}"}
 
 
 def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
@@ -187,6 +200,8 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
     facts |= _feature_facts(graph.x, graph.edge_attr) | _missing_facts(graph.table)
     facts |= _missing_facts(graph.edge_table, "missing values of edges")
     facts |= _column_facts(graph.table, "columns of nodes") | _column_facts(graph.edge_table, "columns of edges")
+    facts |= _type_facts("relations", graph.relation, graph.relation_names)
+    facts |= _type_facts("node types", graph.node_type, graph.node_type_names)
     facts |= _label_facts(graph.y, graph.class_names, "nodes")
     if graph.num_classes and graph.y is not None and graph.y.ndim == 1:
         facts["share of edges within a class"] = _homophily(graph)

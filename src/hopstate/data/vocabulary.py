@@ -142,7 +142,7 @@ class Vocabulary:
     def _array(self) -> Any:
         """All ids: int64, or a string array of pyarrow."""
         added = self._shared.added[: self._size - len(self._shared.array)]
-        return _joined(self._shared.array, ids_array(np.array(added))) if added else self._shared.array
+        return _joined(self._shared.array, ids_array(added)) if added else self._shared.array
 
     @property
     def is_text(self) -> bool:
@@ -157,7 +157,7 @@ class Vocabulary:
     @property
     def ids(self) -> np.ndarray:
         """All ids in row order, int64 or objects; texts are copied on each call."""
-        return np.array(self._array.tolist(), object) if self.is_text else self._array
+        return self._array.to_numpy(zero_copy_only=False) if self.is_text else self._array
 
     def __len__(self) -> int:
         return self._size
@@ -194,7 +194,7 @@ class Vocabulary:
     def rows(self, keys: Any) -> np.ndarray:
         """Return int64 rows of ids, -1 for an id that is unknown."""
         if not hasattr(keys, "type"):  # not an array of pyarrow
-            keys = np.asarray(keys)
+            keys = _as_array(keys)
             if keys.ndim != 1:
                 return self.rows(keys.reshape(-1)).reshape(keys.shape)
         text = not isinstance(keys, np.ndarray) or keys.dtype.kind in "UTO"
@@ -211,18 +211,18 @@ class Vocabulary:
         return found
 
     def names(self, rows: np.ndarray) -> np.ndarray:
-        """Return the user's ids of the given rows, of any shape, as int64 or str."""
+        """Return the user's ids of the given rows, of any shape, as int64 or objects."""
         if np.ndim(rows) > 1:
             return self.names(np.reshape(rows, -1)).reshape(np.shape(rows))
         taken = self.take(rows)
-        return np.array(taken.tolist(), str) if self.is_text else taken
+        return taken.to_numpy(zero_copy_only=False) if self.is_text else taken
 
     def take(self, rows: np.ndarray) -> Any:
         """Return the user's ids of the given rows, as int64 or as a string array of pyarrow."""
         rows, count = np.asarray(rows, np.int64), len(self._shared.array)
         if not self._shared.added or rows.max(initial=-1) < count:
             return self._shared.array[rows] if not self.is_text else self._shared.array.take(rows)
-        added = ids_array(np.array([self._shared.added[row - count] for row in rows[rows >= count].tolist()]))
+        added = ids_array([self._shared.added[row - count] for row in rows[rows >= count].tolist()])
         both = _joined(self._shared.array.take(rows[rows < count]), added)
         order = np.argsort(np.argsort(rows >= count, kind="stable"), kind="stable")
         return both.take(order)
@@ -238,7 +238,7 @@ class Vocabulary:
         """Return a vocabulary with ids appended, of which each is new and occurs once."""
         if not len(fresh):
             return self
-        added = ids_array(np.asarray(fresh))
+        added = ids_array(fresh)
         if isinstance(added, np.ndarray) == self.is_text:
             return Vocabulary(_joined(self._array, added))
         made = object.__new__(Vocabulary)  # ids that are unique are not checked again
@@ -262,7 +262,7 @@ def ids_array(ids: Any) -> Any:
     import pyarrow.compute as pc
 
     if not isinstance(ids, (pa.Array, pa.ChunkedArray)):
-        ids = np.asarray(ids)
+        ids = _as_array(ids)
         if ids.ndim != 1 or ids.dtype.kind not in "iuUOT":
             raise DataError(f"ids are a vector of integers or strings; got {ids.dtype} of shape {ids.shape}")
         if ids.dtype.kind == "u" and ids.max(initial=0) > np.iinfo(np.int64).max:
@@ -275,6 +275,11 @@ def ids_array(ids: Any) -> Any:
         if row >= 0:
             raise DataError(f"{what}: got {texts[row].as_py()[:40]!r} in row {row}. {remedy}")
     return texts
+
+
+def _as_array(ids: Any) -> np.ndarray:
+    """Return ids as an array; a list of texts as objects, because one long text would widen all others."""
+    return np.array(ids, object) if isinstance(ids, list) and ids and isinstance(ids[0], str) else np.asarray(ids)
 
 
 def unusable_ids(texts: Any) -> Iterator[tuple[Any, str, str]]:

@@ -83,7 +83,7 @@ class LinkScores:
         return pairwise_loss(np.repeat(positive, np.diff(self.offsets)), negative)
 
 
-KINDS = ("met", "new_pair", "new_node")
+KINDS = ("repeat_pairs", "new_pairs", "new_nodes")
 HITS = (1, 3, 10)
 MOST_RELATIONS = 50  # relations with metrics of their own
 TOP_K = 10  # places that NDCG and recall look at
@@ -109,7 +109,7 @@ def ranking_metrics(
 ) -> dict[str, float]:
     """Compute MRR, Hits@k, NDCG@10, recall@10, and MRR by kind of pair.
 
-    "<kind>_events" is the number of events of a kind.
+    "num_events_<kind>" is the number of events of a kind.
 
     Args:
         stream: the event stream, whose full history is used for the kinds.
@@ -129,18 +129,18 @@ def ranking_metrics(
     values = {"mrr": 1 / rank, f"ndcg@{TOP_K}": ndcg(rank, TOP_K), f"recall@{TOP_K}": recall_at_k(rank, TOP_K, query)}
     store = NeighborStore.from_stream(stream)
     kind = pair_kinds(store, src, dst, t)
-    values |= {f"{name}_mrr": 1 / rank[kind == i] for i, name in enumerate(KINDS)}
+    values |= {f"mrr_{name}": 1 / rank[kind == i] for i, name in enumerate(KINDS)}
     if len(stream.relation_names) > 1:
         found |= relation_metrics(rank, stream.pairs(rows)[3], stream.relation_names)
-    values["known_mrr"] = 1 / _ranks_among_past_destinations(
+    values["mrr_among_repeat_candidates"] = 1 / _ranks_among_past_destinations(
         store, (src, dst, t), kind, positive, negative, offsets, candidates
     )
     for name, column in values.items():
         if not len(column):
             continue
         found[name] = float(column.mean())
-        if name.removesuffix("_mrr") in (*KINDS, "known"):
-            found[f"{name.removesuffix('_mrr')}_events"] = len(column)
+        if name.startswith("mrr_"):
+            found[name.replace("mrr", "num_events")] = len(column)
         if bootstrap:
             found |= interval_columns({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
     return found
@@ -164,7 +164,7 @@ def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str
     for at in np.argsort(-counts[seen], kind="stable")[:MOST_RELATIONS].tolist():
         label = names[seen[at]]
         found |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
-        found[f"events[{label}]"] = int(counts[seen[at]])
+        found[f"num_events[{label}]"] = int(counts[seen[at]])
     return found
 
 
@@ -284,7 +284,7 @@ class LinkReport:
 
     Args:
         rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics.
-            `average_precision_low` and `average_precision_high` are bootstrap limits. `own_event_share` is the share of
+            `average_precision_low` and `average_precision_high` are bootstrap limits. `collision_rate` is the share of
             negatives that equal their own positive, if at least 1%. Calibration excludes them.
         scores: scores by (split, strategy).
         distinct: keys of the scores whose negatives do not equal those of an earlier key.
@@ -338,12 +338,12 @@ def evaluate_link(
         splits: its splits.
         split: "val" or "test". Events with unseen nodes are reported as inductive.
         strategies: names in `hopstate.sampling.negatives.STRATEGIES`: random, historical and inductive (AP, ROC AUC),
-            many (MRR, Hits@k). Default: random, historical and inductive.
+            ranking (MRR, Hits@k). Default: random, historical and inductive.
         protocol: "pooled" or "dyglib"; see the module docstring. Default: "pooled".
         batch_size: minimum number of events per batch. Default: 200.
-        num_negatives: negatives per event for "many". Default: 100.
+        num_negatives: negatives per event for "ranking". Default: 100.
         bootstrap: resamples for confidence intervals. Default: 0, no intervals.
-        seed: random seed of bootstrap and "many"; the other strategies use DyGLib's seeds. Default: 0.
+        seed: random seed of bootstrap and "ranking"; the other strategies use DyGLib's seeds. Default: 0.
         negatives: precomputed negatives by (split, strategy). Default: draw them.
         max_events: evaluate a sample of at most this many events (see `sample_rows`). Default: all.
 
@@ -451,10 +451,10 @@ def link_report(
     rows, reliability = [], {}
     for (name, strategy), own in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
-        row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
+        row = {"split": name, "setting": setting, "strategy": strategy, "num_events": len(own.rows)}
         rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
         if own.collisions is not None and own.collisions.mean() >= _MIN_COLLISION_SHARE:
-            rows[-1]["own_event_share"] = float(own.collisions.mean())
+            rows[-1]["collision_rate"] = float(own.collisions.mean())
         values = [some for some in (own.positive, own.negative) if len(some)]
         if not STRATEGIES[strategy].ranking and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
             reliability[name, strategy] = found = calibration(*own.without_collisions().pooled())

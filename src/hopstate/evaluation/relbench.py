@@ -53,7 +53,7 @@ def write_prediction_table(keys: pd.DataFrame, column: str, predictions: Iterabl
         if len(bad):
             raise DataError(f"the prediction of row {bad[0]} is {cells[bad[0]]}")
     make_folder(Path(path).parent)
-    write_table(keys.assign(**{column: cells}), Path(path), raw=True)
+    write_table(keys.assign(**{column: cells}), Path(path), csv_escape=False)
     return Path(path)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 from unicodedata import category
@@ -23,14 +26,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-RAW = "write texts as they are, also those that a spreadsheet would run as a formula"
 ProgressCallback = Callable[[int, int], None]
 _LISTENER: ContextVar[ProgressCallback | None] = ContextVar("listener", default=None)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------
-def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
-    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl; as text without formulas, unless raw."""
+def write_table(table: pd.DataFrame, path: Path, *, csv_escape: bool = True) -> None:
+    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl.
+
+    csv_escape puts an apostrophe before texts of .csv and .tsv that a spreadsheet would run as a formula.
+    """
     name = check_table_path(path)
 
     def write(part: Path) -> None:
@@ -43,7 +48,7 @@ def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
         else:
             compression: Any = "gzip" if name.endswith(".gz") else None
             separator = "\t" if name.endswith(".tsv") else ","
-            cells = table if raw else without_formulas(table)
+            cells = without_formulas(table) if csv_escape else table
             cells.to_csv(part, sep=separator, index=False, compression=compression, lineterminator="\n")
 
     replace_file(path, write)
@@ -95,6 +100,15 @@ class PrintableStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Break lines between words at the width of a terminal; for a file or a pipe the text stays as it is."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    fill = partial(textwrap.fill, width=width, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(fill(line) for line in text.split("\n"))
 
 
 def screen(*, stderr: bool = False) -> Console:

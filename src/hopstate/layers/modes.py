@@ -124,7 +124,8 @@ def _forward(self: nn.Linear, input: Tensor) -> Tensor:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Set a model to evaluation mode without gradients inside the block, then restore each module's mode."""
-    training = [module for module in _modules(model) if module.training]
+    # a model that evaluates is not searched, which takes longer than small layers
+    training = [module for module in model.modules() if module.training] if model.training else []
     if training:
         model.eval()
     try:
@@ -133,15 +134,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield a module and its submodules without names, which is faster than `nn.Module.modules`."""
-    waiting = [model]
-    while waiting:
-        module = waiting.pop()
-        yield module
-        waiting.extend(inner for inner in module._modules.values() if inner is not None)
 
 
 class StateSpace(nn.Module):

@@ -114,6 +114,8 @@ class ReadOptions:
         header: whether the first line of an edge file has column names; null detects it.
         separator: cell separator of an edge text file, such as ";", tab or space; null detects it.
         source_column, target_column: columns of an edge table; null uses the usual names.
+        relation_column: column with the relation of each edge. "none" leaves out the relations of a store or object.
+        node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         edge_columns: columns of edge features; null uses all other numeric columns.
         columns: types of feature columns, if detection is wrong: '[venue=category, when=date, note=drop]'. Types:
             number, category, date (ISO, or date:FORMAT as in strptime), drop.
@@ -147,6 +149,8 @@ class ReadOptions:
     separator: str | None = None
     source_column: str | None = None
     target_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     id_column: str | None = None
@@ -271,6 +275,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
         transductive: configuration → description of the inputs that depend on all nodes, so that new nodes change the
             predictions for all others. "" if inputs depend only on neighborhoods.
         export: task → its exported program, or a text that says why it cannot be exported.
+        relations: whether it reads relations of events or edges, and types of nodes. Others refuse such data.
     """
 
     name: str
@@ -286,6 +291,21 @@ class Method(Generic[RecordT, RunT, TaskT]):
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     export: Callable[[TaskT], ExportSpec] | str = ""
+    relations: bool = False
+
+    def task(self, record: RecordT, config: RunT, context: Context) -> TaskT:
+        """Build the task of a record.
+
+        Raises:
+            ConfigError: the record has relations or named node types, and the method does not read them.
+        """
+        for column in () if self.relations else ("relation", "node_type"):
+            if names := getattr(record, f"{column}_names", ()):
+                raise ConfigError(
+                    f"{self.name} does not read the {column.replace('_', ' ')} of data: got {', '.join(names[:5])} in "
+                    f"{config.data}. Leave it out with --read.{column}_column none, or choose another method"
+                )
+        return self.build(record, config, context)
 
 
 AnyMethod = Method[Any, Any, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hopstate.data.readers.roles import READ_AS
 from hopstate.errors import CheckpointError
-from hopstate.evaluation.metrics import label_with_class
+from hopstate.evaluation.labels import baseline_label, figure, metric_label
 from hopstate.io.opening import reading
 from hopstate.methods.method import Method
 from hopstate.runs.data import load_data_facts, settings_of_run
@@ -20,7 +20,7 @@ from hopstate.training.run_folder import RunFolder
 
 
 def run_card(path: str | Path, method: str | None = None) -> str:
-    """Return what a run is, on what data, how good, and commands that ask it.
+    """Return what a run is, on what data, how good, and commands that use it.
 
     Args:
         path: the run folder.
@@ -38,7 +38,7 @@ def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str
     done = (folder.path / "result.json").is_file()
     parts = [_head(folder, chosen), _of_data(folder, settings)]
     parts.append(_metrics(folder) if done else ["not finished: hopstate fit with --resume continues it"])
-    parts.append(["ask it:", *(f"  {command}" for command in commands(folder, chosen, settings, done=done))])
+    parts.append(["use it:", *(f"  {command}" for command in commands(folder, chosen, settings, done=done))])
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -101,26 +101,29 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
 
 def _metrics(folder: RunFolder) -> list[str]:
     result = folder.result()
-    floors = folder.floors()
+    baselines = folder.baselines()
     columns = {split: found for split, found in result["metrics"].items() if found}
-    columns |= {f"{name} (test)": found for name, found in floors.items() if isinstance(found, dict)}
+    columns |= {baseline_label(name): found for name, found in baselines.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
-    rows = [["", *columns]]
     positive = result.get("positive_class")
+    rows = [["", *columns]]
     rows += [
-        [label_with_class(name, positive), *(_cell(found.get(name)) for found in columns.values())] for name in names
+        [metric_label(name, positive), *(_cell(name, found.get(name)) for found in columns.values())] for name in names
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    chosen = f"{label_with_class(result['metric'], result.get('positive_class'))}, epoch {result['best_epoch']}"
-    lines = [f"metrics (chosen on validation by {chosen})"]
-    lines += ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return lines
+    first, *widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        f"metrics in percent (chosen on validation by {metric_label(result['metric'])}, epoch {result['best_epoch']})"
+    ]
+    for label, *cells in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
+    return [*lines, "columns of baselines: test"] if floors else lines
 
 
-def _cell(value: Any) -> str:
+def _cell(metric: str, value: Any) -> str:
     if isinstance(value, int):  # a count
         return f"{value:,}"
-    return f"{value:.4f}" if isinstance(value, float) else ""
+    return figure(metric, value) if isinstance(value, float) else ""
 
 
 def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:

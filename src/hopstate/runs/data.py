@@ -300,7 +300,16 @@ def _apply_scaler(
 
 
 _TABLE_OPTIONS = (
-    *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
+    *(
+        "source_column",
+        "target_column",
+        "relation_column",
+        "node_type_column",
+        "edge_columns",
+        "id_column",
+        "label_column",
+        "split_column",
+    ),
     *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
@@ -499,7 +508,7 @@ def resolve_config(
     stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
     if words and first:
-        note(settled.loop, f"automatic settings: {words}")
+        note(settled.loop, f"{method.name}, automatic settings: {words}")
     return settled, record
 
 
@@ -629,11 +638,12 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"source": record.source, "class_names": list(record.class_names or ())}
     if isinstance(record, (Graph, GraphSet)):
         facts["num_features"] = record.num_features
+    if isinstance(record, (Graph, EventStream)):
+        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
     if isinstance(record, EventStream):
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
-        facts |= {"relation_names": list(record.relation_names), "node_type_names": list(record.node_type_names)}
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

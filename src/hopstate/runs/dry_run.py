@@ -61,7 +61,7 @@ def dry_run(method: Method, config: RunConfig, record: Record | None = None) -> 
         context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data))
         ready, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
         with within_memory():
-            task = method.build(ready, config, context)
+            task = method.task(ready, config, context)
         trainer = Trainer(task, config.loop, RunFolder(folder), method=method.name)
         seconds, steps = trainer.measured_epoch()
         device = trainer.fabric.device

@@ -34,7 +34,7 @@ def ensemble(
         config: further settings, such as {"evaluation.strategies": ["random"]}; the others are the first run's.
 
     Returns:
-        The run; its `floors` hold the test metrics of every member.
+        The run; its `baselines` hold the test metrics of every member.
 
     Raises:
         ConfigError: fewer than two runs, or runs on other data or splits.

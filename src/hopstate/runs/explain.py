@@ -38,10 +38,18 @@ from hopstate.runs.data import load_data_facts, settings_of_run
 from hopstate.runs.export import export_spec
 from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task
 from hopstate.runs.queries import QuerySession
-from hopstate.runs.query_inputs import QueryNodes, pair_rows, parse_query_times, plain_table, query_times
+from hopstate.runs.query_inputs import (
+    QueryNodes,
+    pair_rows,
+    parse_query_times,
+    plain_table,
+    query_relations,
+    query_times,
+)
 from hopstate.streaming.event_replay import EventReplay
+from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
-from hopstate.streaming.protocols import HasMemory, LinkFollower
+from hopstate.streaming.protocols import HasMemory, LinkFollower, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.training.run_folder import RunFolder
@@ -59,13 +67,14 @@ if TYPE_CHECKING:
 LATEST = 16  # events of each end that are left out, one at a time
 LATEST_OF_MEMORY = 8  # the same, if a memory is replayed without each
 PAIRS_AT_ONCE = 16  # pairs whose events are left out together
+STATES_AT_ONCE = 12  # states from which a pair is scored at once
 SHOWN = 2  # features, and events, in a text
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 
 # ---- leaving events out --------------------------------------------------------------------------------------
 def leave_one_out(
-    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray
+    queries: PairQueries, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
 ) -> Steps[list[list[tuple[Event, float]]]]:
     """Return the latest events of the ends of pairs, oldest first, and what each adds to its pair's log-odds at a time.
 
@@ -76,11 +85,13 @@ def leave_one_out(
         queries: the model over a state, which must stay as it is between slices.
         u, v: (Q,) rows of the ends.
         t: (Q,) times, not before the state's last event.
+        relation: (Q,) relations of the pairs, None if events have none.
     """
-    found = []
+    found, relations = [], [None] * len(t) if relation is None else relation.tolist()
     for first in range(0, len(t), PAIRS_AT_ONCE):
         part = slice(first, first + PAIRS_AT_ONCE)
-        replays = [_replay(queries, *pair) for pair in zip(u[part].tolist(), v[part].tolist(), t[part], strict=True)]
+        pairs = zip(u[part].tolist(), v[part].tolist(), t[part], relations[part], strict=True)
+        replays = [_replay(queries, *pair) for pair in pairs]
         follow = queries.task.follow
         follower = follow(queries.past)
         if isinstance(follower, HasMemory):
@@ -93,7 +104,7 @@ def leave_one_out(
     return found
 
 
-def _replay(queries: PairQueries, u: int, v: int, t: Any) -> EventReplay:
+def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None = None) -> EventReplay:
     """Return the latest events of a pair's ends, and the batches in which they have updated a memory."""
     past, memory = queries.past, isinstance(queries.at(t), HasMemory)
     count = LATEST_OF_MEMORY if memory else LATEST
@@ -107,10 +118,17 @@ def _replay(queries: PairQueries, u: int, v: int, t: Any) -> EventReplay:
         past=past,
         pair=(u, v),
         t=t,
+        relation=relation,
         batches=[_batch(past, batch, queries.task.feature_dims[1]) for batch in batches],
         left_out=[past.event(number) for number in ids.tolist()],
         emptied=np.array(whole_life, np.int64),
     )
+
+
+def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """Return the columns of one query."""
+    pair = np.array([u]), np.array([v]), np.array([t])
+    return pair if relation is None else (*pair, relation)
 
 
 def _history_scores(
@@ -119,11 +137,16 @@ def _history_scores(
     """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
     found = []
     for replay in replays:
-        scores = []
-        for state in replay.states():
-            scores.append(as_scores(follow(state).score(*replay.query()), 1))
+        followers = [follow(state) for state in replay.states()]
+        query, scores = replay.query(), list[Scores]()
+        for first in range(0, len(followers), STATES_AT_ONCE):
+            some = followers[first : first + STATES_AT_ONCE]
+            if isinstance(some[0], HistoryScorer):
+                scores += some[0].score_over(some, *query)
+            else:
+                scores += [follower.score(*query) for follower in some]
             yield
-        found.append(np.concatenate(scores))
+        found.append(np.concatenate([as_scores(score, 1) for score in scores]))
     return found
 
 
@@ -133,7 +156,10 @@ def _batch(past: StreamState, ids: np.ndarray, width: int) -> EventBatch:
     if attr is not None and past.edge_attr is not None:
         kept = ids >= past.edge_attr.first
         attr[kept] = past.edge_attr[ids[kept]]
-    return EventBatch(event_ids=ids, src=past.src[ids], dst=past.dst[ids], t=past.t[ids], edge_attr=attr)
+    relation = None if past.relation is None else past.relation[ids]
+    return EventBatch(
+        event_ids=ids, src=past.src[ids], dst=past.dst[ids], t=past.t[ids], edge_attr=attr, relation=relation
+    )
 
 
 def _log_odds(score: float) -> float:
@@ -152,14 +178,17 @@ def state_before(task: LinkTask, past: StreamState, t: Any) -> StreamState:
 
 
 # ---- texts for `score` and `rank` ----------------------------------------------------------------------------
-def explain_pairs(opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray) -> Steps[np.ndarray]:
+def explain_pairs(
+    opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray, relation: np.ndarray | None = None
+) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
     found = np.full(len(t), "", object)
-    explained = yield from leave_one_out(opened.queries, sources, targets, t)
+    explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
     for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
+        own = None if relation is None else relation[i : i + 1]
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
-        features = feature_table(opened.queries.at(when), source, target, when)
+        features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
         found[i] = "; ".join([*named, text])
     return found
@@ -201,14 +230,14 @@ def _name(opened: QuerySession, row: int) -> str:
     return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
 
-def feature_table(follower: LinkFollower, u: int, v: int, t: Any) -> pd.DataFrame:
+def feature_table(follower: LinkFollower, u: int, v: int, t: Any, relation: np.ndarray | None = None) -> pd.DataFrame:
     """Return feature, value and contribution to a pair's log-odds, largest first; no rows for other models."""
     import pandas as pd
 
     names: Sequence[str] = ()
     values = added = np.empty(0)
     if isinstance(follower, ExplainsPairs):
-        names, x, shares = follower.feature_shares(np.array([u]), np.array([v]), np.array([t]))
+        names, x, shares = follower.feature_shares(*_one(u, v, t, relation))
         values, added = x[0], shares[0]
     found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
     return _largest_first(found[found["contribution"] != 0])
@@ -309,13 +338,14 @@ def explain(
     target: Any = None,
     t: Any = None,
     *,
+    relation: str | None = None,
     node: Any = None,
     data: Any = None,
     out: str | Path | None = None,
     plot: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> Explanation | NodeExplanation:
     """Return what past events, and features, added to the score of a pair, or what a node's prediction is made of.
 
@@ -324,13 +354,14 @@ def explain(
         source, target: the user's ids of a pair.
         t: time of the query, a number in the unit of the run's own data or a date; only events strictly before it are
             seen. Without any, the first time after the last known event.
+        relation: relation of the pair, if the run's events have relations.
         node: of a run on a graph: the user's id of the node, instead of a pair.
         data: other events than the run has seen.
         out: also write the table there (.csv or .parquet); features go to a second file (`features_path`).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         ConfigError: the run's method does not score pairs, or has no gradients for a node.
@@ -343,7 +374,7 @@ def explain(
     if node is not None:
         if plot is not None:
             raise ConfigError("plot is for pairs; a node's explanation is a table (out)")
-        return _explain_node(run, node, data, out, method, raw=raw)
+        return _explain_node(run, node, data, out, method, csv_escape=csv_escape)
     with temporal_task(run, device=device, method=method) as (folder, task):
         if not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
@@ -352,17 +383,19 @@ def explain(
             past = load_state(folder, task)
         else:
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t)
+        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, t, relation)
     if out is not None:
-        write_table(found.table, Path(out), raw=raw)
+        write_table(found.table, Path(out), csv_escape=csv_escape)
         if len(found.features):
-            write_table(found.features, features_path(out), raw=raw)
+            write_table(found.features, features_path(out), csv_escape=csv_escape)
     if plot is not None:
         found.plot(plot)
     return found
 
 
-def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) -> Explanation:
+def explain_pair(
+    opened: QuerySession, source: Any, target: Any, t: Any = None, relation: str | None = None
+) -> Explanation:
     """Return the explanation of a pair's score; arguments as in `explain`."""
     import pandas as pd
 
@@ -375,8 +408,10 @@ def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) 
     t = query_times(opened.past, t, 1, "pair", opened.dates)[0]
     ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
-    row = score_session(opened, [(source, target)], t).iloc[0]
-    events = run_to_completion(leave_one_out(opened.queries, np.array([u]), np.array([v]), np.array([t])))[0]
+    own = query_relations(opened.past, relation, 1, "pair")
+    row = score_session(opened, [(source, target)], t, relation).iloc[0]
+    pair = _one(u, v, t, own)
+    events = run_to_completion(leave_one_out(opened.queries, *pair))[0]
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)
@@ -391,7 +426,7 @@ def explain_pair(opened: QuerySession, source: Any, target: Any, t: Any = None) 
             "contribution": np.array([weight for _, weight in events], np.float64),
         }
     )
-    features = feature_table(opened.queries.at(t), u, v, t)
+    features = feature_table(opened.queries.at(t), u, v, t, own)
     time_unit, clock = opened.past.time_unit or "", opened.task.clock
     return Explanation(
         source,
@@ -537,7 +572,7 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
 
 
 def _explain_node(
-    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, raw: bool
+    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, csv_escape: bool
 ) -> NodeExplanation:
     known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
@@ -545,7 +580,7 @@ def _explain_node(
         found = explain_node(task, known, node, names)
     if out is not None:
         for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
-            write_table(table, Path(path), raw=raw)
+            write_table(table, Path(path), csv_escape=csv_escape)
     return found
 
 

@@ -24,6 +24,7 @@ from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, 
 from hopstate.evaluation.calibration import IsotonicCurve
 from hopstate.io.files import replace_files
 from hopstate.io.opening import read_json, shorten
+from hopstate.layers.typed import TypeEmbedding
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
 from hopstate.methods.shared.programs import ExportSpec, Port, StateQuery
@@ -31,7 +32,7 @@ from hopstate.ops import use_reference_ops
 from hopstate.random import random_state_kept
 from hopstate.runs.load import load_run
 from hopstate.runs.queries import QuerySession, calibration_of, open_session
-from hopstate.runs.query_inputs import pair_rows, query_times, read_pairs, resolve_nodes
+from hopstate.runs.query_inputs import NO_COLUMNS, pair_rows, query_times, read_pairs, resolve_nodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, to_values
 from hopstate.streaming.live import PairQueries
 from hopstate.training.run_folder import RunFolder, json_text
@@ -114,6 +115,11 @@ def _exported_method(run: str | Path, method: str | None) -> tuple[RunFolder, An
 def export_spec(method: AnyMethod, task: Any, *, fills: bool = False) -> ExportSpec:
     """Return the export of a task; `fills` rejects methods that do not build program inputs."""
     assert callable(method.export)
+    if any(isinstance(layer, TypeEmbedding) for layer in task.model.modules()):
+        raise ConfigError(
+            f"{method.name} cannot be exported with relations or node types, for which programs have no inputs: train "
+            "without (--read.relation_column none, --read.node_type_column none)"
+        )
     spec: ExportSpec = method.export(task)
     if fills and spec.fill is None:
         raise ConfigError(
@@ -402,7 +408,7 @@ def pair_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) 
         u, v = np.tile(events.src, 2), np.concatenate([events.dst, np.roll(events.dst, 1)])
         column = None
     else:
-        pairs = read_pairs(given, (None,) * 3, opened.columns, opened.past.node_ids)
+        pairs = read_pairs(given, NO_COLUMNS, opened.columns, opened.past.node_ids)
         column = pairs.times(opened.past, opened.dates)
         u, v = pair_rows(opened.past, opened.nodes(pairs.source, "sources"), opened.nodes(pairs.target, "targets"))
     t = query_times(opened.past, column if time is None else time, len(u), "pairs", opened.dates)

@@ -34,7 +34,7 @@ from hopstate.training.run_folder import CURVES, RUN_FORMAT, RunFolder, flatten,
 
 FORMAT = "hopstate-pretrained-2"
 HEAD, WEIGHTS = "hopstate.json", "model.safetensors"
-TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json", CURVES)
+TEXTS = ("config.json", "data.json", "result.json", "baselines.json", "environment.json", CURVES)
 NEEDED = {"config.json", "data.json", "result.json", WEIGHTS}
 FILES = ["*.json", "*.safetensors", "*.npy", "*.npz", "README.md"]  # all that is ever fetched or sent
 _ALLOWED = re.compile("|".join([*map(re.escape, (*TEXTS, WEIGHTS, IDS_FILE, SPLIT_FILE)), r"negatives/\w+\.npz"]))
@@ -178,7 +178,7 @@ def check_saved(folder: Path) -> list[str]:
             raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
     saved = RunFolder(folder)
     method_of_run(saved.settings().get("method"), str(folder / "config.json"))
-    saved.result(), saved.floors(), load_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
+    saved.result(), saved.baselines(), load_curves(saved), load_data_facts(saved), load_checkpoint(saved.weights)
     return sorted(names)
 
 
@@ -251,7 +251,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
     name, test = str(known.get("name", settings.get("data"))), result["metrics"].get("test", {})
     metrics = [{"type": metric, "value": value} for metric, value in test.items() if value is not None]
     index = {"task": {"type": "graph-ml", "name": task}, "dataset": {"name": name, "type": name}, "metrics": metrics}
-    floors = saved.floors()
+    baselines = saved.baselines()
     template = Path(__file__).with_name("model_card.md").read_text("utf-8")
     return Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True).from_string(
         template
@@ -267,22 +267,22 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         protocol={group: flatten(settings.get(group) or {}) for group in ("split", "evaluation")},
         seed=settings["loop"].get("seed"),
         result=result,
-        figures=_figures(result, floors, load_curves(saved).get("intervals", {})),
-        floors=[floor for floor, values in floors.items() if values.get(result["metric"]) is not None],
-        not_above=baselines_not_beaten(test, floors, result["metric"], result.get("mode", "max")),
+        figures=_figures(result, baselines, load_curves(saved).get("intervals", {})),
+        baselines=[baseline for baseline, values in baselines.items() if values.get(result["metric"]) is not None],
+        not_above=baselines_not_beaten(test, baselines, result["metric"], result.get("mode", "max")),
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
         source=settings.get("data"),
     )  # fmt: skip
 
 
 def _figures(
-    result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]], intervals: Mapping[str, Sequence[float]]
+    result: Mapping[str, Any], baselines: Mapping[str, Mapping[str, Any]], intervals: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
     """Return rows of a table: the names of columns, then a metric a row, with its 95% limits where there are any."""
     columns: dict[str, dict[str, Any]] = {split: dict(values) for split, values in result["metrics"].items() if values}
     for metric, (low, high) in intervals.items():
         columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})
-    columns |= {f"{name} (floor, test)": dict(values) for name, values in floors.items()}
+    columns |= {f"{name} (baseline, test)": dict(values) for name, values in baselines.items()}
     metrics = dict.fromkeys(m for values in columns.values() for m in values if not m.endswith(("_low", "_high")))
     labels = {metric: label_with_class(metric, result.get("positive_class")) for metric in metrics}
     return [["", *columns], *([labels[m], *(_cell(values, m) for values in columns.values())] for m in metrics)]

@@ -50,7 +50,7 @@ def evaluate(
     split: str = "test",
     read: Mapping[str, Any] | None = None,
     evaluation: Mapping[str, Any] | None = None,
-    fresh: bool = False,
+    cold_start: bool = False,
     device: str | None = None,
     method: str | None = None,
 ) -> dict[str, float]:
@@ -62,16 +62,17 @@ def evaluate(
         read: reading options of other data, e.g. {"labels": "labels.csv"}; see the method's configuration.
         split: "train", "val", "test" or "all".
         evaluation: settings of link evaluation that override the run's, e.g. {"protocol": "pooled"}.
-        fresh: treat other events as a separate stream with an empty history, split as the run's data. Default: False.
+        cold_start: treat other events as a separate stream with an empty history, split as the run's data. Default:
+            False.
         device: where to compute; None takes the run's own setting.
         method: "module:NAME" of a custom method; its module is imported.
 
     Raises:
         CheckpointError: the run is not finished, the data have another number of features, or a custom method is not
             given here.
-        ConfigError: an evaluation setting is unknown, or other events are given without fresh.
+        ConfigError: an evaluation setting is unknown, or other events are given without cold_start.
     """
-    same_events = data is not None and not fresh
+    same_events = data is not None and not cold_start
     data = plain_table(data) if is_event_stream_run(RunFolder.open(run), method) else data
     with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events, method=method) as (
         trainer,
@@ -87,16 +88,16 @@ def predict(
     split: str = "all",
     out: str | Path | None = None,
     read: Mapping[str, Any] | None = None,
-    fresh: bool = False,
+    cold_start: bool = False,
     run_data: Any = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's ids.
 
     For event streams, other data are later events. Each is scored from the run's history and the earlier events of the
-    file, as in `score_stream` with fresh, but no state is saved. Unseen ids cause a warning.
+    file, as in `stream` with ignore_state, but no state is saved. Unseen ids cause a warning.
 
     Args:
         run: a run folder.
@@ -104,15 +105,15 @@ def predict(
         read: reading options of other data, e.g. {"features": "features.csv"}; see the method's configuration.
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
-        fresh: treat other events as a separate stream with an empty history. Default: False.
+        cold_start: treat other events as a separate stream with an empty history. Default: False.
         run_data: the run's events, if it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
         method: as in `evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
-        TimeOrderError: other events begin before the end of the run's data, and fresh is off.
+        TimeOrderError: other events begin before the end of the run's data, and cold_start is off.
         ConfigError: a split is given for later events.
     """
     import pandas as pd
@@ -124,11 +125,13 @@ def predict(
     check_table(out, folder, method, data, read)  # before the work, not after it
     temporal = is_event_stream_run(folder, method)
     given = plain_table(data) if temporal else data
-    new = new_events(folder, given, read or {}, features=fresh) if temporal and data is not None else None
-    if new is not None and not same_data(folder, new) and not (fresh and split != "all"):
+    new = new_events(folder, given, read or {}, features=cold_start) if temporal and data is not None else None
+    if new is not None and not same_data(folder, new) and not (cold_start and split != "all"):
         if split != "all":
-            raise ConfigError(f"events after the run's own have no {split} split; leave --split out, or give --fresh")
-        table = _predict_later(folder, new, data, run_data, device, method, fresh=fresh)
+            raise ConfigError(
+                f"events after the run's own have no {split} split; leave --split out, or give --cold-start"
+            )
+        table = _predict_later(folder, new, data, run_data, device, method, cold_start=cold_start)
     else:
         with load_run(run, given, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
@@ -141,7 +144,7 @@ def predict(
             else:
                 table = pd.DataFrame(columns)
     if out is not None:
-        write_table(table, Path(out), raw=raw)
+        write_table(table, Path(out), csv_escape=csv_escape)
     return table
 
 
@@ -153,22 +156,22 @@ def _predict_later(
     device: str | None,
     method: str | None,
     *,
-    fresh: bool,
+    cold_start: bool,
 ) -> pd.DataFrame:
-    """Return predictions of events after the run's data; with fresh, of a separate stream."""
+    """Return predictions of events after the run's data; with cold_start, of a separate stream."""
     new = preprocess_for_run(folder, new)
     with temporal_task(folder.path, run_data, device, method) as (_, task):
-        past = initial_state(task, new) if fresh else state_after_run_data(folder, task, run_data)
-        if not fresh:
+        past = initial_state(task, new) if cold_start else state_after_run_data(folder, task, run_data)
+        if not cold_start:
             warn_new_ids(past, new)
-        dates = new.dates if fresh else time_zone_of_dates(folder)
+        dates = new.dates if cold_start else time_zone_of_dates(folder)
         try:
-            columns, after = continue_stream(task, past, new, again=True)
+            columns, after = continue_stream(task, past, new, allow_duplicates=True)
         except TimeOrderError as error:
             raise TimeOrderError(
                 f"{new.name} begins at {format_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
                 f"data at {format_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
-                "--fresh to score them as a stream of their own, with an empty history"
+                "--cold-start to score them as a stream of their own, with an empty history"
             ) from error
         return in_input_order(columns, new, given, after.time_unit or "", dates, include_unscored=True)
 
@@ -178,15 +181,15 @@ def score_stream(
     data: Any,
     *,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     save: str | Path | None = None,
     out: str | Path | None = None,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
-    again: bool = False,
+    allow_duplicates: bool = False,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score new events with a trained temporal model, each before it is added to the state, and save the state.
 
@@ -197,15 +200,16 @@ def score_stream(
         run: a run folder of a method for event streams.
         data: new events (a file, or a record), none before the last event seen so far.
         state: folder of the state to continue from. Default: RUN/state, otherwise the end of the run's data.
-        fresh: continue from the end of the run's data, even if a state is saved. Default: False.
+        ignore_state: continue from the end of the run's data, even if a state is saved. Default: False.
         save: folder for the state after the events. Default: RUN/state.
         out: also write the scores there (.csv or .parquet).
         run_data: the run's data, if they were in memory and no state is saved yet.
         read: reading options that differ from the run's, e.g. {"time_column": "when"}.
-        again: accept events equal to those of the last call, which are otherwise rejected as a repeated call.
+        allow_duplicates: accept events equal to those of the last call, which are otherwise rejected as a repeated
+            call.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, t (in the run's time unit), score; of a method for nodes, node, t, and score, the
@@ -232,11 +236,18 @@ def score_stream(
         temporal_task(run, run_data, device, method) as (_, task),
     ):
         new = preprocess_for_run(folder, new_events(folder, plain_table(data), read or {}))
-        columns, after = continue_stream(task, load_state(folder, task, run_data, state, fresh=fresh), new, again=again)
+        columns, after = continue_stream(
+            task,
+            load_state(folder, task, run_data, state, ignore_state=ignore_state),
+            new,
+            allow_duplicates=allow_duplicates,
+        )
         table = in_input_order(
             columns, new, data, after.time_unit or "", time_zone_of_dates(folder), include_unscored=True
         )
-        save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
+        save_stream_state(
+            after, target, before=lambda: None if out is None else write_table(table, Path(out), csv_escape=csv_escape)
+        )
     return table
 
 
@@ -246,21 +257,21 @@ def node_outputs(
     t: Any = None,
     *,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     device: str | None = None,
     method: str | None = None,
 ) -> pd.DataFrame:
     """Return class probabilities of nodes at times. The state of the run does not change.
 
-    Each result equals what `score_stream` would give for a next event of the node at that time. It depends only on the
+    Each result equals what `stream` would give for a next event of the node at that time. It depends only on the
     node, the time and earlier events.
 
     Args:
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
         t: (Q,) times, or one for all: numbers in the run's time unit, or dates.
-        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
 
@@ -286,7 +297,7 @@ def node_outputs(
         if not isinstance(task, EventNodeTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
-        past, dates = load_state(folder, task, run_data, state, fresh=fresh), time_zone_of_dates(folder)
+        past, dates = load_state(folder, task, run_data, state, ignore_state=ignore_state), time_zone_of_dates(folder)
         asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
         times = query_times(past, t, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]

@@ -18,7 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
-from hopstate.data.stream_state import StreamState, renumbered
+from hopstate.data.stream_state import StreamState, renumbered, renumbered_relations
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import (
@@ -173,9 +173,8 @@ def _check_record(folder: RunFolder, record: Record, name: str, *, other: bool, 
         )
     if same_events and isinstance(record, EventStream):
         raise ConfigError(
-            f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
-            "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
-            "the run's past with `hopstate predict`"
+            f"{record.name} contains other events than the run was trained on. Add --cold-start (cold_start=True) to "
+            "evaluate them with an empty history, or score later events with `hopstate predict`"
         )
 
 
@@ -205,7 +204,7 @@ def _build(
     with reading(folder.path, "a trained run", CheckpointError), within_weights(weights, where, record):
         record, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
         with idle_reset():
-            task = method.build(record, config, context)
+            task = method.task(record, config, context)
     if config.loop.precision == "64":
         task.model.double()  # or loading rounds the weights
     load_weights(task.model, weights, where)
@@ -231,7 +230,7 @@ def require_event_stream_run(folder: RunFolder, named: str | None = None) -> Non
 
 
 def saved_state_folder(folder: RunFolder) -> Path | None:
-    """Return the folder of the state that `score_stream` saved; None if there is none."""
+    """Return the folder of the state that `stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
     found = folder.path / "state"
@@ -266,7 +265,7 @@ def load_state(
     run_data: Any = None,
     state: str | Path | None = None,
     *,
-    fresh: bool = False,
+    ignore_state: bool = False,
 ) -> StreamState:
     """Return the stream state of a run.
 
@@ -274,11 +273,11 @@ def load_state(
         folder, task: the run.
         run_data: its own data, if they are not in a file.
         state: the folder of a state; None takes the kept one, if there is one.
-        fresh: take the end of the run's own data.
+        ignore_state: take the end of the run's own data.
     """
     from hopstate.data.stream_checkpoint import load_stream_state
 
-    start = None if fresh else state if state is not None else saved_state_folder(folder)
+    start = None if ignore_state else state if state is not None else saved_state_folder(folder)
     return (
         state_after_run_data(folder, task, run_data)
         if start is None
@@ -322,7 +321,7 @@ def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str
     if source.startswith("memory:"):
         raise ConfigError(
             f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as run_data, "
-            "or fresh=True to do without"
+            "or cold_start=True to do without"
         )
     try:
         if run_data is None:
@@ -423,8 +422,10 @@ def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -
         )
     if types is None or names == known:
         return events
-    if known:
-        types = renumbered(types, names, known, events.name, field.replace("_", " "))
+    if known and field == "relation":
+        types = renumbered_relations(events, known)
+    elif known:
+        types = renumbered(types, names, known, events.name, "node type")
     return events.with_(**{field: types if known else None, f"{field}_names": known})
 
 
@@ -433,8 +434,8 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
     met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
     if met is not None:
-        known = met.rows(names.astype(str) if met.is_text else names) >= 0
-    elif names.dtype.kind == "U":  # an error when they are joined
+        known = met.rows(names.astype(str) if met.is_text and names.dtype.kind == "i" else names) >= 0
+    elif names.dtype.kind != "i":  # an error when they are joined
         return
     else:  # ids are rows
         sent, received = past.ever_active()

@@ -19,7 +19,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import settings_of_run, time_zone_of_dates
 from hopstate.runs.load import is_event_stream_run, load_run, load_state
-from hopstate.runs.query_inputs import parse_query_times
+from hopstate.runs.query_inputs import parse_query_times, query_relations
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import LazyMemoryScorer
@@ -127,9 +127,9 @@ class TrainedModel(nn.Module):
         """Return outputs: of nodes (n,) their (n, C) logits; of pairs their scores (n,), at times; of nodes at times.
 
         Args:
-            query: nodes, none for all of a graph; source, target of links of a graph; or source, target, time; or node,
-                time. Ids are the user's own; times are numbers in the unit of the run's data or dates, one for all or
-                one each, none before the last event.
+            query: nodes, none for all of a graph; source, target of links of a graph; or source, target, time, and a
+                relation if events have some; or node, time. Ids are the user's own. Times are numbers in the unit of
+                the run's data, or dates, one for all or one each, none before the last event.
 
         Raises:
             DataError: an id that is not known.
@@ -142,6 +142,9 @@ class TrainedModel(nn.Module):
             source, target = np.broadcast_arrays(*map(self.rows, query))
             with torch.no_grad():
                 return torch.from_numpy(self._score(source, target))
+        query, relation = (
+            (query[:3], query[3]) if isinstance(self.task, LinkTask) and len(query) == 4 else (query, None)
+        )
         if self.past is None or len(query) != (3 if isinstance(self.task, LinkTask) else 2):
             raise ConfigError(
                 f"unsupported query: got {len(query)} arguments. Give nodes or source, target of a graph; source, "
@@ -149,7 +152,9 @@ class TrainedModel(nn.Module):
             )
         ends, t = self._query_rows(*query)
         if isinstance(self.task, (LinkTask, EventNodeTask)):
-            return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[-1], t))
+            asked = query_relations(self.past, relation, len(t), "pairs") if isinstance(self.task, LinkTask) else None
+            columns = (ends[0], ends[-1], t) if asked is None else (ends[0], ends[-1], t, asked)
+            return torch.from_numpy(PairQueries(self.task, self.past).scores(*columns))
         raise ConfigError(f"{type(self.network).__name__} supports neither node nor pair queries")
 
     @cached_property

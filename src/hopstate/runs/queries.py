@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from hopstate.random import named_rng
 from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
 from hopstate.runs.load import load_run, load_state, new_events, preprocess_for_run, temporal_task, warn_new_ids
 from hopstate.runs.query_inputs import (
+    NO_COLUMNS,
     Columns,
     QueryNodes,
     check_table,
     pair_rows,
     plain_table,
+    query_relations,
     query_times,
     read_ids,
     read_pairs,
@@ -116,16 +118,24 @@ class QuerySession:
     def nodes(self, names: Any, what: str) -> QueryNodes:
         return resolve_nodes(self.past, names, what, two_sets=self.two_sets)
 
-    def scores(self, src: QueryNodes, dst: QueryNodes, t: np.ndarray) -> Steps[np.ndarray]:
+    def scores(
+        self, src: QueryNodes, dst: QueryNodes, t: np.ndarray, relation: np.ndarray | None = None
+    ) -> Steps[np.ndarray]:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,), in slices; the state may change between them.
+
+        relation (Q,) is that of each pair, None if the run's events have none.
 
         Raises:
             DataError: the model cannot score an unknown node.
         """
-        u, v = pair_rows(self.past, src, dst)
+        columns = (*pair_rows(self.past, src, dst), t, *(() if relation is None else (relation,)))
         queries = self.queries
+
+        def scores_of(part: slice) -> np.ndarray:
+            return queries.scores(*(column[part] for column in columns))
+
         try:
-            return (yield from map_sliced(lambda part: queries.scores(u[part], v[part], t[part]), len(t), self._pace))
+            return (yield from map_sliced(scores_of, len(t), self._pace))
         except DataError as error:
             unknown = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
             if not unknown:
@@ -136,8 +146,13 @@ class QuerySession:
 
 
 def columns_of(read: Mapping[str, Any]) -> Columns:
-    """Return the columns of sources, targets and times that options of reading name; None if they do not."""
-    return read.get("source_column"), read.get("target_column"), read.get("time_column")
+    """Return the columns of `Columns` that options of reading name; None if they do not."""
+    return (
+        read.get("source_column"),
+        read.get("target_column"),
+        read.get("time_column"),
+        read.get("relation_column"),
+    )
 
 
 @contextmanager
@@ -146,7 +161,7 @@ def open_session(
     *,
     events: Any = None,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
@@ -162,7 +177,7 @@ def open_session(
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = load_state(folder, task, run_data, state, fresh=fresh)
+        past = load_state(folder, task, run_data, state, ignore_state=ignore_state)
         for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
@@ -180,41 +195,44 @@ def score(
     pairs: Any,
     time: Any = None,
     *,
+    relation: Any = None,
     events: Any = None,
     explain: bool = False,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
-    A score equals that of `score_stream` if the pair were the next event. It depends on the pair, the time and earlier
+    A score equals that of `stream` if the pair were the next event. It depends on the pair, the time and earlier
     events only.
 
     Args:
         run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
-            device, method and raw, and every id must be known.
+            device, method and csv_escape, and every id must be known.
         pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
             Unseen ids of a stream are scored with an empty history, with a warning.
         time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
             pairs, otherwise the first time step after the last known event.
+        relation: one relation for all pairs or one each, if the run's events have relations. Default: the column of
+            relations in pairs.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, fresh, run_data: the state to query, as in `hopstate.score_stream`.
+        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
-        raw: as in `hopstate.io.output.write_table`.
+        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
-        Columns src, dst, t, score, probability (calibrated), and why if explain. Rows and index are those of
-        pairs.
+        Columns src, dst, relation if events have some, t, score, probability (calibrated), and why if explain. Rows and
+        index are those of pairs.
 
     Raises:
         ConfigError: the run's method does not score pairs.
@@ -226,46 +244,71 @@ def score(
     check_table(out, folder, method, pairs, read, *_as_list(events))
     given = plain_table(pairs)
     if is_static_link_run(folder, method):
-        reject_temporal_options(time=time, events=events, explain=explain, state=state, fresh=fresh)
+        reject_temporal_options(
+            time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
+        )
         with graph_session(run, run_data, device, method) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
         with open_session(
-            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
+            run,
+            events=events,
+            state=state,
+            ignore_state=ignore_state,
+            run_data=run_data,
+            read=read,
+            device=device,
+            method=method,
         ) as opened:
-            table = score_session(opened, given, time, explain=explain, columns=columns_of(read or {}))
-    return _write_table_to(with_index_of(table, pairs), out, raw)
+            table = score_session(opened, given, time, relation, explain=explain, columns=columns_of(read or {}))
+    return _write_table_to(with_index_of(table, pairs), out, csv_escape)
 
 
 def score_session(
-    opened: QuerySession, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
+    opened: QuerySession,
+    pairs: Any,
+    time: Any = None,
+    relation: Any = None,
+    *,
+    explain: bool = False,
+    columns: Columns = NO_COLUMNS,
 ) -> pd.DataFrame:
-    """Return the table of `score` for an open run; columns of sources, targets and times, if other than the run's."""
-    u, v, t = _pairs(opened, pairs, time, columns)
-    scores = run_to_completion(opened.scores(u, v, t))
-    return run_to_completion(_table(opened, u, v, t, scores, explain=explain))
+    """Return the table of `score` for an open run; columns as `columns_of` has them, if other than the run's."""
+    asked = _pairs(opened, pairs, time, relation, columns)
+    scores = run_to_completion(opened.scores(*asked))
+    return run_to_completion(_table(opened, *asked, scores, explain=explain))
 
 
-def pair_probabilities(opened: QuerySession, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+def pair_probabilities(
+    opened: QuerySession, pairs: Any, time: Any = None, relation: Any = None
+) -> Steps[tuple[np.ndarray, np.ndarray]]:
     """Return (Q,) scores and (Q,) probabilities of pairs in slices, without a table."""
-    u, v, t = _pairs(opened, pairs, time)
-    scores = yield from opened.scores(u, v, t)
+    scores = yield from opened.scores(*_pairs(opened, pairs, time, relation))
     return scores, probabilities(opened, scores)[0]
 
 
 def _pairs(
-    opened: QuerySession, pairs: Any, time: Any, columns: Columns = (None,) * 3
-) -> tuple[QueryNodes, QueryNodes, np.ndarray]:
+    opened: QuerySession, pairs: Any, time: Any, relation: Any, columns: Columns = NO_COLUMNS
+) -> tuple[QueryNodes, QueryNodes, np.ndarray, np.ndarray | None]:
     given = read_pairs(pairs, columns, opened.columns, opened.past.node_ids)
     column = given.times(opened.past, opened.dates)
     u, v = opened.nodes(given.source, "sources"), opened.nodes(given.target, "targets")
     t = query_times(opened.past, column if time is None else time, len(u), "pairs", opened.dates)
+    named = given.relations() if relation is None and opened.past.relation_names else relation
+    codes = query_relations(opened.past, named, len(u), "pairs")
     warn_unseen(opened.past, u, v)
-    return u, v, t
+    return u, v, t, codes
 
 
 def _table(
-    opened: QuerySession, u: QueryNodes, v: QueryNodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+    opened: QuerySession,
+    u: QueryNodes,
+    v: QueryNodes,
+    t: np.ndarray,
+    relation: np.ndarray | None,
+    scores: np.ndarray,
+    *,
+    explain: bool,
 ) -> Steps[pd.DataFrame]:
     import pandas as pd
 
@@ -274,15 +317,17 @@ def _table(
     found, meaning = probabilities(opened, scores)
     columns = {"src": u.names, "dst": v.names, "t": opened.display_times(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = yield from explain_pairs(opened, u, v, t)
+        columns["why"] = yield from explain_pairs(opened, u, v, t, relation)
     table = pd.DataFrame(columns)
+    if relation is not None:
+        table.insert(2, "relation", np.array(opened.past.relation_names, object)[relation])
     table.attrs["probability"] = meaning
     return table
 
 
-def _write_table_to(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None, csv_escape: bool) -> pd.DataFrame:
     if out is not None:
-        write_table(table, Path(out), raw=raw)
+        write_table(table, Path(out), csv_escape=csv_escape)
     return table
 
 
@@ -293,19 +338,21 @@ def rank(
     *,
     top: int | None = 10,
     time: Any = None,
+    relation: str | None = None,
+    predict: Literal["target", "relation"] = "target",
     candidates: Any = None,
     exclude_seen: bool = False,
     explain: bool = False,
     prefilter: int | None = None,
     events: Any = None,
     state: str | Path | None = None,
-    fresh: bool = False,
+    ignore_state: bool = False,
     run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     method: str | None = None,
-    raw: bool = False,
+    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
@@ -316,18 +363,22 @@ def rank(
         sources: one id or several; or a `Path` of a file of ids.
         top: number of destinations per source; None returns all. Default: 10.
         time: as in `score`, one for all sources or one each.
+        relation: relation of the events to come, if the run's events have relations.
+        predict: "relation" ranks the relations of each source with each of candidates instead of destinations.
         candidates: ids, or a `Path` of a file of ids. Default: all destinations of a bipartite stream, otherwise all
-            nodes with an event except the source.
+            nodes with an event except the source. With a relation, the nodes of its events; if nodes have types, all
+            nodes of the types of its destinations.
         exclude_seen: exclude the source and nodes that it has interacted with before the time, in either direction. In
             a static run, exclude nodes linked to the source in any split. Default: False.
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
-        events, state, fresh, run_data, read, out, device, method, raw: as in `score`.
+        events, state, ignore_state, run_data, read, out, device, method, csv_escape: as in `score`.
 
     Returns:
-        Columns src, rank (from 1), dst, t, score, probability, and why if explain. With prefilter,
-        attrs["prefilter_recall"] is its recall on validation events.
+        Columns src, rank (from 1), dst, relation if events have some, t, score, probability, and why if explain. With
+        prefilter, attrs["prefilter_recall"] is its recall on validation events. With predict="relation", probability
+        is normalized over the relations of a pair.
 
     Raises:
         ConfigError: top or prefilter below 1, or the run's method does not score pairs.
@@ -338,18 +389,28 @@ def rank(
     _check_counts(top, prefilter)
     if is_static_link_run(folder, method):
         reject_temporal_options(
-            time=time, events=events, explain=explain, state=state, fresh=fresh, prefilter=prefilter
-        )
+            time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
+            ignore_state=ignore_state, prefilter=prefilter,
+        )  # fmt: skip
         with graph_session(run, run_data, device, method) as links:
             table = links.rank_sources(sources, top, candidates, exclude_seen)
     else:
         with open_session(
-            run, events=events, state=state, fresh=fresh, run_data=run_data, read=read, device=device, method=method
+            run,
+            events=events,
+            state=state,
+            ignore_state=ignore_state,
+            run_data=run_data,
+            read=read,
+            device=device,
+            method=method,
         ) as opened:
             table = run_to_completion(
-                rank_session(opened, sources, top, time, candidates, exclude_seen, explain, prefilter)
+                rank_session(
+                    opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict
+                )
             )
-    return _write_table_to(table, out, raw)
+    return _write_table_to(table, out, csv_escape)
 
 
 def rank_session(
@@ -361,28 +422,68 @@ def rank_session(
     exclude_seen: bool = False,
     explain: bool = False,
     prefilter: int | None = None,
+    relation: str | None = None,
+    predict: str = "target",
 ) -> Steps[pd.DataFrame]:
     """Return the table of `rank` for an open run, in slices; arguments as there."""
     _check_counts(top, prefilter)
+    if predict not in ("target", "relation"):
+        raise ConfigError(f"predict is target or relation: got {predict!r}")
+    if predict == "relation":
+        return (yield from _rank_relations(opened, sources, top, time, candidates, relation, explain=explain))
     nodes = opened.nodes(read_ids(sources, "sources", opened.past.node_ids), "sources")
     t = query_times(opened.past, time, len(nodes), "sources", opened.dates)
-    pool = Candidates(opened, candidates, exclude_seen=exclude_seen, prefilter=prefilter)
+    codes = query_relations(opened.past, relation, 1, "sources")
+    pool = Candidates(opened, candidates, exclude_seen=exclude_seen, prefilter=prefilter, relation=codes)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     warn_destinations(opened.past, nodes)
     parts = []
     for i in range(len(nodes)):
         found = pool.of(nodes, i, t[i])
         source = nodes.at(np.full(len(found), i))
-        scores = yield from opened.scores(source, found, np.full(len(found), t[i]))
+        relations = None if codes is None else np.repeat(codes, len(found))
+        scores = yield from opened.scores(source, found, np.full(len(found), t[i]), relations)
         best = np.argsort(-scores, kind="stable")[:top]
         parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
     src, dst, times, scores_of = zip(*parts, strict=True)
-    joined = QueryNodes.join(src), QueryNodes.join(dst), np.concatenate(times), np.concatenate(scores_of)
-    table = yield from _table(opened, *joined, explain=explain)
+    joined = QueryNodes.join(src), QueryNodes.join(dst), np.concatenate(times)
+    relations = None if codes is None else np.repeat(codes, len(joined[2]))
+    table = yield from _table(opened, *joined, relations, np.concatenate(scores_of), explain=explain)
     table.insert(1, "rank", np.concatenate([np.arange(1, len(part) + 1) for part in src]))
     if prefilter is not None:
         table.attrs["prefilter_recall"] = prefilter_recall(opened, prefilter)
     return table
+
+
+def _rank_relations(
+    opened: QuerySession, sources: Any, top: int | None, time: Any, targets: Any, relation: Any, *, explain: bool
+) -> Steps[pd.DataFrame]:
+    """Return the relations of each source with each target, best first, with probabilities that sum to 1."""
+    past, count = opened.past, len(opened.past.relation_names)
+    if not count:
+        raise ConfigError("predict=relation: the run's events have no relations. Leave it out")
+    if relation is not None or targets is None:
+        raise ConfigError("predict=relation ranks all relations of pairs: give candidates as targets, and no relation")
+    u = opened.nodes(read_ids(sources, "sources", past.node_ids), "sources")
+    ids = read_ids(Path(targets) if isinstance(targets, str) else targets, "candidates", past.node_ids)
+    v = opened.nodes(ids, "candidates")
+    t = query_times(past, time, len(u), "sources", opened.dates)
+    warn_unseen(past, u, v)
+    place, target, code = (axis.ravel() for axis in np.indices((len(u), len(v), count)))
+    asked = u.at(place), v.at(target), t[place], code.astype(np.int32)
+    scores = yield from opened.scores(*asked)
+    table = yield from _table(opened, *asked, scores, explain=explain)
+    by_pair = scores.reshape(-1, count)
+    if scores.min() < 0 or scores.max() > 1:  # no probabilities
+        by_pair = np.exp(by_pair - by_pair.max(1, keepdims=True))
+    total = by_pair.sum(1, keepdims=True)
+    table["probability"] = np.divide(by_pair, total, out=np.full_like(by_pair, 1 / count), where=total > 0).ravel()
+    table.attrs["probability"] = "of the relation, if the pair has an event next"
+    order = np.argsort(-scores.reshape(-1, count), 1, kind="stable")[:, :top]
+    found = table.iloc[(order + np.arange(len(order))[:, None] * count).ravel()].reset_index(drop=True)
+    found.insert(1, "rank", np.tile(np.arange(1, order.shape[1] + 1), len(order)))
+    found.attrs = table.attrs
+    return found
 
 
 def _check_counts(top: int | None, prefilter: int | None) -> None:
@@ -399,12 +500,19 @@ class Candidates:
         given: ids, or a file of ids; None takes `default_candidates`.
         exclude_seen: exclude the source and nodes it has interacted with.
         prefilter: maximum number, chosen by `Prefilter`. Default: all.
+        relation: (1,) the relation of the events to come, or None.
     """
 
     def __init__(
-        self, opened: QuerySession, given: Any, *, exclude_seen: bool = False, prefilter: int | None = None
+        self,
+        opened: QuerySession,
+        given: Any,
+        *,
+        exclude_seen: bool = False,
+        prefilter: int | None = None,
+        relation: np.ndarray | None = None,
     ) -> None:
-        self.past, self.exclude_seen, self.count = opened.past, exclude_seen, prefilter
+        self.past, self.exclude_seen, self.count, self.relation = opened.past, exclude_seen, prefilter, relation
         self.given: QueryNodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, str) else given, "candidates", self.past.node_ids)
@@ -429,17 +537,30 @@ class Candidates:
         return found.at(self._prefilter.best(row, found.rows, t, self.count))
 
     def _usual(self, source: int, t: Any) -> QueryNodes:
-        rows = default_candidates(self.past, t)
+        rows = default_candidates(self.past, t, None if self.relation is None else int(self.relation[0]))
         if not len(rows):
-            raise DataError("no node has an event before that time, so there are no candidates; name some")
+            what = "node" if self.relation is None else f"event of {self.past.relation_names[int(self.relation[0])]!r}"
+            raise DataError(f"no {what} before that time, so there are no candidates. Name some: candidates")
         rows = rows[rows != source]
         names = rows if self.past.node_ids is None else self.past.node_ids.names(rows)
         return QueryNodes(names, rows, np.ones(len(rows), bool))
 
 
-def default_candidates(past: StreamState, t: Any) -> np.ndarray:
-    """Return sorted rows of all destinations before t; of all nodes with events if some node is also a source."""
-    sent, received = past.ever_active(int(np.searchsorted(past.t, t, side="left")))
+def default_candidates(past: StreamState, t: Any, relation: int | None = None) -> np.ndarray:
+    """Return sorted rows of all destinations before t; of all nodes with events if some node is also a source.
+
+    With a relation, only its events count. If nodes have types, all nodes of the types of its destinations are found.
+    """
+    stop = int(np.searchsorted(past.t, t, side="left"))
+    sent, received = past.ever_active(stop)
+    if relation is not None and past.relation is not None:
+        own = np.flatnonzero(past.relation[:stop] == relation)
+        if past.node_type is not None:
+            types = past.node_type[: past.num_nodes]
+            joined = np.isin(types, np.unique(types[past.dst[own]]))
+            return np.flatnonzero((sent | received) & joined)
+        sent, received = np.zeros((2, past.num_nodes), bool)
+        sent[past.src[own]] = received[past.dst[own]] = True
     return np.flatnonzero(sent | received if (sent & received).any() else received)
 
 

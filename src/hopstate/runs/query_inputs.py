@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
+from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.ids import to_integer_ids
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, find_role_column
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
-from hopstate.data.stream_state import StreamState, in_unit
+from hopstate.data.stream_state import StreamState, in_unit, renumbered
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
+from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
 from hopstate.io.files import check_output
 from hopstate.io.output import check_table_path
 from hopstate.runs.data import settings_of_run
@@ -122,7 +123,8 @@ def check_table(
     check_output(Path(out), settings.get("data"), data, *files, *more)
 
 
-Columns = tuple[str | None, str | None, str | None]  # of source, target and time
+Columns = tuple[str | None, str | None, str | None, str | None]  # of source, target, time and relation
+NO_COLUMNS: Columns = (None, None, None, None)
 
 _WHOLE = re.compile("[+-]?[0-9]{1,18}")  # always fits 64 bits
 _IDS = ("id", "node", "node_id", "source", "target", "src", "dst", "user", "item")
@@ -283,12 +285,19 @@ def _join_names(names: Sequence[str], count: int) -> str:
 # ---- tables of pairs and ids ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs as given: ids of sources and targets, and the table and column of their times, if there is one."""
+    """Pairs as given: ids of sources and targets, and the table and columns of their times and relations, if any."""
 
     source: Any
     target: Any
     table: Table | None = None
     time: str | None = None
+    relation: str | None = None
+
+    def relations(self) -> list[str] | None:
+        """Return the names of the pairs' relations; None without such a column."""
+        if self.table is None or self.relation is None:
+            return None
+        return category_texts(self.table, self.relation).tolist()
 
     def times(self, past: StreamState, dates: str) -> np.ndarray | None:
         """Return the times in the unit of a state; None without such a column."""
@@ -298,7 +307,7 @@ class Pairs:
 
 
 def read_pairs(
-    pairs: Any, columns: Columns, usual: Columns = (None,) * 3, vocabulary: Vocabulary | None = None
+    pairs: Any, columns: Columns, usual: Columns = NO_COLUMNS, vocabulary: Vocabulary | None = None
 ) -> Pairs:
     """Return the pairs of a file, a table, an array or a list.
 
@@ -315,8 +324,9 @@ def read_pairs(
         table = _table_of(pairs, "pairs", 2, vocabulary)
         names = [str(name) for name in table.frame.columns]
         chosen = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
-        source, target, time = _pair_columns(table, chosen)
-        return Pairs(table.ids(source), table.ids(target), table, time)
+        source, target, time = _pair_columns(table, chosen[:3])
+        relation = find_role_column(table, chosen[3], ("relation",), "relation_column")
+        return Pairs(table.ids(source), table.ids(target), table, time, relation)
     given = list(pairs)
     if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
         raise ShapeError("pairs are a file, a table, or a list of (source, target); in a table they may have times")
@@ -398,6 +408,38 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
     if not len(table.frame):
         raise DataError(f"{table.path} holds no ids")
     return table.ids(matching[0])
+
+
+# ---- relations -----------------------------------------------------------------------------------------------
+def query_relations(past: StreamState, given: Any, count: int, what: str) -> np.ndarray | None:
+    """Return (count,) relations of a query; None if the run's events have none.
+
+    Args:
+        past: the state.
+        given: names, one for all or one each. None is the only relation of a run that has one.
+        count, what: how many, and what they are relations of, for messages.
+
+    Raises:
+        ConfigError: the run has relations and none is given, or the other way round.
+        DataError: an unknown relation.
+        ShapeError: neither one relation for each nor one for all.
+    """
+    known = past.relation_names
+    if not known:
+        if given is not None:
+            raise ConfigError(f"relation: the run's events have none: got {given!r}. Leave it out")
+        return None
+    if given is None and len(known) > 1:
+        raise ConfigError(
+            f"the run's events have {len(known)} relations, so a query names one: {', '.join(known[:10])}"
+            f"{', ...' * (len(known) > 10)}. Give --relation NAME (relation in Python), or a column of relations"
+        )
+    names = np.atleast_1d(np.asarray(known[0] if given is None else given)).astype(str)
+    if names.shape not in ((1,), (count,)):
+        raise ShapeError(f"one relation for each of the {what}, or one for all: got {len(names)} for {count}")
+    distinct, place = np.unique(names, return_inverse=True)
+    codes = renumbered(np.arange(len(distinct), dtype=np.int32), tuple(distinct.tolist()), known, what)
+    return np.broadcast_to(codes[place.ravel()], (count,)).copy()
 
 
 # ---- times ---------------------------------------------------------------------------------------------------

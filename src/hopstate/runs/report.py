@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.evaluation.labels import baseline_label, figure, is_error, links_label, metric_label, sort_key
 from hopstate.io.files import write_text
 from hopstate.io.opening import exists
 from hopstate.runs.data import load_data_facts
@@ -28,16 +29,10 @@ from hopstate.runs.reproduce import Line, compared, read_lines
 from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
-    baseline_label,
     baselines_not_exceeded_by_method,
     duration,
-    figure,
-    is_error,
-    links_label,
     megabytes,
-    metric_label,
     num_events,
-    rank,
     self_negative_note,
     small_sample_note,
     summary,
@@ -135,7 +130,7 @@ class RunInfo:
     history: list[dict[str, Any]]
     result: dict[str, Any]
     environment: dict[str, Any]
-    floors: dict[str, dict[str, float | None]]
+    baselines: dict[str, dict[str, float | None]]
     curves: dict[str, Any]
 
 
@@ -151,7 +146,7 @@ class Group:
     color: str = GRAY
 
     method = property(lambda self: self.runs[0].method)
-    is_floor = property(lambda self: self.method in (BASELINE, *EVENT_BASELINES))
+    is_baseline = property(lambda self: self.method in (BASELINE, *EVENT_BASELINES))
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.result["metric"] for run in self.runs if run.result), ""))
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
@@ -217,7 +212,7 @@ def read_run(path: Path) -> RunInfo:
         history=folder.history(),
         result=folder.result() if exists(path / "result.json") else {},
         environment=environment,
-        floors=folder.floors(),
+        baselines=folder.baselines(),
         curves=load_curves(folder),
     )
 
@@ -374,13 +369,15 @@ def _figure(metric: str, found: Summary | None) -> str:
 # ---- which group is best -------------------------------------------------------------------------------------------
 def _methods(groups: Sequence[Group]) -> list[Group]:
     """Return the groups that are no baselines; all of them where every one is."""
-    return [group for group in groups if not group.is_floor] or list(groups)
+    return [group for group in groups if not group.is_baseline] or list(groups)
 
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation figure, the best of it first."""
     found = [group for group in _methods(groups) if group.values(metric, "val")]
-    return sorted(found, key=lambda group: (rank(metric, _existing_summary(group, metric, "val").mean), group.label))
+    return sorted(
+        found, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
+    )
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
@@ -389,22 +386,22 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
     return found[0] if found and len(groups) > 1 else None
 
 
-def _floors(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
+def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
     """Return the baselines next to runs of these groups that are no methods of them and have one of the metrics."""
     methods = {group.method for group in groups}
     found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
-        for name in run.floors.keys() - methods:
-            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.floors[name]}}
+        for name in run.baselines.keys() - methods:
+            result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.baselines[name]}}
             positive = run.result.get("positive_class")
-            floor = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
-            found[baseline_label(name), result["metric"]].append(floor)
-    floors = [Group(name, found[name, metric]) for name, metric in sorted(found)]
-    return [floor for floor in floors if any(floor.values(metric) for metric in metrics)]
+            baseline = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
+            found[baseline_label(name), result["metric"]].append(baseline)
+    baselines = [Group(name, found[name, metric]) for name, metric in sorted(found)]
+    return [baseline for baseline in baselines if any(baseline.values(metric) for metric in metrics)]
 
 
 def _mark(group: Group, best: Sequence[Group | None]) -> str:
-    return "best" if group in best else "baseline" if group.is_floor else ""
+    return "best" if group in best else "baseline" if group.is_baseline else ""
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------
@@ -448,8 +445,8 @@ def _best_first(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the groups and baselines that have a test metric: the best on validation, then by the test metric."""
     measured = [group for group in groups if group.values(metric)]
     best = _best(measured, metric)
-    shown = [*measured, *_floors(measured, [metric])]
-    return sorted(shown, key=lambda group: (group is not best, rank(metric, _existing_summary(group, metric).mean)))
+    shown = [*measured, *_baselines(measured, [metric])]
+    return sorted(shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean)))
 
 
 def _bars(groups: Sequence[Group], metric: str) -> list[dict[str, Any]]:
@@ -486,19 +483,19 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        small_sample_note(events, "test figures"),
-        self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})),
         _above_floor(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
     if len(ranked) > 1:
         sentences.append(_second(metric, ranked[1].label, tests[ranked[1].label], test))
-        first = min(methods, key=lambda group: rank(metric, tests[group.label].mean)).label
-        if rank(metric, tests[first].mean) < rank(metric, test.mean):
+        first = min(methods, key=lambda group: sort_key(metric, tests[group.label].mean)).label
+        if sort_key(metric, tests[first].mean) < sort_key(metric, test.mean):
             highest = figure(metric, tests[first].mean)
             sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
     elif test.runs == 1:
         sentences.append("One run: its variance is unknown.")
+    sentences.append(small_sample_note(events, "test metrics"))
+    sentences.append(self_negative_note(best.runs[0].result.get("metrics", {}).get("test", {})))
     return sentences
 
 
@@ -514,14 +511,14 @@ def _events(groups: Sequence[Group], metric: str) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _above_floor(metric: str, mean: float, groups: Sequence[Group]) -> str:
-    floors = [*_floors(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
-    if not floors:
+def _above_baselines(metric: str, mean: float, groups: Sequence[Group]) -> str:
+    baselines = [*_baselines(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
+    if not baselines:
         return ""
-    first = min(floors, key=lambda group: rank(metric, _existing_summary(group, metric).mean))
+    first = min(baselines, key=lambda group: sort_key(metric, _existing_summary(group, metric).mean))
     value = _existing_summary(first, metric).mean
     best = f"{first.label} ({figure(metric, value)})"
-    if rank(metric, mean) < rank(metric, value):
+    if sort_key(metric, mean) < sort_key(metric, value):
         return f"That is {_points(metric, mean - value)} better than the best baseline, {best}."
     return f"That is not better than the baseline {best}."
 
@@ -533,7 +530,7 @@ def _points(metric: str, difference: float) -> str:
 
 def _second(metric: str, label: str, other: Summary, best: Summary) -> str:
     """Say how far the second by validation is from the best, on test; near is under twice the standard error."""
-    side = "ahead" if rank(metric, other.mean) < rank(metric, best.mean) else "behind"
+    side = "ahead" if sort_key(metric, other.mean) < sort_key(metric, best.mean) else "behind"
     doubt = "; single runs, so the variance is unknown"
     if best.std is not None and other.std is not None:
         error = math.sqrt(best.std**2 / best.runs + other.std**2 / other.runs)
@@ -682,9 +679,9 @@ def _links(groups: Sequence[Group]) -> Section:
             present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
-            shown = [*members, *_floors(members, present)]
+            shown = [*members, *_baselines(members, present)]
             means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_floor})
+            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_baseline})
             rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
             marks, colors = [_mark(group, [best]) for group in shown], [group.color for group in shown]
             events = _events(members, present[0])

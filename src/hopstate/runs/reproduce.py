@@ -28,11 +28,12 @@ import yaml
 
 from hopstate.datasets.registry import Dataset, find_dataset, on_disk
 from hopstate.errors import ConfigError, DownloadError, FormatError, HopstateError, MissingFileError, nearest
+from hopstate.evaluation.labels import figure, metric_label
 from hopstate.io.files import cache_folder, file_lock, named_errors, replace_file, write_text
 from hopstate.io.opening import exists, parse_json, read_text
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
-from hopstate.runs.summary import Summary, duration, figure, megabytes, metric_label, summary
+from hopstate.runs.summary import Summary, duration, megabytes, summary
 from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, without_nan
 from hopstate.training.trainer import signals_to
 
@@ -453,7 +454,7 @@ class Compared:
         if self.published is None:
             return ""
         how, p = compare(self.measured, self.published)
-        return f"no test: {how}" if p is None else f"{how}, p = {p:.2g}"
+        return "" if p is None else f"{how}, p = {p:.2g}"
 
     def table_row(self) -> dict[str, str]:
         row, published = self.row, self.published
@@ -504,7 +505,7 @@ def show(lines: Sequence[Line]) -> None:
     if not found:
         console.print("no results yet")
         return
-    table = Table(title="test figures, mean ± standard deviation over runs; shares in percent")
+    table = Table(title="test metrics, mean ± standard deviation over runs; shares in percent")
     columns = [name for name in found[0] if name != "data" and any(cells[name] for cells in found)]
     for name in columns:
         table.add_column(name, no_wrap=name == "measured", overflow="fold")

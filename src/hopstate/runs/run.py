@@ -51,7 +51,7 @@ from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
-from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, flatten, floors_of
+from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, baselines_of, flatten
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
@@ -90,7 +90,7 @@ def _of_run(function: Callable[Concatenate[str | Path, P], R]) -> Callable[Conca
 class Run:
     """A finished run: its folder, method and metrics.
 
-    Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `score_stream` are the
+    Its methods `embeddings`, `evaluate`, `node_outputs`, `predict`, `rank`, `score` and `stream` are the
     functions of these names, with the run in place of its folder.
 
     Args:
@@ -99,7 +99,7 @@ class Run:
         metrics: split → metric → value at the best epoch; empty if interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
         best_epoch: the epoch chosen on validation, from 1.
-        floors: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
+        baselines: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
         record: data given in memory, which this process needs to apply the run.
     """
 
@@ -108,7 +108,7 @@ class Run:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     interrupted: bool = False
     best_epoch: int = 0
-    floors: dict[str, dict[str, float]] = field(default_factory=dict)
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     record: Record | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -122,7 +122,7 @@ class Run:
     predict = _of_run(predict)
     rank = _of_run(rank)
     score = _of_run(score)
-    score_stream = _of_run(score_stream)
+    stream = _of_run(score_stream)
 
     def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
         """Write the run as a folder for others, with a card; see `hopstate.runs.hub`.
@@ -219,7 +219,7 @@ def fit_config(
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         log: called with each note on the data. Default: show it as progress.
         reported_notes: notes that earlier runs have reported, which are skipped; new ones are added.
-        with_baselines: also evaluate the baselines of the method and write floors.json. Default: False.
+        with_baselines: also evaluate the baselines of the method and write baselines.json. Default: False.
         save_data: saves a record that was given in memory with the run, or returns why not; see
             `hopstate.runs.in_memory.save_inputs`.
         automatic: automatic defaults, recorded in data.json. A resumed run keeps its own.
@@ -258,7 +258,7 @@ def fit_config(
             if reported_notes is not None:
                 reported_notes.add(text)
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
-            task = method.build(ready, config, context)
+            task = method.task(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
             chosen = load_data_facts(run).get("automatic", [])
@@ -272,7 +272,7 @@ def fit_config(
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
         wanted = with_baselines and "test" in result.metrics and ranks.first
-        found = _floors(method, ready, config, context, task) if wanted else {}
+        found = _baselines(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             save_run_state(run, record, method.name)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
@@ -294,10 +294,10 @@ def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) ->
     ranks.check_same("data", record.content_hash, f"{config.data} must hold the same on every machine")
 
 
-def _floors(
+def _baselines(
     method: Method, ready: Record, config: RunConfig, context: Context, task: Task
 ) -> dict[str, dict[str, float]]:
-    """Return the test metrics of the baselines and write them to floors.json."""
+    """Return the test metrics of the baselines and write them to baselines.json."""
     if method.baselines is None:
         return {}
     try:
@@ -306,8 +306,8 @@ def _floors(
         note(config.loop, f"note: no baselines: {error}")
         return {}
     found.pop(method.name, None)  # a method is not its own baseline
-    RunFolder(context.run).write_json("floors.json", found)
-    return floors_of(found, "test")
+    RunFolder(context.run).write_json("baselines.json", found)
+    return baselines_of(found, "test")
 
 
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Summarize metrics over runs, test their differences, and format them for people."""
+"""Summarize metrics over runs and test their differences."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.evaluation.metrics import FULL_WEIGHT_EVENTS, METRICS, label_with_class
-from hopstate.sampling.negatives import parse_metric
+from hopstate.evaluation.labels import baseline_label, links_label, negatives_label
+from hopstate.evaluation.metrics import FULL_WEIGHT_EVENTS
 
-LABELS = {  # of what a metric of `METRICS` is taken over
-    "mean_average_precision": "mean AP",
-    "met_mrr": "MRR where the pair met before",
-    "new_pair_mrr": "MRR of new pairs",
-    "new_node_mrr": "MRR with new nodes",
-    "known_mrr": "MRR among those met before",
-}
 EVENT_BASELINES = ("recency", "edgebank", "pair-trees")  # baselines of event streams that are methods, too
 
 
@@ -85,56 +78,7 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
     return Paired(mean, error, len(first), float(stats.ttest_rel(first, second).pvalue))
 
 
-# ---- names of metrics ----------------------------------------------------------------------------------------------
-def metric_label(metric: str, positive: str | None = None) -> str:
-    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes".
-
-    Args:
-        metric: its name.
-        positive: the positive class of two, or None.
-    """
-    name, strategy, new = parse_metric(metric)
-    parts = [strategy.label] if strategy.name != "random" else []
-    parts += ["new nodes"] if new else []
-    known = METRICS.get(name)
-    label = known.label if known is not None else LABELS.get(name, name.replace("_", " "))
-    return ", ".join([label_with_class(name, positive, label), *parts])
-
-
-def baseline_label(name: str) -> str:
-    """Return a baseline's name as people write it: "common_neighbors" is "common neighbors"."""
-    return name.replace("_", " ")
-
-
-def negatives_label(metric: str) -> str:
-    """Return the kind of negatives of a link metric: "new_many_mrr" is "many, new nodes"."""
-    _, strategy, new = parse_metric(metric)
-    return f"{strategy.name}, new nodes" if new else strategy.name
-
-
-def links_label(metric: str) -> str:
-    return "links with new nodes" if metric.startswith("new_") else "all links"
-
-
-# ---- figures -------------------------------------------------------------------------------------------------------
-def is_error(metric: str) -> bool:
-    """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
-    known = METRICS.get(parse_metric(metric)[0])
-    return known is not None and not known.higher_is_better
-
-
-def rank(metric: str, mean: float) -> float:
-    """Return the key that sorts means best first; NaN comes last."""
-    return math.inf if math.isnan(mean) else mean if is_error(metric) else -mean
-
-
-def figure(metric: str, mean: float, std: float | None = None) -> str:
-    """Return mean ± std, in percent where the metric is a share of 1."""
-    scale, digits = (1, 4) if is_error(metric) else (100, 2)
-    spread = "" if std is None else f" ± {scale * std:.{digits}f}"
-    return f"{scale * mean:.{digits}f}{spread}"
-
-
+# ---- costs -----------------------------------------------------------------------------------------------------------
 def duration(value: float | None) -> str:
     if value is None:
         return ""
@@ -149,10 +93,10 @@ def megabytes(value: float | None) -> str:
 def num_events(metric: str, metrics: Mapping[str, Any]) -> int | None:
     """Return how many events a metric of links is measured on, by the metrics of its split; None if unknown.
 
-    >>> num_events("new_historical_average_precision", {"events": 1350, "new_events": 11})
+    >>> num_events("new_historical_average_precision", {"num_events": 1350, "new_num_events": 11})
     11
     """
-    count = metrics.get("new_events" if metric.startswith("new_") else "events")
+    count = metrics.get("new_num_events" if metric.startswith("new_") else "num_events")
     return None if count is None else int(count)
 
 
@@ -173,14 +117,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
     Args:
-        metrics: of a split of links, with `own_event_share` for each such kind.
+        metrics: of a split of links, with `collision_rate` for each such kind.
 
-    >>> self_negative_note({"average_precision": 0.84, "own_event_share": 0.173})
+    >>> self_negative_note({"average_precision": 0.84, "collision_rate": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
     notes = []
     for name, share in metrics.items():
-        if name.endswith("own_event_share"):
+        if name.endswith("collision_rate"):
             kind = negatives_label(name).removesuffix(", new nodes")
             of = f"{links_label(name)}: {share:.0%} of {kind} negatives are their own event"
             limits = f"average_precision cannot exceed about {1 / (1 + share):.2f}, roc_auc {1 - share / 2:.2f}"
@@ -188,14 +132,14 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
     return " ".join(notes)
 
 
-def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]) -> str:
     """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
     NaN values are skipped. "all" means every one of several kinds.
 
     Args:
         values: metric → mean of a method, between 0 and 1, larger is better.
-        floors: baseline → metric → mean.
+        baselines: baseline → metric → mean.
 
     >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
     >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})
@@ -203,7 +147,7 @@ def baselines_not_exceeded(values: Mapping[str, float], floors: Mapping[str, Map
     """
     only_new = all(metric.startswith("new_") for metric in values)
     found = []
-    for name, baseline in floors.items():
+    for name, baseline in baselines.items():
         labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
         under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
         exceeds_one = any(values[m] > baseline[m] for m in labels)

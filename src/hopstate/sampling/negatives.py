@@ -288,10 +288,10 @@ class InductiveNegatives(OnePerEvent):
         return _draw_past_pairs(batches, batches.observed)
 
 
-class ManyNegatives(NegativeStrategy):
+class RankingNegatives(NegativeStrategy):
     """Many negative destinations per event, for ranking metrics; see `one_against_many`."""
 
-    name, label, ranking = "many", "many negatives", True
+    name, label, ranking = "ranking", "ranking", True
 
     def draw(self, stream: EventStream, splits: EventSplit, split: str, **how: Unpack[DrawOptions]) -> Negatives:
         return one_against_many(stream, splits, split, **how)
@@ -299,9 +299,11 @@ class ManyNegatives(NegativeStrategy):
 
 STRATEGIES: dict[str, NegativeStrategy] = {
     strategy.name: strategy
-    for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), ManyNegatives())
+    for strategy in (RandomNegatives(), HistoricalNegatives(), InductiveNegatives(), RankingNegatives())
 }
 DEFAULT_STRATEGIES = ("random", "historical", "inductive")
+_WITHOUT_PREFIX = ("random", "ranking")  # their metrics have different names
+_RANKING_METRICS = ("mrr", "hits@", "ndcg@", "recall@")
 
 
 def strategy_of(name: str) -> NegativeStrategy:
@@ -316,22 +318,24 @@ def strategy_of(name: str) -> NegativeStrategy:
 
 
 def metric_name(metric: str, strategy: str, *, new_nodes: bool) -> str:
-    """Return the name of a metric for a strategy; metrics with random negatives have no prefix.
+    """Return the name of a metric for a strategy. Only historical and inductive negatives are a prefix.
 
-    >>> metric_name("mrr", "many", new_nodes=True), metric_name("roc_auc", "random", new_nodes=False)
-    ('new_many_mrr', 'roc_auc')
+    >>> metric_name("mrr", "ranking", new_nodes=True), metric_name("roc_auc", "historical", new_nodes=False)
+    ('new_mrr', 'historical_roc_auc')
     """
-    return f"{'new_' if new_nodes else ''}{'' if strategy == 'random' else f'{strategy}_'}{metric}"
+    return f"{'new_' if new_nodes else ''}{'' if strategy in _WITHOUT_PREFIX else f'{strategy}_'}{metric}"
 
 
 def parse_metric(name: str) -> tuple[str, NegativeStrategy, bool]:
     """Split a metric name into metric, strategy and whether it covers events with unseen nodes; see `metric_name`.
 
-    >>> parse_metric("new_many_mrr")[0]
-    'mrr'
+    >>> metric, strategy, new_nodes = parse_metric("new_mrr")
+    >>> metric, strategy.name, new_nodes
+    ('mrr', 'ranking', True)
     """
     metric = name.removeprefix("new_")
-    strategy = next((s for s in STRATEGIES.values() if metric.startswith(f"{s.name}_")), STRATEGIES["random"])
+    default = STRATEGIES["ranking" if metric.startswith(_RANKING_METRICS) else "random"]
+    strategy = next((s for s in STRATEGIES.values() if metric.startswith(f"{s.name}_")), default)
     return metric.removeprefix(f"{strategy.name}_"), strategy, name.startswith("new_")
 
 
@@ -654,7 +658,7 @@ def one_against_many(
         offsets=np.concatenate([[0], np.cumsum(counts)]),
         src=np.repeat(stream.src[rows], counts),
         dst=dst,
-        strategy="many",
+        strategy="ranking",
         seed=seed,
         batch_size=len(rows),
         content_hash=stream.content_hash,
@@ -766,8 +770,8 @@ def tgb_negatives(
         dataset.load_test_ns()
         negatives = tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, splits.test)
 
-    Pass them to `evaluate_link(..., negatives={("test", "many"): negatives})`, or store them with `Negatives.save`. For
-    events with unseen nodes, use `negatives.take(splits.new_test)`.
+    Pass them to `evaluate_link(..., negatives={("test", "ranking"): negatives})`, or store them with `Negatives.save`.
+    For events with unseen nodes, use `negatives.take(splits.new_test)`.
 
     Source: Huang et al. 2023, arXiv:2307.01026; the layout that py-tgb 2.3.0 reads.
 
@@ -806,7 +810,7 @@ def tgb_negatives(
         offsets=np.concatenate([[0], np.cumsum(counts)]),
         src=np.repeat(stream.src[rows], counts),
         dst=numbers[dst],
-        strategy="many",
+        strategy="ranking",
         seed=0,
         batch_size=len(rows),
         content_hash=stream.content_hash,

@@ -21,7 +21,7 @@ import torch
 
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
-from hopstate.runs.queries import QuerySession
+from hopstate.runs.queries import QuerySession, rank_session
 from hopstate.serving.kafka import IngestLoop, open_source
 from hopstate.serving.live import LiveRun
 from hopstate.serving.metrics import ServiceMetrics, StructuredLogger, state_of
@@ -159,6 +159,19 @@ class ServiceEngine:
         self._is_open = True
         self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
 
+    def warm_up(self) -> None:
+        """Explain a ranking twice, so that kernels are compiled and it is known how long one takes."""
+        past = self.live.past
+        if not len(past):
+            return
+        source = past.src[-1:] if past.node_ids is None else past.node_ids.names(past.src[-1:])
+
+        def start() -> Steps[Any]:
+            return capture_warnings(rank_session(self.live.session(), source.tolist(), explain=True))
+
+        for _ in range(2):
+            self._queue.submit_steps(start, rank_kind(top=10, explain=True)).exception()
+
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
         if not self._is_open:
@@ -166,7 +179,7 @@ class ServiceEngine:
         self.metrics.follow(self.live)
         self.quality, self._evaluated_state = Quality(self.live, on_alarm=self._alarm), self.live.past
         self._evaluation: asyncio.Future[None] | None = None
-        self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
+        self._writer = asyncio.create_task(self._follow() if self.live.is_replica else self._write())
         work = [self._tick] if self.source is None else [self._tick, self._ingest]
         self._background = [asyncio.create_task(one()) for one in work]
         self.ready = True
@@ -407,14 +420,19 @@ class ServiceEngine:
             live.prepare()
 
     def _committed(self, receipts: list[Receipt], begin: float) -> None:
-        new = [one.position for one in receipts if one.position is not None and not one.again]
+        new = [one.position for one in receipts if one.position is not None and not one.duplicate]
         if new:
             self.lines("commit", first=new[0], events=len(new), seconds=time.perf_counter() - begin)
 
     async def state(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
-        parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        return state_of(self.live, self.quality, self.metrics, parked)
+        dead_letters = await asyncio.to_thread(self.live.log.num_dead_letters) if self.live.late == "dead-letter" else 0
+        return state_of(self.live, self.quality, self.metrics, dead_letters)
+
+
+def rank_kind(*, top: int, explain: bool, candidates: Sequence[Any] = ()) -> Hashable:
+    """Return what rankings that take about as long have in common."""
+    return "rank", explain, top.bit_length(), len(candidates).bit_length()
 
 
 def _kind(events: Sequence[Any]) -> Hashable:

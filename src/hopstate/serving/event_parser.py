@@ -30,7 +30,7 @@ from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
-from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings
+from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError, muted_warnings, nearest
 from hopstate.runs.data import (
     apply_scalers,
     config_of_run,
@@ -44,15 +44,16 @@ from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
 ID = "event_id"
+RELATION = "relation"  # field of a logged event, of a run whose events have relations
 INT64_MAX = int(np.iinfo(np.int64).max)  # of ids and times
 AUTO, NEVER = "auto", "never"
 DEFAULT_SKEW = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
 _EARLIEST_CLOCK_TIME = datetime(
     1990, 1, 1, tzinfo=UTC
 ).timestamp()  # numbers that all lie after it are no seconds from a start of 0
-Late = Literal["reject", "clamp", "park"]
-Note = Literal["late", "ahead", "unreadable", "differs"]  # why an event was kept aside, or that it differs
-OtherFields = Literal["refuse", "ignore"]
+Late = Literal["reject", "clamp", "dead-letter"]
+Note = Literal["late", "future", "unreadable", "differs"]  # why an event was kept aside, or that it differs
+UnknownFields = Literal["refuse", "ignore"]
 _LARGEST = float(np.finfo(np.float32).max)
 _MAX_CACHED_FIELDS = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
@@ -64,7 +65,7 @@ _ENDS = (
 
 
 class Fields(NamedTuple):
-    """Which fields of an event are source, target, time and kind, which are left, and the names of its features.
+    """Which fields of an event are source, target, time, kind and relation, which are left, and names of its features.
 
     `unread` are those left that no run reads.
     """
@@ -76,6 +77,7 @@ class Fields(NamedTuple):
     left: list[str]
     features: list[str]
     unread: list[str]
+    relation: str | None = None
 
 
 class ClockSkewLimit:
@@ -135,7 +137,7 @@ class ClockSkewLimit:
         what = "this machine's clock" if self.by_clock else "the event before it"
         return (
             f"more than {self.text} after {what} ({format_time(since, self._unit, self._dates)}): taken, it would make "
-            "all before it late; give times in the unit of the run's own (serve --ahead says how far)"
+            "all before it late; give times in the unit of the run's own (serve --max-clock-skew sets the limit)"
         )
 
 
@@ -229,9 +231,9 @@ def event_id(event: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
-def check_handling(late: str, other_fields: str) -> None:
+def check_handling(late: str, unknown_fields: str) -> None:
     """Refuse what is no way to handle late events, or fields that are not read."""
-    for name, given, known in (("late", late, Late), ("other_fields", other_fields, OtherFields)):
+    for name, given, known in (("late", late, Late), ("unknown_fields", unknown_fields, UnknownFields)):
         if given not in get_args(known):
             raise ConfigError(f"{name} is one of {', '.join(get_args(known))}; got {given!r}")
 
@@ -255,14 +257,17 @@ class EventParser:
         declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
         features = {*declared_columns, *(self._reading.get("edge_columns") or ())}
-        if taken := sorted(features.intersection(_USUAL)):
+        self._facts = load_data_facts(run)
+        self._relations: tuple[str, ...] = tuple(self._facts.get("relation_names") or ())
+        if taken := sorted(features.intersection((*_USUAL, *([RELATION] if self._relations else [])))):
             raise ConfigError(
-                f"a live run calls source, target and time src, dst and t, and the run in {run.path} has features of "
+                f"a live run calls its fields src, dst, t and relation, and the run in {run.path} has features of "
                 f"these names ({', '.join(taken)}); give the columns other names and train anew"
             )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
         self._allows_missing = self._reading.get("missing", "error") != "error"
-        self._facts = load_data_facts(run)
+        self._relation = str(self._reading.get("relation_column") or RELATION) if self._relations else ""
+        self._reading = {k: v for k, v in self._reading.items() if k not in ("relation_column", "node_type_column")}
         self._dates = str(self._facts.get("dates") or "")
         self._scaling = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
@@ -276,12 +281,19 @@ class EventParser:
     def fields(self) -> dict[str, Any]:
         """Names of source, target, time, kind ("" for none) and features of an event, as the run's own file has."""
         ends = {usual: own or usual for (_, _, usual, _), own in zip(_ENDS, self._columns, strict=True)}
-        return {**ends, "kind": next(iter(self._kinds), ""), "features": self.features}
+        typed = {"relation": self._relation} if self._relation else {}
+        return {**ends, "kind": next(iter(self._kinds), ""), **typed, "features": self.features}
 
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
+        names = [body[RELATION] for body in bodies] if self._relation else []
+        bodies = [{k: v for k, v in body.items() if k != RELATION} for body in bodies] if self._relation else bodies
         found = None if self._texts else self._numeric_stream(bodies, past)
-        return self._table_stream(bodies, past) if found is None else found
+        found = self._table_stream(bodies, past) if found is None else found
+        if not self._relation:
+            return found
+        codes = np.array([self._relations.index(name) for name in names], np.int32)
+        return found.with_(relation=codes, relation_names=self._relations)
 
     def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
@@ -344,7 +356,7 @@ class EventParser:
     def in_order(
         self, bodies: list[dict[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
-        """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "ahead".
+        """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
 
         Args:
             bodies: the events.
@@ -371,13 +383,13 @@ class EventParser:
                 shown = format_time(last, unit, self._dates)
                 raise TimeOrderError(
                     f"event {place} is of time {given!r}, but the one before it is of {shown}; events come in order of "
-                    "time (serve with --late clamp or --late park to take others)"
+                    "time (serve with --late clamp or --late dead-letter to take others)"
                 )
             return "late"
         if self.skew_limit is not None and self.skew_limit.exceeded(now, last):
-            if self.late != "park":
+            if self.late != "dead-letter":
                 raise FutureTimeError(f"event {place} is of time {given!r}, {self.skew_limit.explain(last)}")
-            return "ahead"
+            return "future"
         return None
 
     def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
@@ -398,7 +410,7 @@ class EventParser:
         return named, read_times(past, [body["t"] for body in named], places, self._dates)
 
     def _rename_fields(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
-        src, dst, t, kinds, left, features, _ = self._cached_fields(body, k, strict)
+        src, dst, t, kinds, left, features, _, relation = self._cached_fields(body, k, strict)
         found = {
             "src": read_id(body[src], "src", k, text),
             "dst": read_id(body[dst], "dst", k, text),
@@ -408,10 +420,22 @@ class EventParser:
         if len(kinds_given) > 1 or (kinds_given and kinds_given[0] not in ("add", "delete")):
             raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds_given[-1]!r}")
         found |= {self._kinds[0]: "delete"} if kinds_given == ["delete"] else {}
+        if relation is not None:
+            found[RELATION] = self._read_relation(body[relation], k)
         if not features:
             return found
         rest = {name: body[name] for name in left}
         return found | {name: self._feature(rest, name, k, kinds_given) for name in features}
+
+    def _read_relation(self, value: Any, k: int) -> str:
+        name = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+        if name not in self._relations:
+            known = ", ".join(self._relations[:10])
+            raise DataError(
+                f"event {k}: unknown {self._relation}: got {str(value)[:60]!r}{nearest(name, self._relations)}. "
+                f"Known: {known}{', ...' * (len(self._relations) > 10)}"
+            )
+        return name
 
     def _cached_fields(self, body: Mapping[str, Any], k: int, strict: bool = False) -> Fields:
         fields = tuple(body)
@@ -421,10 +445,11 @@ class EventParser:
             if len(self._fields) < _MAX_CACHED_FIELDS:  # whoever sends may have no end of them
                 self._fields[fields] = known
         if strict and known.unread:
-            read = ", ".join([known.src, known.dst, known.t, *self._kinds[:1], ID, *known.features])
+            typed = [self._relation] if self._relation else []
+            read = ", ".join([known.src, known.dst, known.t, *typed, *self._kinds[:1], ID, *known.features])
             raise DataError(
                 f"event {k} has fields that this run does not read: {listed(known.unread)}; it reads {read}. Leave "
-                "the others out (or serve with --other-fields ignore)"
+                "the others out (or serve with --unknown-fields ignore)"
             )
         return known
 
@@ -437,11 +462,18 @@ class EventParser:
                 raise DataError(f"event {k} has {count}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
             ends.append(names[0])
             rest.remove(names[0])
+        relation = None
+        if self._relation:
+            relation = next((name for name in (self._relation, RELATION) if name in rest), None)
+            if relation is None:
+                raise DataError(f"event {k} has no relation (a field {self._relation!r}): the run's events have them")
+            rest.remove(relation)
         kinds = [name for name in rest if name.lower() in self._kinds]
         left = [name for name in rest if name not in kinds]
         src, dst, t = ends
         features = self._features(left, k)
-        return Fields(src, dst, t, kinds, left, features, [name for name in left if name not in features])
+        unread = [name for name in left if name not in features]
+        return Fields(src, dst, t, kinds, left, features, unread, relation)
 
     def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
         value = body.get(name)

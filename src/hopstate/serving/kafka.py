@@ -253,7 +253,7 @@ class IngestLoop:
 
     def __init__(self, live: LiveRun, source: KafkaSource, *, score: bool = True) -> None:
         if live.late == "reject":
-            raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
+            raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late dead-letter")
         self.live, self.source, self.score = live, source, score
         self._pending: list[Message] = []
         self._ignored: set[str] = set()  # fields that were warned of
@@ -294,7 +294,7 @@ class IngestLoop:
                 raise
             except _REFUSALS as error:
                 body = json.dumps({"text": message.text, "error": str(error)})
-                self.live.log.park([Entry(body, message.id)], "unreadable")
+                self.live.log.add_dead_letters([Entry(body, message.id)], "unreadable")
                 self.live.log.set_facts({self.source.key: message.offset})
                 found.append(Receipt(None, note="unreadable"))
         return found

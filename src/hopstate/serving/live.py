@@ -34,13 +34,13 @@ from hopstate.ops.threads import one_thread
 from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
 from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
 from hopstate.runs.queries import QuerySession
-from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, OtherFields, check_handling
+from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, UnknownFields, check_handling
 from hopstate.serving.log import EventLog, commit_batches, corruption_errors, open_log, parse_events
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import (
     apply_retention,
     check_duration,
-    check_retain,
+    check_retention,
     latest_snapshot,
     latest_snapshot_time,
     save_snapshot,
@@ -95,14 +95,15 @@ class LiveRun:
         run: the run folder, of a temporal method for links.
         folder: where log and snapshots lie; RUN/live by default.
         late: what becomes of an event earlier than the last one: "reject" refuses the request, "clamp" takes the
-            last one's time, "park" keeps it aside.
+            last one's time, "dead-letter" keeps it aside.
         snapshot_every: events between two snapshots.
-        retain: how many of the log's last events are kept, or for how long ("30d"), None for ever; cut with a snapshot.
+        retention: how many of the log's last events are kept, or for how long ("30d"), None for ever; cut with a
+            snapshot.
         log: another log than the file in the folder, or its place (see `log.open_log`).
         sink: where scores of all events go, whether they were asked for or not; closed with the run.
-        ahead: how far ahead an event may be (see `ClockSkewLimit`); one beyond it is refused, or kept aside if late is
-            "park".
-        other_fields: "refuse" an event with fields that the run does not read, or "ignore" them.
+        max_clock_skew: how far ahead of the clock an event may be (see `ClockSkewLimit`). Later ones are rejected, or
+            become dead letters if late is "dead-letter".
+        unknown_fields: "refuse" an event with fields that the run does not read, or "ignore" them.
         device, method: as in `hopstate.score`.
 
     past: what is known.
@@ -116,7 +117,7 @@ class LiveRun:
     """
 
     home = "live"  # the folder in the run's
-    follows = False  # a log that another one writes
+    is_replica = False  # a log that another one writes
 
     def __init__(
         self,
@@ -125,21 +126,21 @@ class LiveRun:
         folder: str | Path | None = None,
         late: Late = "reject",
         snapshot_every: int = 100_000,
-        retain: str | int | None = None,
+        retention: str | int | None = None,
         log: EventLog | str | None = None,
         sink: Sink | None = None,
-        ahead: str | float = AUTO,
-        other_fields: OtherFields = "refuse",
+        max_clock_skew: str | float = AUTO,
+        unknown_fields: UnknownFields = "refuse",
         device: str | None = None,
         method: str | None = None,
     ) -> None:
-        check_handling(late, other_fields)
+        check_handling(late, unknown_fields)
         if snapshot_every < 1:
             raise ConfigError(f"snapshot_every is a number of events, at least 1; got {snapshot_every}")
-        check_retain(retain)
-        self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
+        check_retention(retention)
+        self.run, self.late, self.snapshot_every, self.retention = RunFolder.open(run), late, snapshot_every, retention
         self.folder = self.run.path / self.home if folder is None else Path(folder)
-        self.ahead, self.other_fields = ahead, other_fields
+        self.max_clock_skew, self.unknown_fields = max_clock_skew, unknown_fields
         require_event_stream_run(self.run, method)
         self._open, self.sink = ExitStack(), sink
         if sink is not None:
@@ -163,8 +164,8 @@ class LiveRun:
             self._session: QuerySession | None = None
             self._recover()
             self.session()
-            if retain is not None and len(self.past):
-                check_duration(self.past, retain)
+            if retention is not None and len(self.past):
+                check_duration(self.past, retention)
         except BaseException:
             self._open.close()
             raise
@@ -197,7 +198,7 @@ class LiveRun:
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
         dates = self.dates = time_zone_of_dates(self.run)
-        self._parser.skew_limit = ClockSkewLimit(self.ahead, past, known, dates)
+        self._parser.skew_limit = ClockSkewLimit(self.max_clock_skew, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -261,8 +262,8 @@ class LiveRun:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
         self.past = save_snapshot(self.past, self.state)
         self.snapshot_position, self.snapshot_time = self.position, time.monotonic()
-        if self.retain is not None:
-            apply_retention(self.log, self.past, self.state, self.own_events, self.retain)
+        if self.retention is not None:
+            apply_retention(self.log, self.past, self.state, self.own_events, self.retention)
         return self.snapshot_position
 
     def tick(self, *, again: bool = False) -> None:
@@ -302,7 +303,7 @@ class LiveRun:
 
     def check_writer(self) -> None:
         """Raise ReplicaError if events are given to a replica."""
-        if self.follows:
+        if self.is_replica:
             raise ReplicaError("a replica takes no events: give them to the service that writes the log")
 
     # ---- events in ----------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ class LiveRun:
                 which it is taken once however often it is given.
             score: False only stores them, which is quicker; it changes no later score.
             facts: what the log is told in the same commit.
-            strict: refuse fields that the run does not read, where `other_fields` says so.
+            strict: refuse fields that the run does not read, where `unknown_fields` says so.
 
         Raises:
             TimeOrderError: one is earlier than the one before it, or too far ahead, and such are rejected.
@@ -349,7 +350,7 @@ class LiveRun:
         draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
-        strict = strict and self.other_fields == "refuse"
+        strict = strict and self.unknown_fields == "refuse"
         draft = read(events, self.past, self._parser, self.log, strict=strict)
         draft = replace(draft, facts=facts or {}, has_scores=score)
         if draft.stream is None:
@@ -379,7 +380,7 @@ class LiveRun:
         return run_to_completion(self._continue(self._parser.stream(bodies, self.past), score=score))
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
-        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "slice_size": SLICE}
+        given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True, "slice_size": SLICE}
         if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
             given["begun"] = self._session.queries.begun()
         answer, after = yield from run_in_context(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
@@ -423,7 +424,7 @@ class Replica(LiveRun):
     """
 
     home = "replica"
-    follows = True
+    is_replica = True
 
     def _log_at(self, log: EventLog | str | None) -> EventLog:
         place = log or str(self.run.path / "live")

@@ -51,8 +51,8 @@ create table if not exists facts (key text primary key, value text not null, che
 create table if not exists events (position {integer} primary key, begins {integer} not null, id {id},
     body text not null, checksum {integer} not null);
 create unique index if not exists ids on events (id) where id is not null;
-create table if not exists parked (id {id}, body text not null, why text not null);
-create unique index if not exists parked_ids on parked (id) where id is not null;
+create table if not exists dead_letters (id {id}, body text not null, why text not null);
+create unique index if not exists dead_letter_ids on dead_letters (id) where id is not null;
 """  # {integer} and {id} are the database's types of positions and ids
 REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
 _ROW = "select position, begins, id, body, checksum from events"
@@ -336,16 +336,16 @@ class EventLog(ABC):
                 self._write_facts({"start": start})
         return self.start
 
-    def park(self, entries: Sequence[Entry], why: str) -> None:
+    def add_dead_letters(self, entries: Sequence[Entry], why: str) -> None:
         """Store entries outside the log, each id once, durable when this returns."""
         check_entries(entries)
         rows = [(self._encode_id(entry.id), entry.body, why) for entry in entries]
         with self._atomic():
-            self._execute_many("insert into parked values (?, ?, ?) on conflict do nothing", rows)
+            self._execute_many("insert into dead_letters values (?, ?, ?) on conflict do nothing", rows)
 
-    def parked(self) -> int:
-        """Return how many entries were parked."""
-        return int(self._query("select count(*) from parked")[0][0])
+    def num_dead_letters(self) -> int:
+        """Return how many dead letters the log has."""
+        return int(self._query("select count(*) from dead_letters")[0][0])
 
     def facts(self) -> dict[str, Any]:
         rows = self._query("select key, value, checksum from facts")

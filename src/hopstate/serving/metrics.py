@@ -46,10 +46,10 @@ class ServiceMetrics:
         counter = partial(Counter, registry=registry)
         gauge = partial(Gauge, registry=registry)
         self.events = counter("hopstate_events", "events committed")
-        self.again = counter("hopstate_events_again", "events that the log held already")
+        self.duplicates = counter("hopstate_events_duplicate", "events that the log held already")
         self.differing = counter("hopstate_events_differing", "events whose id the log held with other contents")
-        self.out = counter("hopstate_events_out", "events refused or parked, by reason", ["why"])
-        for why in ("late", "ahead", "unreadable"):
+        self.out = counter("hopstate_events_out", "events rejected or dead-lettered, by reason", ["why"])
+        for why in ("late", "future", "unreadable"):
             self.out.labels(why)
         self.position = gauge("hopstate_position", "events of the log that have been observed")
         self.last_time = gauge("hopstate_last_event_time", "time of the last event, in the run's unit")
@@ -90,9 +90,9 @@ class ServiceMetrics:
             self.last_time.set(live.past.last_time)
 
     def count_receipts(self, receipts: list[Receipt], live: LiveRun) -> None:
-        again = sum(receipt.again for receipt in receipts)
-        new = sum(receipt.position is not None for receipt in receipts) - again
-        self.again.inc(again)
+        duplicates = sum(receipt.duplicate for receipt in receipts)
+        new = sum(receipt.position is not None for receipt in receipts) - duplicates
+        self.duplicates.inc(duplicates)
         self.events.inc(new)
         if new < len(receipts):
             for receipt in receipts:
@@ -114,7 +114,7 @@ class ServiceMetrics:
     def count_refusal(self, error: BaseException) -> None:
         """Count a request that was refused for the time of an event."""
         if isinstance(error, TimeOrderError):
-            self.out.labels("ahead" if isinstance(error, FutureTimeError) else "late").inc()
+            self.out.labels("future" if isinstance(error, FutureTimeError) else "late").inc()
 
     def set_lag(self, events: int | None, live: LiveRun) -> None:
         """Set how many events a replica is behind its log, None if it cannot be read."""
@@ -176,7 +176,7 @@ class ServiceMetrics:
         self.score.set(math.nan if mean is None else mean)
 
 
-def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: int) -> dict[str, Any]:
+def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, dead_letters: int) -> dict[str, Any]:
     """Return what `/state` answers and the page shows."""
     past, now, unit = live.past, time.monotonic(), live.past.time_unit or ""
     last = past.last_time if len(past) else None
@@ -198,7 +198,7 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "known_events": len(past),
         "snapshot": live.snapshot_position,
         "snapshot_age": None if live.snapshot_time is None else now - live.snapshot_time,
-        "follows": live.follows,
+        "is_replica": live.is_replica,
         "lag": metrics.lag,
         "source_lag": metrics.source_lag,
         "trouble": metrics.trouble(),
@@ -208,7 +208,7 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, parked: i
         "mean_score": quality.mean_score(),
         "alarms": [vars(alarm) for alarm in quality.alarms],
         "latest": _latest(live),
-        "parked": parked,
+        "dead_letters": dead_letters,
     }
 
 

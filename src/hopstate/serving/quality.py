@@ -33,9 +33,9 @@ from hopstate.streaming.slices import SliceSizer, Steps, map_sliced, run_to_comp
 WINDOW = 1_000  # latest evaluated events in the window
 NUM_NEGATIVES = 10  # negatives of each strategy
 _EACH = 4  # events of a commit
-_OFTEN = 20  # evaluated events between two updates of the metrics
+_OFTEN = 50  # evaluated events between two updates of the metrics
 _POOL = 10_000  # events that targets are drawn from
-_SHARE = 0.05
+_SHARE = 0.02
 KINDS = ("random", "historical")
 
 
@@ -116,11 +116,12 @@ class Quality:
         others = np.concatenate([self._random(before, new, rng), self._partners(before, new, rng)], 1)
         targets, known = np.concatenate([new.dst[:, None], others], 1), before.num_nodes
         wider = replace(before, num_nodes=known + 2, node_ids=None)
-        queries, recency = PairQueries(self.live.task, wider), Recency(wider.store())
-        for u, row, t in zip(new.src, targets, new.t, strict=True):
+        queries, recency = PairQueries(self.live.task, wider), Recency(wider.store(), relations=wider.relations)
+        relations = () if new.relation is None else (new.relation,)
+        for u, row, t, *own in zip(new.src, targets, new.t, *relations, strict=True):
             valid = row >= 0
             v = np.where(row[valid] < known, row[valid], known + 1)  # such as were not met
-            ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
+            ends = np.full(len(v), min(u, known)), v, np.full(len(v), t), *(one.repeat(len(v)) for one in own)
             found = np.full((2, len(row)), np.nan)
             found[0][valid] = yield from map_sliced(partial(_scored, queries, ends), len(v), self._pace)
             found[1][valid] = recency.score(*ends)

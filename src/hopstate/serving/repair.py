@@ -164,8 +164,8 @@ def _salvage(
         last = new._query("select position, begins, id, body from events order by position desc limit 1")
         place = Row(*last[0]).end if last else start
         with suppress(HopstateError):
-            parked = [] if old is None else old._query("select id, body, why from parked")
-            new._execute_many("insert into parked values (?, ?, ?)", parked)
+            dead_letters = [] if old is None else old._query("select id, body, why from dead_letters")
+            new._execute_many("insert into dead_letters values (?, ?, ?)", dead_letters)
         new._write_facts(facts | {"start": start, "end": place, "lost": lost})
     if new._acknowledged is not None:
         new._acknowledged.write(place)

@@ -63,7 +63,7 @@ class RequestGuard:
         for name, value in lines:
             headers[name.decode("latin-1").lower()].append(value.decode("latin-1"))
         if len(headers["host"]) > 1 or not self._is_allowed_host(headers["host"]):
-            return _error(400, "Host is not a name of this service (serve --host-names)")
+            return _error(400, "Host is not a name of this service (serve --allowed-hosts)")
         path, reads = scope["path"], scope["method"] in _READING
         is_open = path.startswith("/v2/health") or (path in _PAGES and reads)
         if self.token is not None and not is_open and not self._has_token(headers["authorization"]):

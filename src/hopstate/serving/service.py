@@ -29,7 +29,7 @@ from hopstate.data.vocabulary import LONGEST
 from hopstate.errors import DataError, FormatError, HopstateError, StorageError, TimeOrderError
 from hopstate.io.opening import parse_json
 from hopstate.runs.queries import pair_probabilities, rank_session
-from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine
+from hopstate.serving.engine import BusyServiceError, Limits, ServiceEngine, rank_kind
 from hopstate.serving.event_parser import is_id
 from hopstate.serving.live import LiveRun, ReplicaError
 from hopstate.serving.metrics import StructuredLogger
@@ -63,15 +63,16 @@ class Refused(BaseModel):
 
 
 class ReceiptOut(BaseModel):
-    """What became of an event.
+    """Result of an event.
 
-    `position` in the log, null of one that was kept aside; `score` from what came before it; `again` where its id was
-    known; `note` says why it was kept aside ("late", "ahead"), or that what came before under its id "differs".
+    `position` is its place in the log, null for a dead letter. `score` depends on earlier events only. `duplicate` is
+    true if the log had its id. `note` is the reason of a dead letter ("late", "future"), or "differs" if the earlier
+    event with its id had other content.
     """
 
     position: int | None
     score: float | None
-    again: bool
+    duplicate: bool
     note: str | None = None
 
 
@@ -94,11 +95,16 @@ class EventsIn(_Strict):
 
 
 class RankIn(_Strict):
-    """The most likely next partners of a source; fields as the arguments of `hopstate.rank`."""
+    """The most likely next partners of a source; fields as the arguments of `hopstate.rank`.
+
+    With `predict` "relation", the most likely relations of the source with each of the candidates.
+    """
 
     source: Id
     top: StrictInt = Field(default=10, ge=1, le=10_000)
     time: Time | None = None
+    relation: Id | None = None
+    predict: Literal["target", "relation"] = "target"
     candidates: list[Id] | None = Field(default=None, min_length=1)
     exclude_seen: StrictBool = False
     explain: StrictBool = False
@@ -146,22 +152,23 @@ class Output(BaseModel):
 
 
 class InferIn(BaseModel):
-    """A request of the Open Inference Protocol: columns source, target and perhaps time."""
+    """A request of the Open Inference Protocol: columns source, target and perhaps time and relation."""
 
     id: StrictStr | None = None
     inputs: list[Tensor]
     outputs: list[Output] | None = None
 
-    def pairs(self) -> tuple[list[tuple[Any, Any]], list[Any] | None]:
-        """Return pairs and their times, None if none are given."""
+    def pairs(self) -> tuple[list[tuple[Any, Any]], list[Any] | None, list[Any] | None]:
+        """Return pairs, their times and their relations, None if none are given."""
         columns = {tensor.name: tensor.values() for tensor in self.inputs}
-        if len(columns) < len(self.inputs) or columns.keys() - {"time"} != {"source", "target"}:
+        if len(columns) < len(self.inputs) or columns.keys() - {"time", "relation"} != {"source", "target"}:
             names = ", ".join(tensor.name[:40] for tensor in self.inputs)
-            raise DataError(f"inputs are source, target and perhaps time, once each; got {names or 'none'}")
+            raise DataError(f"inputs are source, target and perhaps time, relation, once each: got {names or 'none'}")
         lengths = {len(values) for values in columns.values()}
         if len(lengths) > 1 or lengths == {0}:
             raise DataError(f"inputs are of lengths {sorted(lengths)}; give as many of each, at least one")
-        return list(zip(columns["source"], columns["target"], strict=True)), columns.get("time")
+        pairs = list(zip(columns["source"], columns["target"], strict=True))
+        return pairs, columns.get("time"), columns.get("relation")
 
 
 class _OnceKeyed(Request):
@@ -350,7 +357,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
             raise DataError(f"a request has at most {engine.limits.events} events; got {len(given.events)}")
         receipts = await engine.take(given.events, score=given.score)
         reply = {"receipts": [receipt.to_json() for receipt in receipts], "position": engine.live.position}
-        if engine.live.other_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
+        if engine.live.unknown_fields == "ignore" and (ignored := engine.live.unread_fields(given.events)):
             reply["ignored"] = [_text(name) for name in ignored]
         return JSONResponse(reply)
 
@@ -359,7 +366,7 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         """Tell whom a source meets next."""
         options = given.model_dump(exclude={"source"})
         question = partial(rank_session, sources=given.source, **options)
-        kind = "rank", given.explain, given.top.bit_length(), len(given.candidates or ()).bit_length()
+        kind = rank_kind(top=given.top, explain=given.explain, candidates=given.candidates or ())
         answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
         table, told = await _while_connected(request, answer)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
@@ -369,9 +376,10 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
     async def infer(request: Request, model: str, given: InferIn, version: str = VERSION) -> JSONResponse:
         """Tell how likely pairs are, in the Open Inference Protocol."""
         _check_model(model, version, name)
-        pairs, t = given.pairs()
-        question = partial(pair_probabilities, pairs=pairs, time=t)
-        answer = engine.answer(question, kind=("pairs", len(pairs).bit_length()), key=("pairs", repr((pairs, t))))
+        pairs, t, relation = given.pairs()
+        question = partial(pair_probabilities, pairs=pairs, time=t, relation=relation)
+        key = ("pairs", repr((pairs, t, relation)))
+        answer = engine.answer(question, kind=("pairs", len(pairs).bit_length()), key=key)
         found, told = await _while_connected(request, answer)
         columns = dict(zip(_OUTPUTS, found, strict=True))
         outputs = [

@@ -81,20 +81,20 @@ def latest_snapshot_time(folder: Path) -> float | None:
         return None
 
 
-def check_retain(retain: str | int | None) -> None:
-    """Raise ConfigError if `retain` is neither a number of events nor a duration."""
-    text = "1" if retain is None else str(retain)
+def check_retention(retention: str | int | None) -> None:
+    """Raise ConfigError if `retention` is neither a number of events nor a duration."""
+    text = "1" if retention is None else str(retention)
     if not (text.isdecimal() and int(text) > 0) and not (len(text) > 1 and text[-1] in "smhdw"):
-        raise ConfigError(f"retain is a number of events, or a duration such as 30d; got {retain!r}")
+        raise ConfigError(f"retention is a number of events, or a duration such as 30d; got {retention!r}")
 
 
-def check_duration(past: StreamState, retain: str | int) -> None:
+def check_duration(past: StreamState, retention: str | int) -> None:
     """Raise an error if a duration cannot be expressed in the time unit of a state."""
-    if not str(retain).isdecimal():
-        parse_duration(past.events(len(past) - 1), str(retain))
+    if not str(retention).isdecimal():
+        parse_duration(past.events(len(past) - 1), str(retention))
 
 
-def apply_retention(log: EventLog, past: StreamState, state: Path, num_run_events: int, retain: str | int) -> int:
+def apply_retention(log: EventLog, past: StreamState, state: Path, num_run_events: int, retention: str | int) -> int:
     """Truncate a log at its beginning; return its new first position.
 
     Args:
@@ -102,16 +102,16 @@ def apply_retention(log: EventLog, past: StreamState, state: Path, num_run_event
         past: the state after the observed events.
         state: the folder of snapshots.
         num_run_events: events that came before the log.
-        retain: number of latest events to keep, or a duration such as 30d (s, m, h, d, w). Events that the snapshots
+        retention: number of latest events to keep, or a duration such as 30d (s, m, h, d, w). Events that the snapshots
             need stay in any case.
     """
     snapshots = snapshot_sizes(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start
     limit = min(snapshots) - num_run_events
-    if str(retain).isdecimal():
-        return log.cut(max(min(limit, len(log) - int(retain)), 0))
-    since = past.last_time - parse_duration(past.events(len(past) - 1), retain)
+    if str(retention).isdecimal():
+        return log.cut(max(min(limit, len(log) - int(retention)), 0))
+    since = past.last_time - parse_duration(past.events(len(past) - 1), retention)
     low, high = log.start, max(limit, log.start)
     while low < high:  # the first event that is young enough; times do not fall
         middle = (low + high) // 2
@@ -130,6 +130,6 @@ def state_at_log_start(log: EventLog, state: Path, model: str, num_run_events: i
             if len(past) >= num_run_events + log.start:
                 return past
     raise CheckpointError(
-        f"the log begins at event {log.start}, what came before was cut (--retain), and {state} holds no whole "
+        f"the log begins at event {log.start}, what came before was cut (--retention), and {state} holds no whole "
         "snapshot from which the rest follows; put its files back"
     )

@@ -27,18 +27,18 @@ class Receipt(NamedTuple):
     Args:
         position: in the log; of one that was there already, the first; None of one that was kept aside.
         score: from what came before it; None where it was there already, or nothing is scored (a deletion).
-        again: it was there already.
+        duplicate: it was there already.
         note: why it was kept aside, or that what was there already "differs" from it.
     """
 
     position: int | None
     score: float | None = None
-    again: bool = False
+    duplicate: bool = False
     note: Note | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of a response; the note is in it only if there is one."""
-        fields = {"position": self.position, "score": self.score, "again": self.again}
+        fields = {"position": self.position, "score": self.score, "duplicate": self.duplicate}
         return fields if self.note is None else fields | {"note": self.note}
 
 
@@ -64,7 +64,7 @@ class Transaction:
         new: places, among all, of those that are to be committed.
         bodies: of those, as they are logged.
         entries: the same for the log.
-        parked: place to entry and reason of those that are parked.
+        dead_letters: place to entry and reason of dead letters.
         differing: places of those whose id came before with other contents.
         scores, has_scores: of the new ones, NaN for a deletion; whether receipts show them.
         after: the state after them, None if there are none.
@@ -77,7 +77,7 @@ class Transaction:
     new: Sequence[int] = ()
     bodies: Sequence[Mapping[str, Any]] = ()
     entries: Sequence[Entry] = ()
-    parked: Mapping[int, tuple[Entry, Note]] = field(default_factory=dict)
+    dead_letters: Mapping[int, tuple[Entry, Note]] = field(default_factory=dict)
     differing: Collection[int] = ()
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
     has_scores: bool = True
@@ -91,9 +91,9 @@ class Transaction:
             first = log.append(self.entries, self.facts)
         elif self.facts:
             log.set_facts(self.facts)
-        # last: a request that fails is sent again, and what has no id would be parked twice
-        for reason in dict.fromkeys(why for _, why in self.parked.values()):
-            log.park([entry for entry, why in self.parked.values() if why == reason], reason)
+        # last: a request that fails is sent again, and what has no id would be stored twice
+        for reason in dict.fromkeys(why for _, why in self.dead_letters.values()):
+            log.add_dead_letters([entry for entry, why in self.dead_letters.values() if why == reason], reason)
         return first
 
     def receipts(self, first: int) -> list[Receipt]:
@@ -106,7 +106,7 @@ class Transaction:
         new = map(partial(tuple.__new__, Receipt), zip(range(first, last), scores, repeat(False), repeat(None)))
         if len(self.new) == len(self.ids):
             return list(new)
-        made = dict(zip(self.new, new)) | {at: Receipt(None, note=why) for at, (_, why) in self.parked.items()}
+        made = dict(zip(self.new, new)) | {at: Receipt(None, note=why) for at, (_, why) in self.dead_letters.items()}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
         found = []
         for k, one in enumerate(self.ids):
@@ -115,7 +115,7 @@ class Transaction:
             else:
                 assert one is not None
                 where = self.logged_positions[one] if one in self.logged_positions else made[first_of[one]].position
-                found.append(Receipt(where, again=True, note="differs" if k in self.differing else None))
+                found.append(Receipt(where, duplicate=True, note="differs" if k in self.differing else None))
         return found
 
 
@@ -142,8 +142,8 @@ def read(
     fresh = [k for k, one in enumerate(ids) if one is None or (one not in logged_positions and first[one] == k)]
     differing = _differing(events, ids, logged_positions, first, past, parser, log) if len(fresh) < len(ids) else ()
     named = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
-    named, parked = parser.in_order(named, past, fresh, strict=strict) if fresh else ([], {})
-    new = {k: body for i, (k, body) in enumerate(zip(fresh, named, strict=True)) if i not in parked}
+    named, dead_letters = parser.in_order(named, past, fresh, strict=strict) if fresh else ([], {})
+    new = {k: body for i, (k, body) in enumerate(zip(fresh, named, strict=True)) if i not in dead_letters}
     return Transaction(
         ids=ids,
         stream=parser.stream(list(new.values()), past) if new else None,
@@ -151,7 +151,9 @@ def read(
         new=list(new),
         bodies=list(new.values()),
         entries=[Entry(json.dumps(body), ids[k]) for k, body in new.items()],
-        parked={fresh[i]: (Entry(json.dumps(dict(events[fresh[i]])), ids[fresh[i]]), why) for i, why in parked.items()},
+        dead_letters={
+            fresh[i]: (Entry(json.dumps(dict(events[fresh[i]])), ids[fresh[i]]), why) for i, why in dead_letters.items()
+        },
         differing=differing,
     )
 

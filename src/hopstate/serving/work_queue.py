@@ -1,8 +1,9 @@
 """One queue and one worker for everything that a live run does.
 
-Short work is done first, other work in order of arrival. Long work goes in slices, between which short work is done.
-How long work takes is estimated from earlier work of its kind. Work that would miss its deadline is refused while it
-waits: when it is given, or when what is before it turns out to take longer.
+Short work is done first, other work in order of arrival. Shorter work passes short work that came a little earlier.
+Work goes in slices, between which work that comes before it is done. How long work takes is estimated from earlier work
+of its kind. Work that would miss its deadline is refused while it waits: when it is submitted, or when what is before
+it turns out to take longer.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
 SHORT = 0.02  # seconds of work that is done before longer work
+PATIENCE = 10.0  # short work waits this many times its duration for shorter work that comes later
 MARGIN = 1.25  # by which work may take longer than its kind did
 _LATEST = 5  # durations of a kind that are known; the first may include compilation, so their median counts
 _FIRST, _IN_ORDER, _BACKGROUND = range(3)
@@ -41,10 +43,12 @@ class OverloadError(HopstateError):
 class Job(Future[T]):
     """The result of work to come; `cancel` ends work that has begun before its next slice."""
 
-    def __init__(self, start: Callable[[], Steps[T]], kind: Hashable, deadline: float, order: tuple[int, int]) -> None:
+    def __init__(
+        self, start: Callable[[], Steps[T]], kind: Hashable, deadline: float, order: tuple[int, float, int]
+    ) -> None:
         super().__init__()
         self.start, self.kind, self.deadline, self.order = start, kind, deadline, order
-        self.begun: float | None = None
+        self.spent, self.has_begun = 0.0, False  # seconds; whether its first slice was taken up
         self.is_unwanted = False
         self._steps: Steps[T] | None = None
 
@@ -77,9 +81,11 @@ class WorkQueue:
 
     Args:
         name: of the thread.
+        clock: returns the time in seconds.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._jobs = list[Job[Any]]()
         self._count = 0
         self._took = defaultdict[Hashable, deque[float]](lambda: deque(maxlen=_LATEST))
@@ -105,10 +111,12 @@ class WorkQueue:
         Args:
             start: begins the work.
             kind: of work that takes about as long, None if that is unknown.
-            deadline: time of `time.monotonic` by which it is to be done, or else to be refused with OverloadError.
+            deadline: time of the clock by which it is to be done, or else to be refused with OverloadError.
         """
-        is_short = self.seconds(kind, unknown=math.inf) <= SHORT
-        return self._add(start, _FIRST if is_short else _IN_ORDER, kind, deadline)
+        seconds = self.seconds(kind, unknown=math.inf)
+        if seconds <= SHORT:
+            return self._add(start, _FIRST, kind, deadline, wait=PATIENCE * seconds)
+        return self._add(start, _IN_ORDER, kind, deadline)
 
     def submit_background(self, start: Callable[[], Steps[T]]) -> Job[T]:
         """Let the thread do work in slices while there is nothing else to do."""
@@ -122,8 +130,7 @@ class WorkQueue:
     def wait(self) -> float:
         """Return how many seconds the work takes that is there now."""
         with self._changed:
-            now = time.monotonic()
-            return sum(self._left(job, now) for job in self._jobs)
+            return sum(self._left(job) for job in self._jobs)
 
     def close(self) -> None:
         """End the thread when all work is done."""
@@ -133,11 +140,17 @@ class WorkQueue:
         self._thread.join()
 
     def _add(
-        self, start: Callable[[], Steps[T]], level: int, kind: Hashable = None, deadline: float = math.inf
+        self,
+        start: Callable[[], Steps[T]],
+        level: int,
+        kind: Hashable = None,
+        deadline: float = math.inf,
+        *,
+        wait: float = 0.0,
     ) -> Job[T]:
         with self._changed:
             self._count += 1
-            job = Job(start, kind, deadline, (level, self._count))
+            job = Job(start, kind, deadline, (level, self._clock() + wait, self._count))
             self._jobs.append(job)
             self._refuse_late()
             self._changed.notify()
@@ -146,7 +159,10 @@ class WorkQueue:
     @one_thread()  # once: to go there and back for every slice starts a thread each time
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            if not job.step():
+            begin = self._clock()
+            is_running = job.step()
+            job.spent += self._clock() - begin
+            if not is_running:
                 self._finish(job)
 
     def _next(self) -> Job[Any] | None:
@@ -156,29 +172,29 @@ class WorkQueue:
                     return None
                 self._changed.wait()
             job = min(self._jobs, key=lambda one: one.order)
-            job.begun = job.begun or time.monotonic()
+            job.has_begun = True
             return job
 
     def _finish(self, job: Job[Any]) -> None:
         with self._changed:
             self._jobs.remove(job)
-            # of unwanted work, which ended early, this is less than it takes
-            is_known = not job.cancelled() and (job.is_unwanted or job.exception() is None)
-            if job.kind is not None and job.begun is not None and is_known:
-                self._took[job.kind].append(time.monotonic() - job.begun)
+            # unwanted work ended early: its kind takes longer than this
+            counts = job.spent > self.seconds(job.kind) if job.is_unwanted else job.exception() is None
+            if job.kind is not None and counts:
+                self._took[job.kind].append(job.spent)
             self._refuse_late()
 
-    def _left(self, job: Job[Any], now: float) -> float:
+    def _left(self, job: Job[Any]) -> float:
         if job.done():  # its result is known before the job leaves the queue
             return 0.0
-        return max(MARGIN * self.seconds(job.kind) - (now - (job.begun or now)), 0.0)
+        return max(MARGIN * self.seconds(job.kind) - job.spent, 0.0)
 
     def _refuse_late(self) -> None:
-        now = end = time.monotonic()
+        now = end = self._clock()
         for job in sorted(self._jobs, key=lambda one: one.order):
-            before, end = end, end + self._left(job, now)
+            before, end = end, end + self._left(job)
             # work that nothing is before is tried in any case
-            if end > job.deadline and before > now and job.begun is None and job.set_running_or_notify_cancel():
+            if end > job.deadline and before > now and not job.has_begun and job.set_running_or_notify_cancel():
                 self._jobs.remove(job)
                 job.set_exception(OverloadError(end - job.deadline))
                 end = before

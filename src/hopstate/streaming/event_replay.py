@@ -43,6 +43,7 @@ class EventReplay:
         batches: the events to replay; each batch updates the memory at once.
         left_out: V events of u and v.
         emptied: nodes whose memory is empty before the first batch.
+        relation: of the query, None if events have none.
     """
 
     past: StreamState
@@ -51,11 +52,12 @@ class EventReplay:
     batches: Sequence[EventBatch]
     left_out: Sequence[Event]
     emptied: np.ndarray
+    relation: int | None = None
 
-    def query(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return u (1,), v (1,) and t (1,)."""
-        u, v = self.pair
-        return np.array([u]), np.array([v]), np.array([self.t])
+    def query(self) -> tuple[np.ndarray, ...]:
+        """Return u (1,), v (1,), t (1,), and the relation (1,) if there is one."""
+        columns = (*self.pair, self.t, self.relation)
+        return tuple(np.array([value]) for value in columns if value is not None)
 
     def states(self) -> list[StreamState]:
         """Return the state of all events, and those without one."""
@@ -217,9 +219,7 @@ def replayed_scores(scorer: LazyMemoryScorer, replays: Sequence[EventReplay]) ->
         yield
     pads = max((len(block.rows) for plan in plans for step in plan.steps for block in step.blocks), default=0)
     pads = max(ACTIVE_ROWS, pads)
-    state = _start(scorer, plans, end + pads)
-    assert state.copy_of is not None
-    copy_of = state.copy_of
+    state, copy_of = _start(scorer, plans, end + pads)
     for number in range(max(len(plan.steps) for plan in plans)):
         steps = [plan.steps[number] for plan in plans if number < len(plan.steps)]
         state = _copied(state, np.concatenate([step.copies for step in steps], 1))
@@ -231,11 +231,11 @@ def replayed_scores(scorer: LazyMemoryScorer, replays: Sequence[EventReplay]) ->
     return [_scores(scorer, plan, state) for plan in plans]
 
 
-def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> NodeState:
-    """Return the memory of all replays before the first batch, as a state of copies of nodes with `size` rows."""
-    state = scorer.model.initial_state(size)
+def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> tuple[NodeState, np.ndarray]:
+    """Return the memory of all replays before the first batch, with `size` rows, and the node of each row."""
     nodes = np.concatenate([part for plan in plans for part in plan.copy_of])
     nodes = np.pad(nodes, (0, size - len(nodes)))
+    state = scorer.model.initial_state(size)
     state = replace(state, copy_of=torch.from_numpy(nodes).to(state.output.device))
     for plan in plans:
         found = scorer.past.memories(plan.nodes)
@@ -245,7 +245,7 @@ def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> NodeS
         rows = torch.from_numpy(plan.first + np.searchsorted(plan.nodes, found.nodes[known]))
         state.memory[:, rows] = torch.from_numpy(found.memory[known]).transpose(0, 1).to(state.memory)
         state.output[rows] = torch.from_numpy(found.output[known]).to(state.output)
-    return state
+    return state, nodes
 
 
 def _copied(state: NodeState, copies: np.ndarray) -> NodeState:
@@ -264,13 +264,13 @@ def _chunks(blocks: list[_Block]) -> Iterator[list[_Block]]:
         blocks = blocks[count:]
 
 
-def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: Tensor, pad: int) -> ActiveBatch:
+def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: np.ndarray, pad: int) -> ActiveBatch:
     """Return one batch of all blocks on rows of the memory; a smaller block is padded with isolated rows.
 
     Args:
         inputs: see `LazyMemoryScorer`.
         blocks: the batches.
-        copy_of: see `NodeState`.
+        copy_of: the node of each row of the memory.
         pad: the first row that no replay reads.
     """
     sizes = np.array([len(block.rows) for block in blocks])
@@ -291,7 +291,7 @@ def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: Tensor, pad
     before = ends([block.edges for block in blocks])
     edge_attr = [batch.edge_attr for batch in events if batch.edge_attr is not None]
     relation = [batch.relation for batch in events if batch.relation is not None]
-    node_of = copy_of[torch.from_numpy(rows.ravel())].cpu()
+    node_of = copy_of[rows.ravel()]
     return ActiveBatch(
         nodes=torch.from_numpy(rows.ravel()),
         source=torch.from_numpy(new[0]),
@@ -300,10 +300,10 @@ def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: Tensor, pad
         after=torch.from_numpy(np.concatenate([new, before], 1)),
         before=torch.from_numpy(before),
         gap=torch.from_numpy(np.concatenate([block.gap for block in blocks])) if inputs.model.time_dim else None,
-        node_attr=None if inputs.x is None else inputs.x[node_of],
+        node_attr=None if inputs.x is None else inputs.x[torch.from_numpy(node_of)],
         edge_attr=torch.from_numpy(np.concatenate(edge_attr)) if edge_attr and inputs.model.edge_dim else None,
         relation=type_codes(np.concatenate(relation)) if relation else None,
-        node_type=None if inputs.node_type is None else type_codes(inputs.node_type[node_of.numpy()]),
+        node_type=None if inputs.node_type is None else type_codes(inputs.node_type[node_of]),
         blocks=len(blocks),
     )
 
@@ -312,5 +312,7 @@ def _scores(scorer: LazyMemoryScorer, plan: _Plan, state: NodeState) -> np.ndarr
     """Return (V + 1,) scores of a pair after all batches."""
     u, v = (torch.from_numpy(rows).to(state.output.device) for rows in plan.ends())
     with evaluating(scorer.model):
-        logits = scorer.model.link_logits(state, u, v, plan.gaps().to(state.output))
+        asked = plan.given.relation
+        relation = None if asked is None else type_codes(np.full(len(u), asked)).to(u.device)
+        logits = scorer.model.link_logits(state, u, v, plan.gaps().to(state.output), relation)
         return as_scores(scorer.activation(logits), len(u))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.layers.modes import evaluating
-from hopstate.tokens.history import HistoryTokenizer
+from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
@@ -128,6 +128,13 @@ class HistoryScorer(_HistoryScorer[PairTokenizer]):
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
         return self._run(self.tokenizer.pairs, src, dst, t, *(() if relation is None else (relation,)))
+
+    def score_over(self, others: Sequence[HistoryScorer], *query: np.ndarray) -> list[Tensor]:
+        """Return (1,) probabilities of one query of `score` by scorers of the same model over several states."""
+        inputs = [other.tokenizer.pairs(*query) for other in others]
+        if not all(isinstance(tokens, HistoryTokens) for tokens in inputs):
+            return [self._answers(tokens) for tokens in inputs]
+        return list(self._answers(HistoryTokens.concatenate(inputs)).split(1))  # type: ignore[arg-type]
 
 
 class HistoryNodeScorer(_HistoryScorer[HistoryTokenizer]):

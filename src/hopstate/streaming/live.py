@@ -133,7 +133,7 @@ def continue_stream(
     events: EventStream,
     *,
     score: bool = True,
-    again: bool = False,
+    allow_duplicates: bool = False,
     checked: bool = False,
 ) -> tuple[dict[str, np.ndarray], StreamState]:
     """Score new events and add them to the stream state.
@@ -143,7 +143,7 @@ def continue_stream(
         past: the stream state, which is not modified.
         events: events with the user's ids, not before the last event of the state. Features of unseen nodes are zeros.
         score: if False, only update the state. Default: True.
-        again: the last events of the state occur once more. Default: False.
+        allow_duplicates: the last events of the state occur once more. Default: False.
         checked: skip the check that the state belongs to this model. Default: False.
 
     Returns:
@@ -154,7 +154,9 @@ def continue_stream(
         ShapeError: the event features have another width than the model's.
         TimeOrderError, DataError: see `StreamState.joined`; or a node is outside a fixed vocabulary.
     """
-    return run_to_completion(continue_stream_sliced(task, past, events, score=score, again=again, checked=checked))
+    return run_to_completion(
+        continue_stream_sliced(task, past, events, score=score, allow_duplicates=allow_duplicates, checked=checked)
+    )
 
 
 def continue_stream_sliced(
@@ -163,7 +165,7 @@ def continue_stream_sliced(
     events: EventStream,
     *,
     score: bool = True,
-    again: bool = False,
+    allow_duplicates: bool = False,
     checked: bool = False,
     slice_size: int | None = None,
     begun: WarmStart | None = None,
@@ -171,7 +173,7 @@ def continue_stream_sliced(
     """Do what `continue_stream` does, in slices that stop before and after each memory update.
 
     Args:
-        task, past, events, score, again, checked: see `continue_stream`.
+        task, past, events, score, allow_duplicates, checked: see `continue_stream`.
         slice_size: maximum number of events to score per slice. Default: full batches.
         begun: memory of this state after its open batches, used if the new events do not change these batches.
     """
@@ -179,7 +181,7 @@ def continue_stream_sliced(
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
     _, edge_dim = task.feature_dims
     _check_width(edge_dim, events)
-    new, whole = past.joined(events, skip_features=not edge_dim, again=again)
+    new, whole = past.joined(events, skip_features=not edge_dim, allow_duplicates=allow_duplicates)
     open_ = whole.events(past.settled)
     follower, rows = task.follow(whole), task.rows_to_score(new) if score else np.empty(0, np.int64)
     edges, asked = batch_boundaries(open_.t, task.live_batch), rows + len(open_) - len(new)

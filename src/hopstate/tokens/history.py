@@ -31,6 +31,7 @@ Target = Literal["first", "last", "none"]
 Deletions = Literal["feature", "drop", "keep"]
 _TARGET_PLACE = {"none": 0, "first": 1, "last": 2}
 _UNLIMITED = 2**62
+_TOKEN_COLUMNS = ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr", "relation", "node_type")
 
 
 class HistoryTokens(NamedTuple):
@@ -97,8 +98,7 @@ class HistoryTokens(NamedTuple):
         cut = int(self.offsets[middle])
         rows = slice(cut, None) if second else slice(0, cut)
         offsets = self.offsets[middle:] - cut if second else self.offsets[: middle + 1]
-        columns = ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr", "relation", "node_type")
-        values = {name: getattr(self, name) for name in columns}
+        values = {name: getattr(self, name) for name in _TOKEN_COLUMNS}
         picked: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return HistoryTokens(offsets=offsets, longest=self.longest, **picked)
 
@@ -116,6 +116,27 @@ class HistoryTokens(NamedTuple):
             second = self.rows() >= self.num_sequences // 2
             return torch.where(second[:, None], halves[1], halves[0])
         return torch.cat(list(halves))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[HistoryTokens]) -> HistoryTokens:
+        """Return the tokens of the pairs of all parts, one pair each."""
+        cuts = [int(part.offsets[1]) for part in parts]
+        lengths = torch.stack([part.lengths for part in parts], 1).flatten()
+        columns: dict[str, Any] = {
+            "offsets": torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]),
+            "longest": max(part.longest for part in parts),
+        }
+        for name in (*_TOKEN_COLUMNS, "pair", "query_relation"):
+            values = [getattr(part, name) for part in parts]
+            if values[0] is None:
+                columns[name] = None
+            elif name in _TOKEN_COLUMNS:
+                first = [value[:cut] for value, cut in zip(values, cuts, strict=True)]
+                second = [value[cut:] for value, cut in zip(values, cuts, strict=True)]
+                columns[name] = torch.cat(first + second)
+            else:
+                columns[name] = torch.cat(values)
+        return cls(**columns)
 
     def positions(self) -> Tensor:
         """Return (T,) int64 each token's position in its sequence, from 0."""

@@ -37,7 +37,7 @@ _NOT_A_METRIC = re.compile(r"^(epoch|step)$|_events$")
 def loggable_metrics(row: Row) -> dict[str, float]:
     """Return the metrics of a row as floats, without epoch, step and event counts.
 
-    >>> loggable_metrics({"epoch": 1, "train_loss": 0.5, "val_auc": None, "val_events": 900, "val_new_events": 11})
+    >>> loggable_metrics({"epoch": 1, "train_loss": 0.5, "val_auc": None, "val_num_events": 900})
     {'train_loss': 0.5}
     """
     return {k: float(v) for k, v in row.items() if not _NOT_A_METRIC.search(k) and isinstance(v, (int, float))}

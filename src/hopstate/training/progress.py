@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from hopstate.evaluation.metrics import label_with_class
+from hopstate.evaluation.labels import figure, metric_label
 from hopstate.io.output import draw_figure, progress_callback, screen
 from hopstate.training.checkpoint import Progress
 from hopstate.training.loggers import Loggers, logger_names
@@ -59,7 +59,7 @@ class Reporter:
     ) -> None:
         self.config, self.run, self.metric, self.positive = config, run, metric, positive
         self.console = screen(stderr=True)
-        self.live = config.progress and self.console.is_terminal
+        self.live = config.progress and self.console.is_terminal and config.epochs > 0
         self._last_line = time.monotonic()
         self._clock: tuple[int, float] | None = None  # step and time at which the measurement started
         self._expectation_shown = True  # until `begin`
@@ -68,12 +68,12 @@ class Reporter:
         self._bar = Bar(
             TextColumn("epoch"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=None),  # what the rest leaves
             TextColumn("{task.fields[now]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=self.console,
+            expand=True,
             disable=not self.live,
         )
         self._task = self._bar.add_task("train", total=config.epochs, completed=len(rows), now="")
@@ -138,12 +138,13 @@ class Reporter:
     def epoch(self, row: dict[str, Any], progress: Progress) -> None:
         """Report a finished epoch and its metrics."""
         value = row.get(f"val_{self.metric}")
-        best = f", best {progress.best:.4f} at {progress.best_epoch}" if progress.best is not None else ""
-        now = f"loss {row['train_loss']:.4f}" + (f", val {self.metric} {value:.4f}{best}" if value is not None else "")
-        self._bar.update(self._task, completed=progress.epoch, now=now)
+        best = f" (best {figure(self.metric, progress.best)})" if progress.best is not None else ""
+        val = "" if value is None else f", val {metric_label(self.metric)} {figure(self.metric, value)}"
+        now = f"loss {row['train_loss']:.3g}{val}"
+        self._bar.update(self._task, completed=progress.epoch, now=f"{now}, {row['seconds']:.2g} s/epoch")
         if not self.live and time.monotonic() - self._last_line > QUIET_SECONDS:
             self._last_line = time.monotonic()
-            self.note(f"epoch {row['epoch']}/{self.config.epochs}: {now}, {row['seconds']:.2f} s")
+            self.note(f"epoch {row['epoch']}/{self.config.epochs}: {now}{best}, {row['seconds']:.2f} s")
         self._loggers.log(row)
 
     def final(self, metrics: dict[str, dict[str, float]], progress: Progress) -> None:
@@ -201,7 +202,7 @@ def draw_curves(
         if best_epoch:
             right.axvline(best_epoch, color="grey", lw=1, ls="--")
             right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
-        right.set(xlabel="epoch", ylabel=f"validation {label_with_class(metric, positive)}")
+        right.set(xlabel="epoch", ylabel=f"validation {metric_label(metric, positive)}")
         for axis in (left, right):
             axis.spines[["top", "right"]].set_visible(False)
 

@@ -250,14 +250,14 @@ class RunFolder:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
         return found
 
-    def floors(self, split: str = "test") -> dict[str, dict[str, float | None]]:
+    def baselines(self, split: str = "test") -> dict[str, dict[str, float | None]]:
         """Return test metrics of the baselines by name, or their validation metrics for "val"."""
-        path = self.path / "floors.json"
-        found = self.read_json("floors.json") if exists(path) else {}
+        path = self.path / "baselines.json"
+        found = self.read_json("baselines.json") if exists(path) else {}
         parts = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
             raise CheckpointError(f"{path} is damaged: its metrics must be numbers by baseline; train again")
-        return floors_of(found, split)
+        return baselines_of(found, split)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows so far; an incomplete last line is ignored."""
@@ -314,10 +314,10 @@ class ReadOnlyRunFolder(RunFolder):
         return []
 
 
-def floors_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, dict[str, Any]]:
+def baselines_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str, dict[str, Any]]:
     """Return baseline metrics of "test", or those of "val" (named "val_<metric>"), without empty baselines.
 
-    >>> floors_of({"mlp": {"accuracy": 0.5, "val_accuracy": 0.6}, "chance": {"val_accuracy": 0.2}}, "test")
+    >>> baselines_of({"mlp": {"accuracy": 0.5, "val_accuracy": 0.6}, "chance": {"val_accuracy": 0.2}}, "test")
     {'mlp': {'accuracy': 0.5}}
     """
     own = {

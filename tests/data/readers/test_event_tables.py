@@ -174,7 +174,9 @@ def test_text_labels_train_links_and_classes(tmp_path, monkeypatch):
     assert set(run.predict(split="test")["label"]) == {"ok", "fraud"}
     other = labelled(tmp_path, 120, label=np.where(np.arange(120) % 3, "fraud", "ok"))  # here fraud is the larger class
     labels = pd.read_csv(other)["label"].iloc[-18:]
-    assert hopstate.predict("nodes", data=str(other), split="test", fresh=True)["label"].tolist() == labels.tolist()
+    assert (
+        hopstate.predict("nodes", data=str(other), split="test", cold_start=True)["label"].tolist() == labels.tolist()
+    )
 
 
 # ---- scales ---------------------------------------------------------------------------------------------------
@@ -223,9 +225,9 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     frame.iloc[:100].to_csv("old.csv", index=False)
     loop = {"epochs": 1, "progress": False}
     hopstate.fit("ctdg-ssm", "old.csv", out="run", loop=loop)
-    whole = hopstate.score_stream("run", frame.iloc[100:], fresh=True)
+    whole = hopstate.stream("run", frame.iloc[100:], ignore_state=True)
     frame.iloc[100:110].to_csv("next.csv", index=False)
-    alone = hopstate.score_stream("run", "next.csv", fresh=True)
+    alone = hopstate.stream("run", "next.csv", ignore_state=True)
     np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=F32)
     assert np.isfinite(whole["score"]).all()
 

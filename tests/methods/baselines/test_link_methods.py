@@ -38,7 +38,7 @@ def events(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("method", ["graphmixer", pytest.param("dygformer", marks=pytest.mark.slow)])
 def test_fit_evaluate_predict(method, events, tmp_path):
-    strategies = ("random", "historical", "inductive", "many")
+    strategies = ("random", "historical", "inductive", "ranking")
     run = fit(
         method,
         events,
@@ -50,7 +50,7 @@ def test_fit_evaluate_predict(method, events, tmp_path):
         **SMALL[method],
     )
     test = run.metrics["test"]
-    assert {"average_precision", "historical_roc_auc", "inductive_average_precision", "many_mrr"} <= set(test)
+    assert {"average_precision", "historical_roc_auc", "inductive_average_precision", "mrr"} <= set(test)
     assert evaluate(run.path, split="test") == test
     table = predict(run.path, split="test")
     stream = read_events(events)
@@ -58,7 +58,9 @@ def test_fit_evaluate_predict(method, events, tmp_path):
     assert table["src"].tolist() == stream.node_ids.names(stream.src[rows]).tolist()
     assert table["score"].between(0, 1).all()
     for strategy in strategies:
-        kept = Negatives.load(run.path / "negatives" / f"test_{strategy}{4 if strategy == 'many' else ''}.npz", stream)
+        kept = Negatives.load(
+            run.path / "negatives" / f"test_{strategy}{4 if strategy == 'ranking' else ''}.npz", stream
+        )
         assert np.array_equal(kept.rows, rows)
 
 

@@ -89,7 +89,7 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -
     data = later(NEXT, 40)
     whole = score_stream(run.path, data, save=tmp_path / "whole")
     for size in (13, 25):
-        parts = [run.score_stream(data[i : i + size], fresh=i == 0) for i in range(0, 40, size)]
+        parts = [run.stream(data[i : i + size], ignore_state=i == 0) for i in range(0, 40, size)]
         pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True), rtol=F32)
         states = [load_stream_state(p) for p in (tmp_path / "whole", run.path / "state")]
         memories = [past.memories(np.arange(past.num_nodes)) for past in states]
@@ -103,7 +103,7 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -
 def test_scores_of_a_continued_stream_are_those_of_one_file(run: Run, tmp_path: Path) -> None:
     data = later(NEXT, 40)
     pd.concat([table(0, OWN, seed=7, amount=True), data]).to_csv(tmp_path / "both.csv", index=False)
-    known = predict(run.path, data=tmp_path / "both.csv", fresh=True)["score"].to_numpy()[OWN:]
+    known = predict(run.path, data=tmp_path / "both.csv", cold_start=True)["score"].to_numpy()[OWN:]
     np.testing.assert_allclose(score_stream(run.path, data)["score"], known, rtol=F32, atol=F32_TIGHT)
 
 
@@ -114,9 +114,9 @@ def test_a_continued_stream_needs_no_more_of_the_own_data(tmp_path: Path) -> Non
     own.rename(tmp_path / "away.csv")
     assert score_stream(run.path, table(NEXT + 30, 30))["score"].between(0, 1).all()
     with pytest.raises(HopstateError, match=r"own\.csv"):
-        score_stream(run.path, table(NEXT, 30), fresh=True)
+        score_stream(run.path, table(NEXT, 30), ignore_state=True)
     (tmp_path / "away.csv").rename(own)
-    assert score_stream(run.path, table(NEXT, 30), fresh=True).equals(first)
+    assert score_stream(run.path, table(NEXT, 30), ignore_state=True).equals(first)
 
 
 def test_two_writers_of_one_state(run: Run, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_one_batch_is_counted_once(run: Run) -> None:
     with pytest.raises(DataError):
         score_stream(run.path, data)
     assert files_of(run.path / "state") == saved
-    score_stream(run.path, data, fresh=True)
+    score_stream(run.path, data, ignore_state=True)
     score_stream(run.path, later(NEXT - 1, 4, t=NEXT - 1))  # others at the same time may follow
     assert len(load_stream_state(run.path / "state")) == OWN + 7
 
@@ -211,8 +211,8 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
     run = replace(run, record=None)
     gc.collect()  # a record that a cycle still refers to is found in memory
     with pytest.raises(ConfigError):
-        run.score_stream(more)
-    scores = run.score_stream(more, run_data=own.with_(x=x))
+        run.stream(more)
+    scores = run.stream(more, run_data=own.with_(x=x))
     assert scores["dst"].tolist() == more.dst.tolist()
     assert scores["score"].between(0, 1).all()
     assert load_stream_state(run.path / "state").num_nodes == 14
@@ -304,7 +304,7 @@ def test_stream_by_command(run: Run, tmp_path: Path) -> None:
     assert main(command) == 0
     assert len(pd.read_csv(tmp_path / "scores.csv")) == 30
     assert main(command) == 1  # they are in the state already
-    assert main([*command, "--fresh"]) == 0
+    assert main([*command, "--ignore-state"]) == 0
     assert main(["stream", str(run.path), "--out", str(tmp_path / "scores.csv")]) == 2
     assert main(["fit", "ctdg-ssm", "--data", str(tmp_path / "later.csv"), "--model.filter_start=-0.6"]) == 2
 

@@ -47,7 +47,7 @@ def test_a_model_with_features_scores_a_stream_without(tmp_path: Path) -> None:
     bare = repeating(160).with_(edge_attr=None)
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     done = fit("dyg-mamba", bare.with_(x=x), out=tmp_path / "run", config={**QUIET, **SMALL, **RANDOM})
-    assert predict(done.path, data=bare, fresh=True)["score"].between(0, 1).all()
+    assert predict(done.path, data=bare, cold_start=True)["score"].between(0, 1).all()
 
 
 def test_training_looks_up_training_events_alone(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_microbatches_add_up_to_the_gradient_of_the_batch(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "option",
     [
-        {"history.max_length": None, "evaluation.strategies": ["many"], "split.kind": "dyglib", "batch_size": 200},
+        {"history.max_length": None, "evaluation.strategies": ["ranking"], "split.kind": "dyglib", "batch_size": 200},
         {"history.window": 40.0, "loop.precision": "bf16-mixed", "model.cross_attention": 2},
     ],
     ids=str,

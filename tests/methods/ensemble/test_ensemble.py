@@ -113,16 +113,16 @@ def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Ru
 def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Path) -> None:
     once, twice = (shutil.copytree(made[0].path, tmp_path / name) for name in ("once", "twice"))
     new = later(events())
-    whole = hopstate.score_stream(once, new)
-    hopstate.score_stream(twice, new.slice(0, 25))
-    rest = hopstate.score_stream(twice, new.slice(25, 60))
+    whole = hopstate.stream(once, new)
+    hopstate.stream(twice, new.slice(0, 25))
+    rest = hopstate.stream(twice, new.slice(25, 60))
     np.testing.assert_allclose(rest["score"], whole["score"][25:], atol=F32_SUM)
 
 
 def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     for member in members:
-        own = run.floors[f"{member.method} ({member.path.name})"]
+        own = run.baselines[f"{member.method} ({member.path.name})"]
         assert own["average_precision"] == pytest.approx(member.metrics["test"]["average_precision"], abs=F32_SUM)
     assert main(["check-leak", str(run.path), "--moments", "2"]) == 0
     assert hopstate.evaluate(run.path) == pytest.approx(run.metrics["test"], abs=F32_SUM)

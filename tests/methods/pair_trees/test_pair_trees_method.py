@@ -66,9 +66,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.slow
 def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_path: Path) -> None:
-    floor = fit("recency", events(), out=tmp_path / "floor", config={"loop.progress": False})
+    baseline = fit("recency", events(), out=tmp_path / "baseline", config={"loop.progress": False})
     for name in ("average_precision", "historical_average_precision", "inductive_average_precision"):
-        assert run.metrics["test"][name] > floor.metrics["test"][name] - 0.01
+        assert run.metrics["test"][name] > baseline.metrics["test"][name] - 0.01
     assert run.metrics["test"]["average_precision"] > 0.75
 
 
@@ -133,7 +133,7 @@ def test_equal_seeds_give_equal_bits_and_threads_do_not_matter(run: Run, tmp_pat
 def test_evaluate_and_predict_are_what_training_saw(run: Run) -> None:
     assert evaluate(run.path, data=events()) == run.metrics["test"]
     table = predict(run.path, data=events(), split="test")
-    assert len(table) == run.metrics["test"].get("events", len(table))
+    assert len(table) == run.metrics["test"].get("num_events", len(table))
     assert table.score.between(0, 1).all()
 
 
@@ -162,7 +162,9 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
         for size in (1, 33, 100):
             found, now = [], past
             for a in range(0, 100, size):
-                columns, now = continue_stream(task, now, part(later_scaled, a, min(a + size, 100)), again=True)
+                columns, now = continue_stream(
+                    task, now, part(later_scaled, a, min(a + size, 100)), allow_duplicates=True
+                )
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
     calls = [score_stream(trained_on.path, part(later, a, a + 50), run_data=own) for a in (0, 50)]

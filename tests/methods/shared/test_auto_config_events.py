@@ -168,8 +168,8 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
     usual = get_method(method).config(data="x").evaluation
     for kinds, choose in (
         (("random",), None),
-        (("many",), None),
-        (("random", "many"), None),
+        (("ranking",), None),
+        (("random", "ranking"), None),
         (("random", "historical"), "mean"),
     ):
         evaluation = replace(usual, strategies=kinds)

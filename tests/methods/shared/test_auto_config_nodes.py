@@ -1,4 +1,4 @@
-"""Settings that suit the data: what is given wins, labels held back say nothing, floors are of the same split."""
+"""Settings that suit the data: what is given wins, labels held back say nothing, baselines are of the same split."""
 
 import json
 import shutil
@@ -209,41 +209,41 @@ def test_a_resumed_run_keeps_its_own_settings(small, tmp_path):
     assert (stored["model"]["dim"], stored["metric"], stored["loop"]["epochs"]) == (8, "macro_f1", 2)
 
 
-def test_floors_are_of_the_same_split_and_metric(small):
+def test_baselines_are_of_the_same_split_and_metric(small):
     run, graph = small
     split = dict(graph.masks)
     dummy = DummyClassifier().fit(graph.x[split["train"]], graph.y[split["train"]])
     expected = accuracy_score(graph.y[split["test"]], dummy.predict(graph.x[split["test"]]))
-    assert run.floors["majority"]["accuracy"] == pytest.approx(expected)
-    assert run.floors["logistic"]["accuracy"] > 0.7
-    assert RunFolder(run.path).floors() == run.floors
+    assert run.baselines["majority"]["accuracy"] == pytest.approx(expected)
+    assert run.baselines["logistic"]["accuracy"] > 0.7
+    assert RunFolder(run.path).baselines() == run.baselines
 
 
-def test_floors_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp_path):
+def test_baselines_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(tmp_path):
     graph, config = blocks(skew=0.7), FullBatchRun(data="x", loop=LoopConfig(progress=False))
     context = Context(run=tmp_path, cache=tmp_path)
     task = get_method("gcn").build(graph, config, context)
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
-    floors = graph_baselines(graph, config, context, task)
+    baselines = graph_baselines(graph, config, context, task)
     torch.testing.assert_close(torch.rand(3), expected)
-    assert graph_baselines(graph, config, context, task) == floors
+    assert graph_baselines(graph, config, context, task) == baselines
 
 
 def test_links_are_judged_beside_recency(trained):
-    floors = RunFolder(trained("graphmixer").path).floors()
-    assert set(floors) == {"recency", "edgebank"}  # of a stream too short for trees
+    baselines = RunFolder(trained("graphmixer").path).baselines()
+    assert set(baselines) == {"recency", "edgebank"}  # of a stream too short for trees
     alone = trained("recency").metrics["test"]
-    assert floors["recency"]["average_precision"] == pytest.approx(alone["average_precision"])
+    assert baselines["recency"]["average_precision"] == pytest.approx(alone["average_precision"])
 
 
-def test_a_run_below_a_floor_is_named():
-    floors = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
-    assert baselines_not_beaten({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
-    assert baselines_not_beaten({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
-    assert baselines_not_beaten({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
-    assert baselines_not_beaten({"accuracy": 0.9}, floors, "accuracy", "max") == []
+def test_a_run_below_a_baseline_is_named():
+    baselines = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
+    assert baselines_not_beaten({"accuracy": 0.7}, baselines, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.8}, baselines, "accuracy", "max") == ["mlp"]
+    assert baselines_not_beaten({"mae": 1.5}, baselines, "mae", "min") == ["mlp"]
+    assert baselines_not_beaten({"accuracy": 0.9}, baselines, "accuracy", "max") == []
     assert baselines_not_beaten({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
 
 

@@ -122,7 +122,7 @@ def test_a_run_below_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
     settings = {"loop.epochs": 1, "loop.progress": False, "model.dim": 2, "loop.optim.lr": 1e-9}
     run = fit("gin-graphs", named, out=tmp_path / "run", config=settings)
-    assert run.floors["logistic"]["accuracy"] > run.metrics["test"]["accuracy"]
+    assert run.baselines["logistic"]["accuracy"] > run.metrics["test"]["accuracy"]
 
 
 def test_constant_rows_are_the_training_rows_own() -> None:

@@ -70,7 +70,7 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
         found["prediction"].tolist() == np.array(names)[found[[f"p_{n}" for n in names]].to_numpy().argmax(1)].tolist()
     )
     later = table(200, 30).drop(columns="label")
-    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     assert list(live) == [column for column in found if column != "label"]
     pd.testing.assert_frame_equal(live, run.predict(later), rtol=F32)
 
@@ -109,9 +109,9 @@ def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
     assert found["label"].tolist() == frame["label"].tolist()[-len(found) :]
     frame["label"] = np.where(frame["label"] == 10, 40, frame["label"])  # a class that the run does not know
     with pytest.warns(HopstateWarning, match="40"):
-        found = evaluate(run.path, data=frame, fresh=True)
+        found = evaluate(run.path, data=frame, cold_start=True)
     with pytest.warns(HopstateWarning, match="40"):
-        told = hopstate.predict(run.path, data=frame, fresh=True, split="test")
+        told = hopstate.predict(run.path, data=frame, cold_start=True, split="test")
     assert found["accuracy"] == pytest.approx((told["prediction"] == told["label"].astype(str)).mean())
 
 
@@ -198,17 +198,17 @@ def test_runs_of_links_have_no_outputs_of_nodes(trained: Callable[[str], Run]) -
 
 
 @ONE
-def test_floors_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
+def test_baselines_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
     run = runs[name]
-    assert set(run.floors) == {"majority", "last"}
+    assert set(run.baselines) == {"majority", "last"}
     found = run.predict()
     rows = run.predict(split="test").index.size
     train, test = found[: -2 * rows], found[-rows:]
     most = train["label"].value_counts().index[0]
     known = test["label"].dropna()
-    assert run.floors["majority"]["accuracy"] == pytest.approx((known == most).mean())
+    assert run.baselines["majority"]["accuracy"] == pytest.approx((known == most).mean())
     last = []
     for _, row in test[test["label"].notna()].iterrows():
         before = found[(found["node"] == row["node"]) & (found["t"] < row["t"]) & found["label"].notna()]
         last.append((before["label"].iloc[-1] if len(before) else most) == row["label"])
-    assert run.floors["last"]["accuracy"] == pytest.approx(np.mean(last))
+    assert run.baselines["last"]["accuracy"] == pytest.approx(np.mean(last))

@@ -142,13 +142,13 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
     task, later = task_of(method, tmp_path, events(deletes=deletes)), events(20, 1, deletes=deletes)
     with torch.no_grad():
         past = state_after_stream(task, task.stream)
-        one = continue_stream(task, past, later, again=True)[0]["score"]
+        one = continue_stream(task, past, later, allow_duplicates=True)[0]["score"]
         for size in (2, 6):
             found, now = [], past
             for a in range(0, len(later), size):
                 names = ("src", "dst", "t", "kind")
                 part = {k: getattr(later, k)[a : a + size] for k in names if getattr(later, k) is not None}
-                columns, now = continue_stream(task, now, replace(later, **part), again=True)
+                columns, now = continue_stream(task, now, replace(later, **part), allow_duplicates=True)
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), one, rtol=F32, err_msg=str(size))
             follower = task.follow(now)

@@ -18,7 +18,7 @@ from hopstate.methods.shared.baselines import graph_baselines
 from hopstate.ops.proximity import proximity_naive
 from hopstate.random import seed_everything
 from hopstate.testing.conformance import COARSE, F32_SUM, F32_TIGHT
-from hopstate.training.run_folder import RunFolder, floors_of
+from hopstate.training.run_folder import RunFolder, baselines_of
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 SMALL = {"model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.num_candidates": 0, "loop.progress": False}
@@ -174,16 +174,16 @@ def test_batches_depend_on_epoch_and_number_alone(name, tmp_path):
         assert torch.equal(a, b)
 
 
-def test_floors_count_training_links_alone(tmp_path):
+def test_baselines_count_training_links_alone(tmp_path):
     graph = blocks()
     task, config, context = build("gcn", graph, tmp_path)
-    floors = graph_baselines(graph, config, context, task)
+    baselines = graph_baselines(graph, config, context, task)
     edges = task.split.pairs["train"].tolist()
     question = task.question("test")
     linked = {tuple(p) for pairs in task.split.pairs.values() for p in pairs.tolist()}
     linked |= {(v, u) for u, v in linked}
-    assert set(floors_of(floors, "val")) == {*floors_of(floors, "test"), "chance"}
-    for kind, metrics in floors_of(floors, "test").items():
+    assert set(baselines_of(baselines, "val")) == {*baselines_of(baselines, "test"), "chance"}
+    for kind, metrics in baselines_of(baselines, "test").items():
         total = 0.0
         for given, wanted in question.ends().tolist():
             own = proximity_naive(edges, 36, kind, given, wanted)

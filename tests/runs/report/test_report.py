@@ -141,7 +141,7 @@ def test_every_section_is_there(full: Path) -> None:
     assert "78.52 to 83.48" in text  # 81 ± t(2) 1/sqrt(3)
 
 
-def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> None:
+def test_links_are_compared_with_baselines_by_kind_of_negatives(tmp_path: Path) -> None:
     link = {
         "average_precision": 0.9,
         "historical_average_precision": 0.8,
@@ -155,7 +155,7 @@ def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> 
         "uci",
         {**link, "average_precision": 0.7, "historical_average_precision": 0.82},
     )
-    floors = {
+    baselines = {
         "recency": {"average_precision": 0.1},
         "pair-trees": {
             "average_precision": 0.95,
@@ -163,10 +163,10 @@ def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> 
             "inductive_average_precision": 0.9,
         },
     }
-    (tmp_path / "runs/dyg/floors.json").write_text(json.dumps(floors))
+    (tmp_path / "runs/dyg/baselines.json").write_text(json.dumps(baselines))
     page = write_report([tmp_path / "runs"], tmp_path / "report.html")
     rows = {row[0].split()[0]: row for row in table(page, "Links of uci: all links")[1:]}
-    assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a floor that was run is not there twice
+    assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a baseline that was run is not there twice
     assert rows["dyg-mamba"][1] == "recency on historical; inductive, pair-trees on random; inductive"
     assert rows["recency"][1] == "pair-trees on random; inductive"
     assert rows["pair-trees"][1] == "recency on historical"
@@ -177,11 +177,11 @@ def test_links_are_compared_with_floors_by_kind_of_negatives(tmp_path: Path) -> 
 def test_figures_of_links_come_with_the_number_of_events(tmp_path: Path) -> None:
     link = {"average_precision": 0.9, "new_average_precision": 0.85}
     make_run(tmp_path / "old", "dyg-mamba", "enron", link)  # of earlier versions, which do not say
-    make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"events": 8976, "new_events": 11})
+    make_run(tmp_path / "dyg", "dyg-mamba", "uci", link | {"num_events": 8976, "new_num_events": 11})
     text = "".join(Seen(write_report([tmp_path], tmp_path / "report.html").read_text()).words)
     assert "8,976 events" in text
     assert "11 events" in text
-    make_run(tmp_path / "few/dyg", "dyg-mamba", "uci", link | {"events": 40})
+    make_run(tmp_path / "few/dyg", "dyg-mamba", "uci", link | {"num_events": 40})
     text = "".join(Seen(write_report([tmp_path / "few"], tmp_path / "few.html").read_text()).words)
     assert "40 events" in text
 
@@ -310,11 +310,11 @@ def verdict(page: Path) -> list[str]:
     return [html.unescape(words) for words in found]
 
 
-def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_cost(tmp_path: Path) -> None:
+def test_the_page_begins_with_which_method_how_good_above_which_baseline_at_what_cost(tmp_path: Path) -> None:
     for seed in range(3):
         for name, value in (("dyg-mamba", 0.9), ("ctdg-ssm", 0.8), ("pair-trees", 0.75)):
             make_run(tmp_path / f"{name}-{seed}", name, "uci", {"average_precision": value + 0.01 * seed}, seed=seed)
-            (tmp_path / f"{name}-{seed}/floors.json").write_text('{"recency": {"average_precision": 0.6}}')
+            (tmp_path / f"{name}-{seed}/baselines.json").write_text('{"recency": {"average_precision": 0.6}}')
     make_run(tmp_path / "late", "ctdg-ssm", "uci", {"average_precision": 0.8}, seed=3)
     (tmp_path / "late/result.json").unlink()
     page = write_report([tmp_path], tmp_path / "r.html")
@@ -325,7 +325,7 @@ def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_co
     for part in ("dyg-mamba", "91.00 ± 1.00", "88.52 to 93.48", "15.00", "pair-trees", "76.00", "2.5 s", "456 MB"):
         assert part in words
     assert words.index("dyg-mamba") < words.index("pair-trees") < words.index("ctdg-ssm") < words.index("10.00")
-    for seed in range(3):  # trees better than all are a floor, not the best method
+    for seed in range(3):  # trees better than all are a baseline, not the best method
         make_run(tmp_path / f"more-{seed}", "pair-trees", "uci", {"average_precision": 0.99}, seed=seed, trees=9)
     (words,) = verdict(write_report([tmp_path], tmp_path / "r.html"))
     assert words.startswith("dyg-mamba")
@@ -375,11 +375,11 @@ def test_empty_columns_are_left_out(full: Path, tmp_path: Path) -> None:
     assert "95% interval" in table(full, "Results on uci")[0]
 
 
-def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
+def test_the_best_and_the_baselines_are_marked(tmp_path: Path) -> None:
     for name, value in (("gcn", 0.8), ("sage", 0.9)):
         make_run(tmp_path / name, name, "cora", {"accuracy": value})
-        floors = {"majority": {"accuracy": 0.3}, "mlp": {"accuracy": 0.85, "loss": None}}
-        (tmp_path / name / "floors.json").write_text(json.dumps(floors))
+        baselines = {"majority": {"accuracy": 0.3}, "mlp": {"accuracy": 0.85, "loss": None}}
+        (tmp_path / name / "baselines.json").write_text(json.dumps(baselines))
     page = write_report([tmp_path], tmp_path / "r.html")
     rows = table(page, "Results on cora")[1:]
     assert [row[0] for row in rows] == ["sage best", "mlp baseline", "gcn", "majority baseline"]
@@ -387,8 +387,8 @@ def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
     make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of its own stands in its place
     page = write_report([tmp_path], tmp_path / "r.html")
     assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "mlp", "gcn", "majority baseline"]
-    (tmp_path / "gcn" / "floors.json").write_text('{"majority": {"accuracy": "much"}}')
-    with pytest.raises(CheckpointError, match=r"floors\.json"):
+    (tmp_path / "gcn" / "baselines.json").write_text('{"majority": {"accuracy": "much"}}')
+    with pytest.raises(CheckpointError, match=r"baselines\.json"):
         write_report([tmp_path], tmp_path / "r.html")
 
 

@@ -27,7 +27,7 @@ def metrics_of(recipe: Recipe) -> set[str]:
     """Return the columns that a run of the recipe's method can have."""
     if recipe.method.endswith("-nodes"):
         return LABELS
-    return {*LINKS, "many_mrr"} if get_method(recipe.method).data == "events" else STATIC
+    return {*LINKS, "mrr"} if get_method(recipe.method).data == "events" else STATIC
 
 
 def test_every_recipe_has_known_data_and_method() -> None:

@@ -18,6 +18,7 @@ import made_tables
 from hopstate.cli.main import main
 from hopstate.cli.reproduce import changes_of, numbers_of
 from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
+from hopstate.evaluation.labels import figure
 from hopstate.methods.config import as_dict
 from hopstate.runs.reproduce import (
     BEGIN,
@@ -35,7 +36,6 @@ from hopstate.runs.reproduce import (
     show,
     write_markdown,
 )
-from hopstate.runs.summary import figure
 from hopstate.training.checkpoint import load_checkpoint
 
 GCN = "gcn/minesweeper-small"

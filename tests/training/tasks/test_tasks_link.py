@@ -203,19 +203,23 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
 
 
 def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
-    kinds = ("random", "historical", "many")
+    kinds = ("random", "historical", "ranking")
     task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, select_by="mean"))
     assert task.metric == "mean_average_precision"
     found, rows = task.evaluate("val"), [row for row in task.report("val").rows if "average_precision" in row]
     assert len(rows) >= 2
-    four = [row["average_precision"] * min(row["events"], 500) for row in rows]  # a kind that few events tell says less
-    assert found["mean_average_precision"] == pytest.approx(np.sum(four) / sum(min(row["events"], 500) for row in rows))
-    assert "many_mrr" not in found
-    assert {"mean_average_precision", "many_mrr"} <= set(task.evaluate("test"))
+    four = [
+        row["average_precision"] * min(row["num_events"], 500) for row in rows
+    ]  # a kind that few events tell says less
+    assert found["mean_average_precision"] == pytest.approx(
+        np.sum(four) / sum(min(row["num_events"], 500) for row in rows)
+    )
+    assert "mrr" not in found
+    assert {"mean_average_precision", "mrr"} <= set(task.evaluate("test"))
     first = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3))
     assert first.metric == "average_precision"
     assert "mean_average_precision" not in first.evaluate("val")
-    for wrong in ({"select_by": "best"}, {"select_by": "mean", "strategies": ("many",)}):
+    for wrong in ({"select_by": "best"}, {"select_by": "mean", "strategies": ("ranking",)}):
         with pytest.raises(ConfigError, match=r"evaluation\.select_by"):
             LinkEvaluation(**wrong)
 
@@ -232,7 +236,7 @@ def test_equal_sets_of_negatives_count_once_in_the_mean():
     assert sets["new_val", "historical"].equals(sets["new_val", "inductive"])
     found = task.evaluate("val")
     kinds = ["", "historical_", "inductive_", "new_", "new_historical_"]
-    counts = [found["new_events" if kind.startswith("new_") else "events"] for kind in kinds]
+    counts = [found["new_num_events" if kind.startswith("new_") else "num_events"] for kind in kinds]
     expected = mean_over_kinds([found[f"{kind}average_precision"] for kind in kinds], counts)
     assert found["mean_average_precision"] == pytest.approx(expected)
     assert found["new_inductive_average_precision"] == found["new_historical_average_precision"]
@@ -249,19 +253,21 @@ def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_p
 
 
 def test_figures_say_how_many_events_they_are_told_from():
-    task = _task(evaluation=LinkEvaluation(strategies=("historical", "many"), num_negatives=3))
+    task = _task(evaluation=LinkEvaluation(strategies=("historical", "ranking"), num_negatives=3))
     split = task.split = replace(task.split, new_test=task.split.test[3:10])
     for name in ("val", "test"):
         found = task.evaluate(name)
-        assert found["events"] == len(split.rows(name))
-        assert found.get("new_events", 0) == len(split.rows(f"new_{name}"))
-        assert all(isinstance(found[key], int) for key in found if key.endswith("events"))
-    kinds = [found.get(f"many_{kind}_events", 0) for kind in ("met", "new_pair", "new_node")]
-    assert sum(kinds) == found["events"]
+        assert found["num_events"] == len(split.rows(name))
+        assert found.get("new_num_events", 0) == len(split.rows(f"new_{name}"))
+        assert all(isinstance(found[key], int) for key in found if "num_events" in key)
+    kinds = [found.get(f"num_events_{kind}", 0) for kind in ("repeat_pairs", "new_pairs", "new_nodes")]
+    assert sum(kinds) == found["num_events"]
 
 
 def test_metrics_of_every_part():
-    task = _task(evaluation=LinkEvaluation(strategies=("historical", "random", "many"), num_negatives=3, bootstrap=20))
+    task = _task(
+        evaluation=LinkEvaluation(strategies=("historical", "random", "ranking"), num_negatives=3, bootstrap=20)
+    )
     assert task.metric == "historical_average_precision"
     assert {"historical_average_precision", "historical_roc_auc"} <= set(task.evaluate("val"))
     assert "average_precision" not in task.evaluate("val")
@@ -270,14 +276,14 @@ def test_metrics_of_every_part():
         "average_precision",
         "roc_auc",
         "historical_average_precision",
-        "many_mrr",
-        "many_hits@10",
+        "mrr",
+        "hits@10",
         "average_precision_low",
-        "many_mrr_high",
+        "mrr_high",
     } <= set(test)
-    assert set(task.evaluate("train")) == {"average_precision", "roc_auc", "events"}
-    assert all(0 <= value <= 1 for name, value in test.items() if not name.endswith("events"))
-    assert _task(evaluation=LinkEvaluation(strategies=("many",))).metric == "many_mrr"
+    assert set(task.evaluate("train")) == {"average_precision", "roc_auc", "num_events"}
+    assert all(0 <= value <= 1 for name, value in test.items() if "num_events" not in name)
+    assert _task(evaluation=LinkEvaluation(strategies=("ranking",))).metric == "mrr"
     with pytest.raises(ConfigError, match="new_val"):
         task.evaluate("new_val")
 

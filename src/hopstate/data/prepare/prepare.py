@@ -40,6 +40,7 @@ from hopstate.data.prepare.source import files_of, open_source, stage
 from hopstate.data.prepare.writer import Labels, Time, Writer
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.edge_list import EdgeTableOptions, NodeTables, PlacedNodes
+from hopstate.data.readers.event_tables import MAX_RELATIONS, check_num_types, names_of_types
 from hopstate.data.readers.ids import EXACT, INTEGER, LEADING_ZEROS, MISSING, NO_LABEL
 from hopstate.data.readers.roles import ONE, TWO, shared_ids_error
 from hopstate.data.readers.tables import stem_of
@@ -248,8 +249,8 @@ class _Job:
             self._check_sets(own["num_nodes"], text=text)
         notes = [*self.columns.notes, *own.pop("notes", ())]
         notes += [f"{bad:,} rows were left out; see {BAD_ROWS} in the store"] if bad else []
-        untyped: Fact = {"relation_names": [], "node_type_names": []}
-        meta = {"version": VERSION, **self.names, **untyped, "published": False, **own, "notes": notes}
+        typed: Fact = {"relation_names": [], "node_type_names": []}
+        meta = {"version": VERSION, **self.names, **untyped, "published": False, **typed, **own, "notes": notes}
         meta |= {"arrays": sorted(writer.names), "prepared": {"plan": self.plan, "bad": bad}}
         write_text(self.marker, json.dumps(meta, indent=1))
 
@@ -277,20 +278,30 @@ class _Job:
         if labels is not None and labels.classes is None and rows.label.type().is_string():
             rows = rows.mutate(label=rows.label.cast("float64" if labels.dtype.kind == "f" else "int64"))
         count, numbered = self._count_ids(table)
+        relations = self._relations(engine, rows)
         if not numbered:
             writer.node_ids(table)
             rows = with_nodes(rows, engine.read([table]))
         if labels is None and self.columns.label:
             rows = rows.drop("label")
         self.say("sorting the events")
-        writer.events(engine.batches(by_time(rows)), sum(fact["count"] for fact in facts), time, labels)
+        writer.events(engine.batches(by_time(rows)), sum(fact["count"] for fact in facts), time, labels, relations)
         names = None if labels is None or labels.names is None else list(labels.names)
         told = "" if labels is None else missing_note(found["label_missing"], found["rows"])
         return {
             "num_nodes": count, "class_names": names, "time_unit": time.unit, "first_id": 0, "dates": time.zone,
-            "two_sets": False, "tables": self._edge_tables(),
+            "two_sets": False, "tables": self._edge_tables(), "relation_names": relations,
             "notes": [f"labels: column {self.columns.label!r}{told}"] if told else [],
         }  # fmt: skip
+
+    def _relations(self, engine: Engine, rows: Any) -> list[str]:
+        """Return the names of the relations of all rows, sorted as `read_events` sorts them."""
+        if self.columns.relation is None:
+            return []
+        words = rows.relation.value_counts(name="count").limit(MAX_RELATIONS + 1)
+        names = [row["relation"] for batch in engine.batches(words) for row in batch.to_pylist()]
+        check_num_types(names, f"{self.files[0].path}: column {self.columns.relation!r}")
+        return list(names_of_types([np.array(names, object)]))
 
     def _edge_tables(self) -> Fact:
         return {"edge_table": {"columns": list(self.columns.features), "texts": []}} if self.columns.features else {}

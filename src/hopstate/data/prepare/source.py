@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from hopstate.data.dates import zone_of
 from hopstate.data.labels import is_unlabeled, split_column_names
 from hopstate.data.readers.edge_list import endpoint_columns, feature_columns
+from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.event_tables import ROLES, EventTableOptions, assign_roles, text_column_notes
 from hopstate.data.readers.ids import INTEGER, as_text, ids_of
 from hopstate.data.readers.read_graph import TABLE_OPTIONS
@@ -57,11 +58,12 @@ class Columns:
     dated: bool = False  # times are dates
     time_format: str = ""  # of dates, as strptime has it; "" for ISO dates
     unlabeled_value: str | None = None  # see `hopstate.data.labels.LabelOptions`
+    relation: str | None = None
 
     @property
     def names(self) -> list[str]:
         """Every column that is read, each once."""
-        names = [self.source, self.target, self.time, self.label, *self.features]
+        names = [self.source, self.target, self.time, self.label, self.relation, *self.features]
         return list(dict.fromkeys(name for name in names if name))
 
 
@@ -111,7 +113,7 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
     for name in read:
         if name not in options:
             raise ConfigError(f"prepare has no option {name!r}{nearest(name, options)}; it has: {', '.join(options)}")
-    given = [read[name] for name in ROLES[: 2 if edges else 5] if read.get(name)]
+    given = [read[name] for name in ROLES[: 2 if edges else 6] if read.get(name)]
     known = [*SOURCES, *TARGETS, *(() if edges else TIMES), *given]
     samples = []
     for path in paths:
@@ -126,31 +128,44 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
     if not samples:
         raise DataError(f"{paths[0]} has no {'edges' if edges else 'events'}")
     columns = (_edge_columns if edges else _event_columns)(samples[0][1], read)
-    for sample in samples[1:]:
-        _check_same_schema(samples[0], sample, columns)
+    schema, *others = (_Schema.of(file, table, columns) for file, table in samples)
+    for other in others:
+        _check_same_schema(schema, other, columns)
     return [file for file, _ in samples], columns
 
 
-def _check_same_schema(first: tuple[File, Table], other: tuple[File, Table], columns: Columns) -> None:
+@dataclass(frozen=True)
+class _Schema:
+    """What the files of one table have in common."""
+
+    path: Path
+    text: bool
+    types: dict[str, str]  # by column
+    integers: tuple[bool | None, bool | None]  # of the sources and targets; see `_ids_are_integers`
+    dated: bool
+
+    @classmethod
+    def of(cls, file: File, table: Table, columns: Columns) -> _Schema:
+        types = {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
+        source, target = (name in types and _ids_are_integers(table, name) for name in (columns.source, columns.target))
+        undeclared = columns.time in types and not columns.time_format
+        dated = undeclared and holds_dates(table, str(columns.time))
+        return cls(file.path, file.text is not None, types, (source, target), dated)
+
+
+def _check_same_schema(one: _Schema, two: _Schema, columns: Columns) -> None:
     """Raise DataError if a file cannot follow the first one in one table."""
-    (one, one_table), (two, two_table) = first, other
-    if (one.text is None) != (two.text is None):
-        parquet, text = (one.path, two.path) if one.text is None else (two.path, one.path)
+    if one.text != two.text:
+        text, parquet = (one.path, two.path) if one.text else (two.path, one.path)
         raise DataError(f"{parquet} is Parquet and {text} is text; write all files of a folder in one format")
-    kinds = [_types(table) for table in (one_table, two_table)]
-    if list(kinds[0].items()) != list(kinds[1].items()):
-        names = [name for name in {**kinds[0], **kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]
+    if list(one.types.items()) != list(two.types.items()):
+        names = [name for name in {**one.types, **two.types} if one.types.get(name) != two.types.get(name)]
         raise DataError(f"{two.path} has other columns than {one.path}: {', '.join(names) or 'another order'}")
-    for name in (columns.source, columns.target):
-        if {_ids_are_integers(one_table, name), _ids_are_integers(two_table, name)} == {True, False}:
+    for name, kinds in zip((columns.source, columns.target), zip(one.integers, two.integers), strict=True):
+        if set(kinds) == {True, False}:
             raise DataError(f"column {name!r} has numbers in one of {one.path} and {two.path}, and texts in the other")
-    undeclared = columns.time and not columns.time_format
-    if undeclared and holds_dates(one_table, str(columns.time)) != holds_dates(two_table, str(columns.time)):
+    if one.dated != two.dated:
         raise DataError(f"times are dates in one of {one.path} and {two.path}, and numbers in the other")
-
-
-def _types(table: Table) -> dict[str, str]:
-    return {name: "text" if table.written else str(table.frame[name].dtype) for name in table.names}
 
 
 def _ids_are_integers(table: Table, name: str) -> bool | None:
@@ -166,6 +181,8 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = {name: read.get(name) for name in (*ROLES, "edge_columns")}
     if split_column_names(table, chosen["label_column"]):
         raise ConfigError(f"{table.path}: a store holds one column of labels, not several; read the table in memory")
+    if chosen["node_type_column"] is not None:
+        raise ConfigError("prepare takes no node_type_column. Read the table in memory, and write it with write_events")
     roles = assign_roles(table, EventTableOptions(**chosen), {})  # type: ignore[arg-type]
     form = read.get("time_format") or ""
     if clock := () if form else join_date_and_clock(table, roles.time)[1]:
@@ -179,7 +196,8 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     when = table.frame[roles.time]
     numbers = when.dropna().to_numpy(np.float64) if is_numeric(when) else np.empty(0)
     times = describe_times(numbers, read.get("time_unit") or "", "dates" if dated else "")
-    left = text_column_notes(table, [roles.source, roles.target, roles.time, *roles.labels, *roles.features])
+    used = (roles.source, roles.target, roles.time, roles.relation, *roles.labels, *roles.features)
+    left = text_column_notes(table, used)
     notes = (roles.roles_note(table, times, roles.sets), *table.notes, *roles.notes, *left)
     bipartite = bipartite_of(read.get("bipartite", "auto"))
     if bipartite is True:
@@ -188,8 +206,9 @@ def _event_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     label = next(iter(roles.labels), None)
     unlabeled_value = read.get("unlabeled_value")
     return Columns(
-        roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabeled_value
-    )
+        roles.source, roles.target, roles.time, label, roles.features, notes, sets, dated, form, unlabeled_value,
+        roles.relation,
+    )  # fmt: skip
 
 
 def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
@@ -271,6 +290,10 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
             )
         values = table.numbers(columns.features, "event features", "error", "error")
         found |= {f"f{place}": column for place, column in enumerate(values.T)}
+    if columns.relation is not None:
+        names = category_texts(table, columns.relation)
+        table.check(names == "", columns.relation, "no relation", "Fill it in, or remove the row.")
+        found["relation"] = pa.array(names, pa.string())
     if columns.label is not None:
         found["label"] = _labels(table, columns.label, columns.unlabeled_value, facts)
     good = pa.table(found)

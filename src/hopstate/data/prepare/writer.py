@@ -93,12 +93,16 @@ class Writer:
             array.close(count)
             self.names.add(name)
 
-    def events(self, batches: Iterator[pa.RecordBatch], count: int, time: Time, labels: Labels | None) -> None:
-        """Write sorted events."""
+    def events(
+        self, batches: Iterator[pa.RecordBatch], count: int, time: Time, labels: Labels | None, relations: list[str]
+    ) -> None:
+        """Write sorted events; relations are the names of theirs, none without."""
         arrays = {name: Npy(self.out / f"{name}.npy", (count,), np.int64) for name in ("src", "dst")}
         arrays["t"] = Npy(self.out / "t.npy", (count,), time.dtype)
         if labels is not None:
             arrays["labels"] = Npy(self.out / "labels.npy", (count,), labels.dtype)
+        if relations:
+            arrays["relation"] = Npy(self.out / "relation.npy", (count,), np.int32)
         arrays |= self._features(count, np.float64)
         if self.exact:
             arrays.pop("edge_table", None)
@@ -108,6 +112,8 @@ class Writer:
             arrays["t"].add(batch["t"].to_numpy() // time.divisor if time.divisor > 1 else batch["t"].to_numpy())
             if labels is not None:
                 arrays["labels"].add(labels.of(batch["label"]))
+            if relations:
+                arrays["relation"].add(pc.index_in(batch["relation"], pa.array(relations)).to_numpy())
             if self.width:
                 values = np.stack([batch[f"f{i}"].to_numpy() for i in range(self.width)], 1)
                 for name in arrays.keys() & {"edge_attr", "edge_table"}:

@@ -20,6 +20,7 @@ from hopstate.data.readers.encode import (
     encode_features,
     parse_column_specs,
 )
+from hopstate.data.readers.event_tables import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
 from hopstate.data.readers.notes import date_hint, isolated_nodes_note, possible_time_note, uninformative_columns
 from hopstate.data.readers.roles import (
@@ -63,6 +64,8 @@ class EdgeTableOptions(LabelOptions):
 
     source_column: str | None = None
     target_column: str | None = None
+    relation_column: str | None = None
+    node_type_column: str | None = None
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
@@ -102,12 +105,14 @@ def read_edge_list(
     table = replace(table, text_ids=options.text_ids)
     specs = parse_column_specs(options.columns)
     needed = [name for name, spec in specs.items() if spec.required]
+    types = node_type_columns(table, options.node_type_column)
+    typed = [*not_none(options.relation_column), *types]
     ends = endpoint_columns(
-        table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed]
+        table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed, *typed]
     )
     src, dst = (ids_of(table, end) for end in ends)
 
-    used, notes = feature_columns(table, ends, options.edge_columns, specs)
+    used, notes = feature_columns(table, (*ends, *typed), options.edge_columns, specs)
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
@@ -123,11 +128,17 @@ def read_edge_list(
     src, dst = found.rows
 
     fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
-    if two_sets is not False:
+    if options.relation_column is not None:
+        column = str(table.column(options.relation_column, (), None, "relation_column"))
+        fields["relation"], fields["relation_names"] = relations_of(table, column, None, ())
+    if types:
+        fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), found.count)
+    elif two_sets is not False:
         fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
-    sets = "" if fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
+    sets = "" if types or fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
+    named = {"relation": options.relation_column, "node type": ", ".join(types)}
     fields["notes"] = (
-        roles_note(table, {"source": ends[0], "target": ends[1]}, used, sets=sets),
+        roles_note(table, {"source": ends[0], "target": ends[1], **named}, used, sets=sets),
         *table.notes,
         *notes,
         *nodes.notes,

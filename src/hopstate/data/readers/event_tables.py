@@ -161,7 +161,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     relation: np.ndarray | None = None
     relation_names: tuple[str, ...] = ()
     if roles.relation is not None:
-        relation, relation_names = _relations(table, roles.relation, kinds, stream_fields.pop("relation_names", ()))
+        relation, relation_names = relations_of(table, roles.relation, kinds, stream_fields.pop("relation_names", ()))
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
     if roles.features:
@@ -192,7 +192,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     )  # fmt: skip
     if not roles.node_types:
         return stream
-    node_type, names = _node_types(table, roles.node_types, (src, dst), stream.num_nodes)
+    node_type, names = node_types_of(table, roles.node_types, (src, dst), stream.num_nodes)
     return stream.with_(node_type=node_type, node_type_names=names)
 
 
@@ -202,12 +202,7 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     named = options.named
     several = split_column_names(table, options.label_column)
     chosen = options.edge_columns
-    types = split_column_names(table, options.node_type_column, "node_type_column")
-    if options.node_type_column is not None and len(types) != 2:
-        raise ConfigError(
-            f"node_type_column names two columns, the types of sources and of targets: got "
-            f"{options.node_type_column!r}. Write --read.node_type_column SOURCE_TYPE,TARGET_TYPE"
-        )
+    types = node_type_columns(table, options.node_type_column)
     other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several, *types}
     ends = {option: named[option] for option in ROLES[:3]}
     check_unnamed(table, ends, ["time_column"])
@@ -329,7 +324,7 @@ def _event_features(
 
 
 # ---- relations and types of nodes --------------------------------------------------------------------------------
-def _relations(
+def relations_of(
     table: Table, column: str, kinds: np.ndarray | None, known: Sequence[str]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return relations (E,) of a column and their names, sorted unless known; that of a deleted node is no matter."""
@@ -337,16 +332,23 @@ def _relations(
     needed = np.ones(len(texts), bool) if kinds is None else kinds != GONE
     table.check((texts == "") & needed, column, "no relation", "Fill it in, or remove the row.")
     names = tuple(known) or names_of_types([texts[needed]])
-    if len(names) > MAX_RELATIONS:
-        raise DataError(
-            f"{table.path}: column {column!r} has {len(names):,} different relations; at most {MAX_RELATIONS:,} are "
-            "read. It may hold ids or amounts: leave out --read.relation_column"
-        )
+    check_num_types(names, f"{table.path}: column {column!r}")
     codes = codes_of_types(texts, names)
     return np.where(needed, codes, 0).astype(np.int32), names
 
 
-def _node_types(
+def node_type_columns(table: Table, given: str | None) -> tuple[str, ...]:
+    """Return the two columns that the option node_type_column names, none without it."""
+    columns = split_column_names(table, given, "node_type_column")
+    if given is not None and len(columns) != 2:
+        raise ConfigError(
+            f"node_type_column names two columns, the types of sources and of targets: got {given!r}. Write "
+            "--read.node_type_column SOURCE_TYPE,TARGET_TYPE"
+        )
+    return columns
+
+
+def node_types_of(
     table: Table, columns: Sequence[str], ends: tuple[np.ndarray, np.ndarray], num_nodes: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the types (N,) of nodes by two columns, -1 where all cells of a node are empty, and their names.
@@ -356,8 +358,7 @@ def _node_types(
     """
     texts = [category_texts(table, column).to_numpy(object) for column in columns]
     names = names_of_types(texts)
-    if len(names) > MAX_RELATIONS:
-        raise DataError(f"{table.path}: columns {', '.join(columns)} have {len(names):,} node types, over the limit")
+    check_num_types(names, f"{table.path}: columns {', '.join(columns)}")
     found = np.full(num_nodes, -1, np.int16)
     codes = [codes_of_types(column, names) for column in texts]
     for nodes, types in zip(ends, codes, strict=True):
@@ -366,6 +367,15 @@ def _node_types(
         other = (types >= 0) & (types != found[nodes])
         table.check(other, column, "a node has a second type", "Give each node one type.")
     return found, names
+
+
+def check_num_types(names: Sequence[str], where: str) -> None:
+    """Raise DataError if there are too many types."""
+    if len(names) > MAX_RELATIONS:
+        raise DataError(
+            f"{where}: too many relations or types: got {len(names):,} different values, {names[0]!r} among them. Name "
+            f"a column with at most {MAX_RELATIONS:,}"
+        )
 
 
 def names_of_types(columns: Sequence[np.ndarray]) -> tuple[str, ...]:
@@ -379,7 +389,9 @@ def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Return (E,) the number of each text among names, -1 for others."""
     import pandas as pd
 
-    return np.asarray(pd.Categorical(texts, categories=list(names)).codes, np.int32)
+    place = {name: number for number, name in enumerate(names)}
+    codes, found = pd.factorize(texts)
+    return np.array([place.get(text, -1) for text in found], np.int32)[codes]
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------

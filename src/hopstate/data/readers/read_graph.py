@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
+from hopstate.data.readers.event_tables import IGNORED
 from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
 from hopstate.data.readers.tables import BINARY_TABLES, is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, is_text_file
@@ -238,6 +239,8 @@ def read_graph(
             - header: whether the first line of edges holds names of columns; by default the content decides.
             - separator: of the cells of a text of edges: a sign, "tab" or "space"; by default it is found.
             - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
+            - relation_column: the relation of each edge. node_type_column: "a,b", the types of sources and of targets.
+              "none" leaves out those that any source has.
             - edge_columns: edge features; by default every other numeric column. An empty list takes none.
             - columns: what columns of features hold, if it is not as it looks; see
               `hopstate.data.readers.encode.parse_column_specs`.
@@ -256,6 +259,12 @@ def read_graph(
         DataError: content that breaks a promise of `Graph`; the message names the rows.
         ConfigError: an option that this kind of source does not take.
     """
+    ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
+    if ignored:
+        options = {key: value for key, value in options.items() if key.removesuffix("_column") not in ignored}
+        how: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
+        graph = read_graph(source, format=format, nan=nan, max_bytes=max_bytes, **how, **options)
+        return graph.with_(**{name: () if name.endswith("_names") else None for name in _untyped(graph, ignored)})
     columns, options = _table_options(options)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     _check_options(format, duplicates, self_loops, options)
@@ -270,6 +279,11 @@ def read_graph(
     files = [table for name in ("features", "labels") if (table := columns.get(name)) is not None]
     with byte_limit(max_bytes), reading(source, "a graph", others=files):
         return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
+
+
+def _untyped(graph: Graph, fields: Sequence[str]) -> list[str]:
+    """Return the names of typed fields of a graph; two sets are no types."""
+    return [name for field in fields if getattr(graph, f"{field}_names") for name in (field, f"{field}_names")]
 
 
 def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
@@ -345,7 +359,7 @@ def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], 
         return read_edge_list(source, EdgeTableOptions(**columns), nan=nan, **own)
     if _is_networkx(source):
         return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **options)
-    if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
+    if any(hasattr(source, name) for name in ("edge_index", "adj_t", "edge_types")):
         missing = columns.pop("missing", "error")
         _check_no_table(columns, "an object in memory")
         return Graph.from_pyg(source, nan=nan, missing=missing, **options)

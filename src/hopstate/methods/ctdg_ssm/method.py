@@ -267,6 +267,7 @@ METHODS = {
         automatic=(*MEMORY, *PAIR_SETTINGS),
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
         export=export_spec,
+        relations=True,
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -280,5 +281,6 @@ METHODS = {
         baselines=event_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     ),
 }

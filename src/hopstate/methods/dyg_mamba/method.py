@@ -160,6 +160,7 @@ METHODS = {
         baselines=event_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     ),
     "dyg-mamba": history_method(
         "dyg-mamba",

@@ -151,10 +151,16 @@ class BoundedLinear(nn.Linear):
     def __init__(self, inputs: int, outputs: int, count: int) -> None:
         super().__init__(inputs, outputs)
         self.count = count
+        self._bounded: tuple[tuple[int, int], Tensor] | None = None  # of a version of the weight
 
     def bounded(self) -> Tensor:
-        """Return the bounded weight (outputs, inputs)."""
-        return spectral_bound(self.weight, self.count)
+        """Return the bounded weight (outputs, inputs); without gradients it is kept until the weight changes."""
+        if (torch.is_grad_enabled() and self.weight.requires_grad) or torch.compiler.is_compiling():
+            return spectral_bound(self.weight, self.count)
+        version = self.weight.data_ptr(), self.weight._version
+        if self._bounded is None or self._bounded[0] != version:
+            self._bounded = version, spectral_bound(self.weight, self.count)
+        return self._bounded[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., outputs) of x (..., inputs)."""

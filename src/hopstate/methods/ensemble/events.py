@@ -83,10 +83,10 @@ class EnsembleScorer:
         return expit(self.stack.logits(self.members(src, dst, t, relation)))
 
     def feature_shares(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Return the members' names, log-odds and contributions; see `ExplainsPairs`."""
-        x = self.members(src, dst, t)
+        x = self.members(src, dst, t, relation)
         return self.names, x, self.stack.contributions(x)
 
 
@@ -244,6 +244,6 @@ def member_baselines(stream: EventStream, config: EnsembleRun, context: Context,
 METHODS = {
     "ensemble": Method(
         "ensemble", EnsembleRun, build, "events", "finished runs on links in time, combined", "stacking",
-        baselines=member_baselines, export="export its members",
+        baselines=member_baselines, export="export its members", relations=True,
     ),
 }  # fmt: skip

@@ -137,6 +137,7 @@ METHODS = {
         auto_config=auto_selection,
         automatic=("evaluation.select_by",),
         export="it has no weights: the score is the time since the pair's last event",
+        relations=True,
     ),
     "edgebank": Method(
         "edgebank",
@@ -149,6 +150,7 @@ METHODS = {
         automatic=("evaluation.select_by",),
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
         export="it has no weights: the score is whether the pair has interacted",
+        relations=True,
     ),
 }
 

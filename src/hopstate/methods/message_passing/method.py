@@ -291,6 +291,7 @@ def backbone_method(kind: str) -> Method[Graph, FullBatchRun, Any]:
         baselines=graph_baselines,
         space=SPACE,
         export=export_spec,
+        relations=True,
     )
 
 

@@ -193,5 +193,6 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_spec,
+        relations=True,
     )
 }

@@ -330,5 +330,6 @@ METHODS = {
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
         export="trees are not a network, and their history features cannot be exported",
+        relations=True,
     )
 }

@@ -588,5 +588,5 @@ def history_method(
         name, config, build, "events", summary, source, baselines=baselines,
         auto_config=partial(auto_config_history, budget=budget),
         automatic=("batch_size", *SCHEDULE_SETTINGS, *PAIR_SETTINGS), space=space or {},
-        export=export,
+        export=export, relations=True,
     )  # fmt: skip

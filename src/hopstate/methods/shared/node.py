@@ -13,6 +13,7 @@ from torch import nn
 
 from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
+from hopstate.data.stream_state import renumbered
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_file
@@ -89,7 +90,7 @@ BuildNetwork = Callable[
 def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> NodeTask[Any] | StaticLinkTask:
     """Return the node-classification or link-prediction task of a run."""
     check_width(graph, context)
-    graph = _with_node_types(graph)
+    graph = _with_node_types(_numbered_as_trained(graph, context))
     if config.task == "link":
         from hopstate.methods.shared.static_link import link_task
 
@@ -97,6 +98,24 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwo
     labels = node_labels(graph, config, context)
     network = make(graph, context, labels, len(labels.class_names))
     return NodeTask(network.model, network.source, walks=network.walks)
+
+
+def _numbered_as_trained(graph: Graph, context: Context) -> Graph:
+    """Return a graph with relations and node types in the numbers of the trained model.
+
+    Raises:
+        DataError: a name that the model was not trained with, or no node types although it was trained with some.
+    """
+    if context.trained is None:
+        return graph
+    for column in ("relation", "node_type"):
+        names, known = getattr(graph, f"{column}_names"), tuple(context.trained.get(f"{column}_names", ()))
+        if names and known:
+            types = renumbered(getattr(graph, column), names, known, graph.name, column.replace("_", " "))
+            graph = graph.with_(**{column: types, f"{column}_names": known})
+        elif names or (known and column == "node_type"):
+            raise DataError(f"{graph.name} has the {column}s {names[:5]}, the model was trained with {known[:5]}")
+    return graph
 
 
 def _with_node_types(graph: Graph) -> Graph:
@@ -277,8 +296,8 @@ def _relation_graph(graph: Graph, config: EdgeConfig, method: str, loop: LoopCon
     """Return a graph whose one edge feature is the number of the relation, with inverse relations of directed edges."""
     if graph.relation is None:
         raise DataError(
-            f"{graph.name} has no relations of edges, which {method} reads: name their column "
-            "(--read.relation_column), or use another method"
+            f"{graph.name} has no relations of edges, which {method} reads: give some (relation of hopstate.Graph, or "
+            "torch-geometric's HeteroData), or use another method"
         )
     relation, names = graph.relation, graph.relation_names
     graph = graph.with_(relation=None, relation_names=())

@@ -96,7 +96,7 @@ def unit_rows(tokens: int, channels: int):  # type: ignore[no-untyped-def]
     from hopstate.ops.threads import MAX_GROUPS, MIN_GROUP
 
     units = max(1, min(MAX_GROUPS, tokens * channels // MIN_GROUP))
-    return np.linspace(0, tokens, units + 1).astype(np.int64)
+    return np.arange(units + 1) * tokens // units
 
 
 def padded(w: Tensor, kind: torch.dtype):  # type: ignore[no-untyped-def]

@@ -49,14 +49,14 @@ class LinkEvaluation:
 
     Args:
         protocol: "pooled" computes metrics over all scores of a split, "dyglib" averages them over batches of 200.
-        strategies: negative-sampling strategies for testing: random, historical, inductive and many. "many" ranks each
-            event among candidates (MRR, Hits@k, NDCG@10, Recall@10), also separately for repeat and new pairs.
-        num_negatives: candidates for "many"; "all" ranks among every destination, as TGB does for tgbl-wiki.
+        strategies: negative-sampling strategies for testing: random, historical, inductive and ranking. "ranking" ranks
+            each event among candidates (MRR, Hits@k, NDCG@10, Recall@10), also separately for repeat and new pairs.
+        num_negatives: candidates for "ranking"; "all" ranks among every destination, as TGB does for tgbl-wiki.
         bootstrap: resamples for confidence intervals of the test split; 0 computes none.
         batch_size: events scored before the model sees them. Node classification uses the run's batch_size instead.
         select_by: validation metric for model selection: AP with the "first" strategy, or the "mean" AP over all
-            strategies except many, for all events and events with new nodes. The mean gives less weight to strategies
-            with fewer than 500 events and counts equal sets of negatives once.
+            strategies except ranking, for all events and events with new nodes. The mean gives less weight to
+            strategies with fewer than 500 events and counts equal sets of negatives once.
         max_events: maximum evaluated events per split. Larger splits are sampled in batches of 200 with a fixed seed.
             "all" evaluates every event.
     """
@@ -199,7 +199,8 @@ class LinkTask(EventTask[LinkFollower]):
     def evaluate(self, split: str) -> dict[str, float]:
         """Return the metrics of a split: "average_precision", "historical_average_precision" and so on.
 
-        The prefix "new_" marks metrics of events with new nodes. "events" and "new_events" count the evaluated events.
+        The prefix "new_" marks metrics of events with new nodes. "num_events" and "new_num_events" are
+        numbers of evaluated events.
 
         Validation also has "loss", the mean of `LinkScores.loss` over its sets of negatives. It breaks ties between
         epochs with equal metrics.
@@ -216,7 +217,7 @@ class LinkTask(EventTask[LinkFollower]):
             scored = score_split(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
             labels, scores = scored["train", "random"].pooled()
             areas = {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
-            return areas | {"events": len(rows)}
+            return areas | {"num_events": len(rows)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         table = self.report("val" if split == "val" else "test")
@@ -231,16 +232,16 @@ class LinkTask(EventTask[LinkFollower]):
         """Return a table's metrics by name, and their mean if it selects the model."""
         found: dict[str, float] = {}
         for row in report.rows:
-            names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
+            names = [name for name in row if name not in ("split", "setting", "strategy", "num_events")]
             new = row["setting"] == "inductive"
             for name in names:
                 value = row[name] if isinstance(row[name], int) else float(row[name])
                 found[metric_name(name, row["strategy"], new_nodes=new)] = value
-            found["new_events" if new else "events"] = row["events"]
+            found["new_num_events" if new else "num_events"] = row["num_events"]
         if self.evaluation.select_by == "mean":
             own = [row for row in report.rows if "average_precision" in row]
             own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
-            kinds = [row["average_precision"] for row in own], [row["events"] for row in own]
+            kinds = [row["average_precision"] for row in own], [row["num_events"] for row in own]
             found["mean_average_precision"] = mean_over_kinds(*kinds)
         return found
 

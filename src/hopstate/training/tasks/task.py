@@ -194,7 +194,7 @@ class ExplainsPairs(Protocol):
     """A pair scorer whose logits are sums of feature contributions."""
 
     def feature_shares(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
         """Return F names, and the values and contributions (Q, F) for pairs src, dst (Q,) at t (Q,)."""
         ...
