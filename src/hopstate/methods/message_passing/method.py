@@ -57,8 +57,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # benchmarks/defaults.py compares 
         "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
     },
     "residual": {
-        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.5,
-        "loop.optim.name": "adam", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 5e-4,
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.7,
+        "loop.optim.name": "adam", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 5e-4,
     },
     "deep": {
         "model.block": "conv", "model.norm": "batch", "model.num_layers": 10, "model.dropout": 0.2,
