@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import yaml
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.io.output import RAW, wrapped
+from hopstate.io.output import wrapped
 
 if TYPE_CHECKING:
     from hopstate.methods.config import Parser

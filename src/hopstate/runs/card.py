@@ -117,7 +117,7 @@ def _metrics(folder: RunFolder) -> list[str]:
     for label, *cells in rows:
         numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
-    return [*lines, "columns of baselines: test"] if floors else lines
+    return [*lines, "columns of baselines: test"] if baselines else lines
 
 
 def _cell(metric: str, value: Any) -> str:

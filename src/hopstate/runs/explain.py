@@ -141,8 +141,9 @@ def _history_scores(
         query, scores = replay.query(), list[Scores]()
         for first in range(0, len(followers), STATES_AT_ONCE):
             some = followers[first : first + STATES_AT_ONCE]
-            if isinstance(some[0], HistoryScorer):
-                scores += some[0].score_over(some, *query)
+            readers = [follower for follower in some if isinstance(follower, HistoryScorer)]
+            if readers:
+                scores += readers[0].score_over(readers, *query)
             else:
                 scores += [follower.score(*query) for follower in some]
             yield

@@ -483,7 +483,7 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        _above_floor(metric, test.mean, groups),
+        _above_baselines(metric, test.mean, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
     if len(ranked) > 1:

@@ -250,7 +250,7 @@ class _Job:
         notes = [*self.columns.notes, *own.pop("notes", ())]
         notes += [f"{bad:,} rows were left out; see {BAD_ROWS} in the store"] if bad else []
         typed: Fact = {"relation_names": [], "node_type_names": []}
-        meta = {"version": VERSION, **self.names, **untyped, "published": False, **typed, **own, "notes": notes}
+        meta = {"version": VERSION, **self.names, "published": False, **typed, **own, "notes": notes}
         meta |= {"arrays": sorted(writer.names), "prepared": {"plan": self.plan, "bad": bad}}
         write_text(self.marker, json.dumps(meta, indent=1))
 
