@@ -99,9 +99,9 @@ def test_presets_follow_homophily_and_the_number_of_features(alike, width, prese
 
 
 def test_a_graph_without_edges_needs_no_depth():
-    graph = blocks(alike=0.5)
-    empty = Graph.from_edges(np.zeros((0, 2), np.int64), 90, x=graph.x, y=graph.y, masks=graph.masks)
-    assert choose_preset(graph_stats(empty, SplitConfig())) == "shallow"
+    graph = blocks(n=300, alike=0.5)
+    empty = Graph.from_edges(np.zeros((0, 2), np.int64), 300, x=graph.x, y=graph.y, masks=graph.masks)
+    assert choose_preset(graph_stats(empty, SplitConfig())) == "medium"
 
 
 def test_few_labels_without_edges_between_them_are_no_sign_of_heterophily():

@@ -71,18 +71,15 @@ AUTOMATIC = (*LINK_BLOCK, *PRESETS["shallow"], "metric", *LINK_SETTINGS)
 def choose_preset(stats: GraphStats) -> str:
     """Return the name of the preset for a node task on a graph.
 
-    =========================  ========================================  =======================================
-    .                          many features: one for every 8 labels     few features
-    =========================  ========================================  =======================================
-    neighbors share a class    shallow: two hops, strong dropout         medium: averages over four hops
-    they do not                residual: also a linear map of a node's   deep: ten hops, because the label
-                               own features in each of three layers      depends on the structure around
-    no edges                   shallow                                   shallow
-    =========================  ========================================  =======================================
+    =================================  ========================================  =================================
+    .                                  many features: one for every 8 labels     few features
+    =================================  ========================================  =================================
+    neighbors share a class, no edges  shallow: two hops, strong dropout         medium: averages over four hops
+    neighbors do not                   residual: also a linear map of a node's   deep: ten hops, because the label
+                                       own features in each of three layers      depends on the structure around
+    =================================  ========================================  =================================
     """
-    if not stats.edges:
-        return "shallow"
-    if stats.is_homophilous:
+    if stats.is_homophilous or not stats.edges:
         return "shallow" if stats.is_high_dimensional else "medium"
     return "residual" if stats.is_high_dimensional else "deep"
 
