@@ -1,6 +1,6 @@
 """Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN and GAS.
 
-    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block plain] [--basis global]
+    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block conv] [--basis global]
 
 DATA is a named data set or a file; networks have three residual blocks; one JSON line for each kind of batch. "top" has
 a basis of the trained weights, "random" one of random weights; "gas" reads what one earlier pass (--passes) with the

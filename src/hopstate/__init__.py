@@ -13,7 +13,7 @@ from hopstate.io.kernel_cache import ensure_kernel_cache
 
 TYPE_CHECKING = False  # true for type checkers; importing typing costs more than the rest of this module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Module → public names. They are imported on first use, so that `import hopstate` stays fast. Type checkers read the
 # imports below.
