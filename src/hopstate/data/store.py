@@ -184,8 +184,7 @@ def check_finished(folder: Path) -> None:
         return
     if exists(folder / WORK / "plan.json"):
         raise FormatError(
-            f"{folder} is a store that hopstate prepare has not finished; run the same command again, and it goes on "
-            "where it stopped"
+            f"{folder} is an unfinished store of hopstate prepare. Run the same command again to continue"
         )
     for marker, names in _REQUIRED.items():
         for array in (f"{name}.npy" for name in names if exists(folder / f"{name}.npy")):

@@ -223,8 +223,8 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
         raise CheckpointError(
-            f"the live state in {folder} is damaged ({error}); go on from a copy (--state), or from the end of the "
-            "run's own data (--ignore-state)"
+            f"the live state in {folder} is damaged ({error}). Start from a copy (--state), or from the end of the "
+            "run's data (--ignore-state)"
         ) from error
 
 

@@ -533,8 +533,8 @@ def _in_clock(state: StreamState, new: EventStream) -> EventStream:
     exact = np.abs(times) <= EXACT
     if not exact.all():
         raise DataError(
-            f"{new.name}: {times[np.argmin(exact)]} is no time of this run: whole numbers beside fractions "
-            "are exact up to 2^53; give times as the events so far have them"
+            f"{new.name}: {times[np.argmin(exact)]} is not a time of this run: with fractions, times are "
+            "exact up to 2^53. Give times in the form of earlier events"
         )
     return new if fractional else new.with_(t=new.t.astype(kind))
 

@@ -169,7 +169,7 @@ def _open(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
         if key == "content_hash":
             raise CheckpointError(f"the data have changed since {folder} was begun; choose another --out")
         raise ConfigError(
-            f"{folder} searched with {key}={old.get(key)!r}, now {new.get(key)!r}; go on with its own settings "
+            f"{folder} searched with {key}={old.get(key)!r}, now {new.get(key)!r}; continue with its settings "
             f"({path}) or choose another --out"
         )
     return search | {"trials": rows}

@@ -176,8 +176,8 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
     kept = [name for name, p in trained.items() if bool(p.isnan().any())]
     if kept:
         raise ConfigError(
-            f"random initializations cannot draw {', '.join(kept)} anew: give the module that owns it a "
-            f"reset_parameters(), or fit the basis on present weights (top.refresh above 0)"
+            f"random initializations cannot draw {', '.join(kept)}: give its module a reset_parameters(), "
+            "or fit the basis to trained weights (top.refresh above 0)"
         )
     return other
 

@@ -432,8 +432,8 @@ class _Job:
             whole = found.get("t_integer", found["t_type"] != "float64") or (most >= EXACT and found.get("t_integral"))
             if not whole and most >= EXACT and facts[0]["text"]:
                 raise DataError(
-                    f"{path}: times beyond 2^53 and fractions in column {self.columns.time!r}, where float64 does not "
-                    "tell neighbors apart; write all times as whole numbers, or from a nearer start"
+                    f"{path}: times beyond 2^53 and fractions in column {self.columns.time!r}, where float64 is "
+                    "not exact. Write all times as whole numbers, or from a later start"
                 )
             if not unit:
                 _check_units(facts)

@@ -172,8 +172,8 @@ def _check_missing_words(table: Table, name: str, what: str) -> None:
         row = int(np.argmax(words))
         raise DataError(
             f"{table.path}: column {name!r} of {what} holds {worded.iloc[row]!r} in {int(words.sum()):,} rows, the "
-            f"first {table.place(row)}; is it a text like the others, say --read.columns '[{name}=category]'; if it "
-            "stands for none, leave those cells empty"
+            f"first {table.place(row)}; if it is a text, give --read.columns '[{name}=category]'; if it means a "
+            "missing value, leave those cells empty"
         )
 
 

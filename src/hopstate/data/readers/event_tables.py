@@ -447,8 +447,8 @@ def find_kind_column(table: Table, excluded: Collection[str]) -> str:
     if is_numeric(values):
         codes = ", ".join(map(str, sorted(values.dropna().unique().tolist())[:5]))
         raise DataError(
-            f"{table.path}: column {found!r} holds codes, {codes}, which may stand for adding and deleting edges or "
-            f"for anything else; say which: --read.kind_column {found} (kind_column in Python) reads 0, 1 and 2 as "
+            f"{table.path}: column {found!r} holds codes, {codes}, which may or may not mean added and "
+            f"deleted edges. Choose: --read.kind_column {found} (kind_column in Python) reads 0, 1 and 2 as "
             f"add, delete and delete-node, --read.columns '[{found}=category]' takes it as event features, "
             f"'[{found}=drop]' leaves it out"
         )

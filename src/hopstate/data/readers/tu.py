@@ -313,8 +313,8 @@ def _offsets(indicator: np.ndarray, file: Path) -> np.ndarray:
     wrong = np.flatnonzero((step < 0) | (step > 1) | ((step == 0) & (indicator == 0)))
     if len(wrong):
         raise FormatError(
-            f"{file}, line {wrong[0] + 1}: graph {indicator[wrong[0]]}; graphs are counted from 1, each has nodes, and "
-            "they stand together"
+            f"{file}, line {wrong[0] + 1}: graph {indicator[wrong[0]]}; graphs are numbered from 1 without gaps, and "
+            "nodes of a graph are consecutive"
         )
     return np.concatenate([np.flatnonzero(step), [len(indicator)]]).astype(np.int64)
 

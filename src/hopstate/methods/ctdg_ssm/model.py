@@ -292,8 +292,7 @@ class CTDGSSM(MemoryModel):
             rows, output = self._step(state, batch)
         if not bool(torch.isfinite(rows).all()):
             raise HopstateError(
-                "the memory is no longer finite after this batch; lower filter_start or the learning rate, or set "
-                "max_norm"
+                "the memory is not finite after this batch. Lower filter_start or the learning rate, or set max_norm"
             )
         seen = batch.nodes[torch.cat([batch.source, batch.target])]
         return state.replaced(batch.nodes, rows, output, seen=seen, time=batch.time.repeat(2), in_place=in_place)
