@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import hopstate
-from hopstate.cli.compare import _settings
 from hopstate.cli.demo import _train, commands_of, read_recipe
 from hopstate.errors import HopstateError
 from hopstate.io.output import screen
 from hopstate.methods import get_method
 from hopstate.methods.config import parse_words, parser_of
+from hopstate.runs.compare import _settings
 
 
 def test_every_setting_of_the_demo_exists() -> None:

@@ -34,7 +34,6 @@ import pandas as pd
 import pytest
 
 from hopstate.cli.commands import CommandParser
-from hopstate.cli.compare import _settings
 from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import Flags, main
 from hopstate.cli.tune import tune_parser
@@ -42,6 +41,7 @@ from hopstate.datasets import registry
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.config import SHORT_OPTIONS, Parser
+from hopstate.runs.compare import _settings
 
 ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks
