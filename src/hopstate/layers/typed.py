@@ -1,7 +1,6 @@
 """Vectors of relations and node types, for networks over typed events and graphs.
 
-Types come as codes: 0 is unknown, and type k is k + 1 (`hopstate.data.events.type_codes`). All vectors start at zero
-and draw no random numbers, so that a network starts as its untyped self.
+Types come as codes: 0 is unknown, and type k is k + 1 (`hopstate.data.events.type_codes`).
 
 Source: Perez et al. 2018, arXiv:1709.07871 (feature-wise linear modulation).
 """
@@ -23,7 +22,12 @@ class TypeEmbedding(nn.Embedding):
     """
 
     def __init__(self, num_types: int, dim: int) -> None:
-        super().__init__(num_types + 1, dim, padding_idx=0, _weight=torch.zeros(num_types + 1, dim))
+        super().__init__(num_types + 1, dim, padding_idx=0)
+
+    def reset_parameters(self) -> None:
+        """Draw vectors as large as other encodings are; from zero, Adam would need hundreds of steps to tell types."""
+        nn.init.normal_(self.weight, std=0.5)
+        self._fill_padding_idx_with_zero()
 
 
 def add_types(x: Tensor, embedding: nn.Module | None, codes: Tensor | None) -> Tensor:
@@ -36,6 +40,8 @@ def add_types(x: Tensor, embedding: nn.Module | None, codes: Tensor | None) -> T
 class RelationModulation(nn.Module):
     """(1 + a_r) * x + b_r of pairs x and their relations r: what a decoder reads, scaled and shifted per relation.
 
+    a and b start at zero.
+
     Args:
         num_relations: relations.
         dim: width of x.
@@ -44,6 +50,8 @@ class RelationModulation(nn.Module):
     def __init__(self, num_relations: int, dim: int) -> None:
         super().__init__()
         self.scale, self.shift = TypeEmbedding(num_relations, dim), TypeEmbedding(num_relations, dim)
+        nn.init.zeros_(self.scale.weight)
+        nn.init.zeros_(self.shift.weight)
 
     def forward(self, x: Tensor, relation: Tensor | None) -> Tensor:
         """Return (pair, dim) of x (pair, dim) and codes of relations (pair,).

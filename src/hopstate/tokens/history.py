@@ -86,6 +86,12 @@ class HistoryTokens(NamedTuple):
         index = torch.arange(self.num_sequences, device=self.offsets.device)
         return index.repeat_interleave(self.lengths, output_size=self.nodes.shape[0])
 
+    def query_types(self) -> Tensor | None:
+        """Return (T,) int64 codes of the relation that each token's pair is queried for; None if none is given."""
+        if self.query_relation is None:
+            return None
+        return self.query_relation.repeat(2)[self.rows()]
+
     def span_ratios(self) -> Tensor:
         """Return (T,) spans divided by the time from the sequence's first event to the query, or 0 if that is 0."""
         # the oldest event is the one with the largest gap

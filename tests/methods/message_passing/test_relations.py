@@ -126,7 +126,7 @@ def test_networks_that_read_edge_features_read_relations(tmp_path: Path) -> None
 
 
 def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
-    """Also where nodes have no others; an unknown type has zeros."""
+    """A column for each; an unknown type has zeros."""
     seen = {}
 
     def make(graph: Graph, *_: Any) -> Any:
@@ -134,8 +134,26 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
         raise InterruptedError
 
     node_type = np.arange(N, dtype=np.int16) % 3 - 1
-    graph = typed(node_type=node_type, node_type_names=("user", "item"), x=None)
+    graph = typed(node_type=node_type, node_type_names=("user", "item"))
     context = Context(run=tmp_path, cache=tmp_path)
     with pytest.raises(InterruptedError):
         graph_task(graph, FullBatchRun(data="x"), context, make)
-    assert np.array_equal(seen["x"], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])
+    assert np.array_equal(seen["x"][:, 4:], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        pytest.param("gmn", {"model": {"dim": 8, "mpnn": "gine"}, "walks.max_length": 2}, marks=pytest.mark.slow),
+        ("nagphormer", {"model.dim": 8, "model.num_heads": 2, "edges.use": "drop"}),
+        ("mlp", {"model.dim": 8}),
+    ],
+)
+def test_other_methods_train_on_typed_graphs(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    node_type = np.arange(N, dtype=np.int16) % 2
+    graph = typed(node_type=node_type, node_type_names=("user", "item"))
+    run = fit(method, graph, out=tmp_path / "run", **settings, **{"loop.epochs": 1, **QUIET})
+    swapped = graph.with_(node_type=1 - node_type, node_type_names=("item", "user"))
+    assert evaluate(run.path, data=swapped)["loss"] == pytest.approx(run.metrics["test"]["loss"], rel=1e-4)
+    with pytest.raises(DataError, match="node_type"):
+        evaluate(run.path, data=graph.with_(node_type=None, node_type_names=()))

@@ -37,8 +37,8 @@ CHANNELS = 4  # node, edge, time, co-occurrence
 class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
-    Deviation: typed events add a vector per relation to their patches and modulate the head by the pair's relation;
-    typed nodes add a vector per type.
+    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
+    modulates the head; typed nodes add a vector per type.
 
     Args:
         config: what a user chooses.
@@ -108,7 +108,7 @@ class DyGFormer(HistoryModel):
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
         self.count = CountEncoding(c.channel_dim)
         widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
-        types = {"node": num_node_types, "edge": num_relations}
+        types = {"node": num_node_types, "edge": num_relations, "count": num_relations}
         self.project = AlignedProjections(widths, c.channel_dim, patch_size=c.patch_size, types=types)
         self.blocks = nn.ModuleList(
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
@@ -169,7 +169,7 @@ class DyGFormer(HistoryModel):
         table = self.count.table(longest)
         both = F.embedding(_scatter_rows(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
-        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation}
+        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation, "count_type": tokens.query_types()}
         spread = {k: None if v is None else _scatter_rows(v, rows, num_patches * size) for k, v in encodings.items()}
         spread["count"] = both
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest

@@ -353,7 +353,7 @@ class HistoryEncoder(nn.Module):
             "time": c.time_dim if c.time_encoding else 0,
             "count": c.channel_dim if counts else 0,
         }
-        types = {"node": num_node_types, "edge": num_relations}
+        types = {"node": num_node_types, "edge": num_relations, "count": num_relations if counts else 0}
         self.project = AlignedProjections(widths, c.channel_dim, types=types)
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
@@ -369,7 +369,7 @@ class HistoryEncoder(nn.Module):
         """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6."""
         self.check(tokens)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr}
-        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation}
+        encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation, "count_type": tokens.query_types()}
         if self.time is not None:
             encodings["time"] = self.time(tokens.gaps)
         if self.count is not None and tokens.counts is not None:
@@ -388,8 +388,8 @@ class HistoryEncoder(nn.Module):
 class DyGMamba(HistoryModel):
     """Scores a pair: an encoder over each end's past, mean over its tokens, linear, link head (equations 10, 15).
 
-    Deviation: typed events add a vector per relation to their tokens and modulate the head by the pair's relation;
-    typed nodes add a vector per type.
+    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
+    modulates the head; typed nodes add a vector per type.
 
     Args:
         config: what a user chooses.

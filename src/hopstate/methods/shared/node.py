@@ -124,7 +124,8 @@ def _with_node_types(graph: Graph) -> Graph:
     if graph.node_type is None or count < 2:
         return graph
     columns = np.eye(count + 1, count, dtype=np.float32)[graph.node_type]  # -1, of unknown types, is the row of zeros
-    return graph.with_(x=columns if graph.x is None else np.concatenate([graph.x, columns], 1))
+    assert graph.x is not None
+    return graph.with_(x=np.concatenate([graph.x, columns], 1))
 
 
 def node_labels(graph: Graph, config: NodeRun, context: Context) -> NodeLabels:
@@ -167,7 +168,7 @@ def _labels_as_trained(graph: Graph, config: NodeRun, context: Context) -> NodeL
 
 def check_width(graph: Graph, context: Context) -> None:
     """Raise DataError if a graph has no features, or not as many as the trained model takes."""
-    if graph.x is None and len(graph.node_type_names) < 2:
+    if graph.x is None:
         raise DataError(
             f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
         )
@@ -440,9 +441,9 @@ def _without_edge_data(graph: Graph) -> Graph:
 
 
 # ---- automatic settings: from sizes, and from classes of training nodes only ---------------------------------
-# Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
+# Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-29-defaults.md
 FEW_LABELS = 50  # training nodes per class under which nothing follows from the absence of edges between them
-HOMOPHILOUS = 0.3  # adjusted homophily above which neighbors mostly share a class
+HOMOPHILOUS = 0.2  # adjusted homophily above which neighbors mostly share a class
 MANY_FEATURES = 64  # features from which a high input dropout helps
 MAJORITY_SHARE = 0.7  # share of the largest class above which accuracy is uninformative
 LINK_STEPS = 300  # optimizer steps of link-prediction training
