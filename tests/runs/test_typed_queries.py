@@ -1,5 +1,6 @@
 """Questions to runs whose events have relations, offline and live."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from hopstate.cli.main import main
 from hopstate.datasets.temporal_generators import OrderConfig, generate_orders
 from hopstate.errors import ConfigError, DataError
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
 from hopstate.runs.run import Run, fit
 from made_events import LOOP, RANDOM, SMALL
 
@@ -59,11 +62,12 @@ def test_candidates_are_of_the_types_that_the_relation_joins(run: Run) -> None:
 
 def test_relations_of_a_pair_are_ranked(run: Run) -> None:
     found = run.rank("c1", predict="relation", candidates=["s2", "s3"])
+    assert (found["probability"][found["relation"] == "transfer"] == 0).all()  # no shop is the target of a transfer
     for target, part in found.groupby("dst"):
         assert sorted(part["relation"]) == list(NAMES)
         assert part["probability"].sum() == pytest.approx(1)
         best = run.score([("c1", target)], relation=part["relation"].iloc[0])["score"][0]
-        assert part["score"].tolist() == sorted(part["score"], reverse=True)
+        assert part["probability"].tolist() == sorted(part["probability"], reverse=True)
         assert best == pytest.approx(part["score"].iloc[0])
     with pytest.raises(ConfigError, match="candidates"):
         run.rank("c1", predict="relation")
@@ -80,9 +84,14 @@ def test_later_events_need_the_relation(run: Run, tmp_path: Path, capsys) -> Non
     assert "what" in capsys.readouterr().err
 
 
-def test_a_method_without_relations_refuses_them(run: Run, tmp_path: Path) -> None:
+def test_a_method_without_relations_refuses_them(tmp_path: Path) -> None:
+    method = replace(get_method("recency"), relations=False)
+    stream, context = generate_orders(OrderConfig(num_events=50)), Context(run=tmp_path, cache=tmp_path)
     with pytest.raises(ConfigError, match="relation_column none"):
-        fit("dyg-mamba-nodes", table(0, 300).assign(label=0), out=tmp_path / "run", config={**LOOP, **READ})
+        method.task(stream, method.config(data="orders"), context)
+    plain = stream.with_(relation=None, relation_names=())
+    with pytest.raises(ConfigError, match="node_type_column none"):
+        method.task(plain, method.config(data="orders"), context)
 
 
 def test_an_untyped_run_has_no_relation_to_ask_for(tmp_path: Path) -> None:
@@ -109,5 +118,26 @@ def test_live_events_have_relations(run: Run, tmp_path: Path) -> None:
         relations = live.past.relation[-len(later) :]
         assert [live.past.relation_names[r] for r in relations] == later["what"].tolist()
     assert [s for part in replayed(run.path, tmp_path / "live") for s in part["score"].tolist()] == scores
-    offline = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    offline = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     assert offline["score"].tolist() == pytest.approx(scores, rel=1e-5)
+
+
+def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+    from fastapi.testclient import TestClient
+
+    from hopstate.serving.live import LiveRun
+    from hopstate.serving.service import service
+
+    with TestClient(service(lambda: LiveRun(run.path, folder=tmp_path), name="orders")) as client:
+        found = client.post("/rank", json={"source": "c1", "relation": "pay", "top": 3}).json()["ranked"]
+        expected = run.rank("c1", relation="pay", top=3)
+        assert [row["dst"] for row in found] == expected["dst"].tolist()
+        asked = {"source": "c1", "predict": "relation", "candidates": ["s2"]}
+        ranked = client.post("/rank", json=asked).json()["ranked"]
+        assert sorted(row["relation"] for row in ranked) == list(NAMES)
+        assert client.post("/rank", json={"source": "c1", "relation": "paid"}).status_code == 422
+        columns = {"source": "c1", "target": "s2", "relation": "pay"}
+        inputs = [{"name": k, "shape": [1], "datatype": "BYTES", "data": [v]} for k, v in columns.items()]
+        score = client.post("/v2/models/orders/infer", json={"inputs": inputs}).json()["outputs"][0]["data"][0]
+        assert score == pytest.approx(run.score([("c1", "s2")], relation="pay")["score"][0])

@@ -481,17 +481,31 @@ def _rank_relations(
     asked = u.at(place), v.at(target), t[place], code.astype(np.int32)
     scores = yield from opened.scores(*asked)
     table = yield from _table(opened, *asked, scores, explain=explain)
+    joined = np.tile(_joins_types(past, v), (len(u), 1))
     by_pair = scores.reshape(-1, count)
     if scores.min() < 0 or scores.max() > 1:  # no probabilities
         by_pair = np.exp(by_pair - by_pair.max(1, keepdims=True))
+    by_pair = np.where(joined, by_pair, 0)
     total = by_pair.sum(1, keepdims=True)
     table["probability"] = np.divide(by_pair, total, out=np.full_like(by_pair, 1 / count), where=total > 0).ravel()
     table.attrs["probability"] = "of the relation, if the pair has an event next"
-    order = np.argsort(-scores.reshape(-1, count), 1, kind="stable")[:, :top]
+    order = np.lexsort((-scores.reshape(-1, count), ~joined))[:, :top]
     found = table.iloc[(order + np.arange(len(order))[:, None] * count).ravel()].reset_index(drop=True)
     found.insert(1, "rank", np.tile(np.arange(1, order.shape[1] + 1), len(order)))
     found.attrs = table.attrs
     return found
+
+
+def _joins_types(past: StreamState, targets: QueryNodes) -> np.ndarray:
+    """Return (q, R) whether each relation joins targets of the type of each node; True if types are unknown."""
+    joined = np.ones((len(targets), len(past.relation_names)), bool)
+    known = np.flatnonzero(targets.rows >= 0)
+    if past.node_type is None or past.relation is None:
+        return joined
+    types = past.node_type[targets.rows[known]]
+    for r in range(joined.shape[1]):
+        joined[known, r] = (types < 0) | np.isin(types, past.node_type[past.dst[past.relation == r]])
+    return joined
 
 
 def _check_counts(top: int | None, prefilter: int | None) -> None:

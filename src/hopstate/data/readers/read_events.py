@@ -372,6 +372,8 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
     full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
     fields["published"] = True
+    if full.get("edge_type") is not None:  # of tkgl- and thgl- data
+        fields["relation"] = np.asarray(full["edge_type"]).reshape(-1)
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 
