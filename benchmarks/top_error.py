@@ -1,6 +1,6 @@
 """Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN and GAS.
 
-    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block plain] [--basis global]
+    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block conv] [--basis global]
 
 DATA is a named data set or a file; networks have three residual blocks; one JSON line for each kind of batch. "top" has
 a basis of the trained weights, "random" one of random weights; "gas" reads what one earlier pass (--passes) with the
@@ -79,7 +79,7 @@ def relative_errors(
         kinds: "top" (its basis made from the trained weights, as a refresh does), "random" (TOP with a basis of random
             weights), "cluster" (degrees of the subgraph, as in Cluster-GCN), "cut" (the same edges with the whole
             graph's degrees), "gas".
-        seed: fixes batches and TOP's initialisations.
+        seed: fixes batches and TOP's initializations.
         most: batches looked at.
         earlier: model with its weights of some epochs ago, from which "top" then makes its basis and "gas" its
             cache, as in training; None takes the present ones.

@@ -134,7 +134,7 @@ def topped() -> Made:
 CASES: dict[str, Callable[[], Made]] = {
     **{kind: partial(backbone, kind) for kind in BACKBONES},
     **{f"{kind}-edges": partial(backbone, kind, 3) for kind in ("gin", "gat", "pna")},
-    "gcn-conv-cat": partial(backbone, "gcn", block="conv", norm="batch", jump="cat"),
+    "gcn-conv-cat": partial(backbone, "gcn", block="conv", norm="batch", jumping_knowledge="cat"),
     "gmn": gmn,
     "gmn-no-edges": partial(gmn, edge_dim=0),
     "gmn-edge": partial(gmn, "edge"),

@@ -13,13 +13,14 @@ from hopstate.io.kernel_cache import ensure_kernel_cache
 
 TYPE_CHECKING = False  # true for type checkers; importing typing costs more than the rest of this module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Module → public names. They are imported on first use, so that `import hopstate` stays fast. Type checkers read the
 # imports below.
 _PUBLIC = {
     "hopstate.runs.run": ("Run", "evaluate", "fit", "load", "predict"),
     "hopstate.runs.inference": ("node_outputs",),
+    "hopstate.runs.compare": ("compare",),
     "hopstate.runs.ensemble": ("ensemble",),
     "hopstate.runs.queries": ("rank", "score"),
     "hopstate.runs.explain": ("explain",),
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from hopstate.methods.nagphormer.hops import hop_tokens as hop_tokens
     from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
     from hopstate.ops.selective_scan import selective_scan as selective_scan
+    from hopstate.runs.compare import compare as compare
     from hopstate.runs.ensemble import ensemble as ensemble
     from hopstate.runs.explain import explain as explain
     from hopstate.runs.export import check_program as check_program

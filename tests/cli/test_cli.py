@@ -24,7 +24,7 @@ from hopstate.cli.compare import numbers, show
 from hopstate.cli.main import COMMANDS, main
 from hopstate.errors import ConfigError
 from hopstate.ops.threads import one_thread
-from hopstate.runs.run import fit_config
+from hopstate.runs.run import Run, fit_config
 
 Capture = pytest.CaptureFixture[str]
 
@@ -227,7 +227,7 @@ def test_compare_goes_on_after_any_error_of_a_run(
             raise RuntimeError("singular matrix")
         return fit_config(method, *arguments, **options)
 
-    monkeypatch.setattr(run, "fit_config", failing)
+    monkeypatch.setattr("hopstate.runs.compare.fit_config", failing)
     words = [f"--data={tables['edges']}", "--out=both", "--json", "--", *options(tables)[1:], *QUICK, "--model.dim=8"]
     assert main(["compare", "gin,mlp", *words]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -408,9 +408,11 @@ def test_inspect_names_the_nearest_option_of_graphs_and_of_events(tmp_path: Path
 def test_an_interrupted_fit_or_comparison_ends_with_130(
     messages: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(
-        "hopstate.runs.run.fit_config", lambda *given, **named: replace(fit_config(*given, **named), interrupted=True)
-    )
+    def interrupted(*given: Any, **named: Any) -> Run:
+        return replace(fit_config(*given, **named), interrupted=True)
+
+    monkeypatch.setattr("hopstate.runs.run.fit_config", interrupted)
+    monkeypatch.setattr("hopstate.runs.compare.fit_config", interrupted)
     assert main(["fit", "recency", f"--data={messages}", *QUICK, "--out=run"]) == 130
     assert "--resume --out run" in capsys.readouterr().err
     assert main(["compare", "recency", f"--data={messages}", "--out=both", "--", *QUICK]) == 130

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hopstate.cli.compare import add_baselines, show_kinds
+from hopstate.cli.compare import show_kinds
+from hopstate.runs.compare import add_baselines
 from hopstate.runs.summary import baselines_not_exceeded
 
 KINDS = {"average_precision": 0.8, "historical_average_precision": 0.8, "new_average_precision": 0.7}
@@ -35,7 +36,7 @@ def test_the_table_has_a_row_per_method_then_the_baselines_then_the_counts(capsy
     names = [line.split("│")[1].split() for line in printed.splitlines() if line.startswith("│")]
     assert [name[0] for name in names] == ["graphmixer", "dygformer", "recency"]
     assert [len(name) > 1 for name in names] == [False, False, True]  # a baseline is marked
-    rows[1]["events"] = {"average_precision": 1350, "new_average_precision": 11}
+    rows[1]["num_events"] = {"average_precision": 1350, "new_average_precision": 11}
     show_kinds(rows, "clubs")
     printed = capsys.readouterr().out
     last = [line for line in printed.splitlines() if line.startswith("│")][-1]

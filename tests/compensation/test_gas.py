@@ -74,11 +74,11 @@ def test_gas_batch_without_missing_neighbours() -> None:
 
 
 @pytest.mark.parametrize(  # a sample in which every pair of options occurs nearly once
-    ("kind", "jump", "size", "halo"),
+    ("kind", "jumping_knowledge", "size", "halo"),
     list(itertools.product(KINDS, ["none", "cat", "max"], [1, 17, 60], [False, True]))[::11],
 )
-def test_layerwise_inference_is_full_batch(kind: str, jump: str, size: int, halo: bool) -> None:
-    graph, model = random_graph(), backbone(kind, jump=jump)
+def test_layerwise_inference_is_full_batch(kind: str, jumping_knowledge: str, size: int, halo: bool) -> None:
+    graph, model = random_graph(), backbone(kind, jumping_knowledge=jumping_knowledge)
     with torch.no_grad():
         out = model.layerwise(features(graph, np.arange(60)), lambda: row_blocks(graph, size, halo=halo))
         assert relative_rmse(out, model(*full_graph(graph))) < 1e-6

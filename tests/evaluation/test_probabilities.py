@@ -20,7 +20,7 @@ def test_a_curve_rises_and_finds_the_chances() -> None:
     found = curve(scores)
     assert (np.diff(found[np.argsort(scores)]) >= 0).all()
     assert np.abs(found - chance).mean() < 0.02
-    assert (curve.events, curve.ratio) == (y.sum(), round((len(y) - y.sum()) / y.sum(), 2))
+    assert (curve.num_events, curve.ratio) == (y.sum(), round((len(y) - y.sum()) / y.sum(), 2))
 
 
 def test_a_curve_does_not_depend_on_the_order_of_rows_and_ends_at_its_last_values() -> None:

@@ -1,9 +1,9 @@
-"""GAT and PNA without a row an edge are torch-geometric's layers, outputs and every gradient."""
+"""Layers on sparse products and compiled sums are torch-geometric's, outputs and every gradient."""
 
 import pytest
 import torch
 
-from hopstate.layers.edge_layers import GAT, PNA
+from hopstate.layers.edge_layers import GAT, PNA, SAGE, SparseProduct
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import MessageBlock
 from hopstate.testing.conformance import assert_close_rmse
@@ -38,6 +38,24 @@ def test_receiving_is_the_layer_on_a_list_of_edges(kind, some):
         ["h", *dict(layer.named_parameters())], mine, torch.autograd.grad((want * weight).sum(), inputs)
     ):
         assert_close_rmse(a, b, name=name)
+
+
+@pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
+def test_sparse_products_have_the_gradient_of_the_transposed_matrix(name):
+    matrix = graph_of(9).normalized_adjacency(name, torch.float64)
+    x = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
+    assert_close_rmse(SparseProduct.apply(matrix, x), matrix.to_dense() @ x)
+    assert torch.autograd.gradcheck(lambda x: SparseProduct.apply(matrix, x), x, check_forward_ad=True)
+
+
+def test_the_matrix_of_a_graph_is_transposed_once(monkeypatch):
+    layer, graph, made = SAGE(8, 8, aggr="sum"), graph_of(9), []
+    transpose = torch.Tensor.t
+    monkeypatch.setattr(torch.Tensor, "t", lambda self: made.append(self.layout) or transpose(self))
+    for _ in range(3):
+        h = torch.randn(9, 8, requires_grad=True)
+        graph.propagate(layer, "mean", 0, h).sum().backward()
+    assert made.count(torch.sparse_csr) == 1
 
 
 @pytest.mark.parametrize("kind", ["gat", "pna"])

@@ -109,7 +109,7 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
         after = vars(calibration_of(asked))
     assert not (tmp_path / "run" / "calibration.json").exists()  # a query writes nothing
     assert after["strategy"] == before["strategy"]
-    for key in ("scores", "values", "events", "ratio"):
+    for key in ("scores", "values", "num_events", "ratio"):
         np.testing.assert_allclose(after[key], before[key], rtol=0, atol=F32)
 
 

@@ -39,7 +39,7 @@ OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenv
 KINDS = [
     *((name, {}) for name in EXPORTED),
     *(("gcn", {"model.block": "conv", "model.pre_linear": first}) for first in (True, False)),
-    *(("sage", {"model.jump": jump}) for jump in ("cat", "max", "mean")),
+    *(("sage", {"model.jumping_knowledge": jumping_knowledge}) for jumping_knowledge in ("cat", "max", "mean")),
     ("pna", {"model.block": "conv", "model.norm": "batch", "model.pre_linear": False}),
     ("gcn", {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}),
     ("sage", {"loop.precision": "64"}),

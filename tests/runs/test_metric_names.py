@@ -14,3 +14,9 @@ def test_errors_with_an_underscore_in_their_name_are_errors(name: str, monkeypat
     monkeypatch.setitem(METRICS, "max_error", metric)
     assert is_error(name)
     assert sort_key(name, 1.0) < sort_key(name, 2.0)
+
+
+@pytest.mark.parametrize("name", ["brier", "historical_ece", "new_brier"])
+def test_calibration_errors_are_better_if_lower(name: str) -> None:
+    assert is_error(name)
+    assert sort_key(name, 0.1) < sort_key(name, 0.2)

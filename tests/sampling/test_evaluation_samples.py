@@ -156,12 +156,12 @@ def test_a_run_says_how_many_it_judges_and_keeps_to_them(tmp_path: Path, capsys:
     run = hopstate.fit("recency", events(), out=tmp_path / "run", config=config)
     assert capsys.readouterr().err.count("400 of 1,200") == 2
     told = json.loads((run.path / "data.json").read_text())
-    assert told["judged_events"] == {"val": [400, 1200], "test": [400, 1200]}
+    assert told["evaluated_events"] == {"val": [400, 1200], "test": [400, 1200]}
     assert run.evaluate() == run.metrics["test"]
     assert "judged are" not in capsys.readouterr().err
     whole = hopstate.fit("recency", events(), out=tmp_path / "whole", config={**config, "evaluation.max_events": "all"})
     assert "judged are" not in capsys.readouterr().err
-    assert "judged_events" not in json.loads((whole.path / "data.json").read_text())
+    assert "evaluated_events" not in json.loads((whole.path / "data.json").read_text())
     assert whole.metrics["test"] != run.metrics["test"]
 
 

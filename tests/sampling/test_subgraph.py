@@ -144,7 +144,7 @@ def test_a_batch_has_as_many_samples_as_asked_for_and_is_made_the_same_twice(bas
 
 def test_basis_of_the_batch_is_equation_12() -> None:
     graph, model = random_graph(), backbone(num_layers=1)
-    top = Top(graph, TopConfig(rank=3, basis="batch", refresh=0, initialisations=1, ridge=0.0), "symmetric", seed=0)
+    top = Top(graph, TopConfig(rank=3, basis="batch", refresh=0, num_initializations=1, ridge=0.0), "symmetric", seed=0)
     top.prepare(model, embedder(graph, top, 100))
     nodes = np.arange(0, 50, 2)
     found = top.batch(nodes).missing[0]

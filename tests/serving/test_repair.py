@@ -17,7 +17,7 @@ import apsw
 from crashes import digest
 
 from hopstate.cli.main import main
-from hopstate.errors import BusyError, CheckpointError
+from hopstate.errors import BusyError, CheckpointError, HopstateWarning
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import ACKNOWLEDGED, NAME, open_log
@@ -108,6 +108,7 @@ LOSS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", LOSS)
+@pytest.mark.filterwarnings("ignore:the dead letters")
 def test_parts_of_a_log_that_are_gone(kind: str, run: Run, tmp_path: Path) -> None:
     state = taken(run, tmp_path / "live", EVENTS, snapshot_every=1_000)
     LOSS[kind](tmp_path / "live")
@@ -176,3 +177,13 @@ def test_a_log_in_postgres(run: Run, tmp_path: Path, postgres: str) -> None:
         assert (live.position, digest(live.past)) == (59, expected)
     with pytest.raises(CheckpointError, match="event 17"):
         open_log(f"{url}_damaged_1", read_only=True)
+
+
+def test_dead_letters_that_cannot_be_read_are_named(run: Run, tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    taken(run, live, EVENTS[:60])
+    altered(live, "update events set body = replace(body, '{', '{ ') where position = 17")
+    altered(live, "drop table dead_letters")
+    with pytest.warns(HopstateWarning, match="dead letters"):
+        found = repair(run.path, live)
+    assert found.lost == ((17, 17),)

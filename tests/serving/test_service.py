@@ -256,7 +256,7 @@ def test_quality_is_told(client: TestClient) -> None:
         assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
         client.portal.call(client.app.state.engine.wait_for_evaluation)  # type: ignore[attr-defined, union-attr]
     told = client.get("/state").json()
-    assert told["judged"] >= 1
+    assert told["evaluated"] >= 1
     assert set(told["quality"]) <= {"random", "historical"}
     row = told["quality"]["random"]
     assert 0 <= row["brier"] <= 1  # the run has its curve

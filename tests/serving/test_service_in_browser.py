@@ -51,14 +51,14 @@ STATE: dict[str, Any] = {
     "trouble": "postgresql://db.example/events?log=served cannot be written or read (connection refused); see whether "
     "the server runs and whether its disk is full",
     "quality": {"random": ROW, "historical": ROW},
-    "judged": 12_345,
+    "evaluated": 12_345,
     "window": 1_000,
     "mean_score": 0.1,
     "latest": [{"src": "alice", "dst": "bob", "t": "2023-11-14T22:13:20+01:00"}],
     "alarms": [{"position": 1_200_123, "text": "below recency among random targets: 0.31 against 0.4"}],
 }
 CALM = STATE | {"trouble": "", "is_replica": False, "source_lag": None, "dead_letters": 0, "alarms": [], "arrived": 3.0}
-CALM |= {"latency": {}, "quality": {}, "judged": 0, "window": 0, "last_age": None, "waiting_events": 0}
+CALM |= {"latency": {}, "quality": {}, "evaluated": 0, "window": 0, "last_age": None, "waiting_events": 0}
 # how far the page overflows, the least contrast of its text, what it says
 CHECK = """
 const doc = frame.contentDocument, view = frame.contentWindow, seen = {};
@@ -148,7 +148,7 @@ def test_where_all_is_well_nothing_of_it_is_seen(browser: str, tmp_path: Path) -
 
 
 def test_quality_is_shown_from_a_hundred_events_on(browser: str, tmp_path: Path) -> None:
-    seen = look(browser, tmp_path, page(STATE | {"window": 99, "judged": 99}), 390)
+    seen = look(browser, tmp_path, page(STATE | {"window": 99, "evaluated": 99}), 390)
     assert seen["quality"] == ""
     assert "99 so far" in seen["charts"]
     assert "0.971" not in seen["charts"]

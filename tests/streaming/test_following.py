@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse.linalg
+import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import made_events
@@ -10,7 +13,8 @@ from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.ops.filters.laplacian import sparse_laplacian
+from hopstate.ops.filters.transition import SparseTransition
 from hopstate.runs.queries import pair_probabilities
 from hopstate.runs.run import Run
 from hopstate.serving.live import LiveRun
@@ -81,15 +85,16 @@ def test_what_is_told_does_not_depend_on_who_moved_it(events: list[dict], size: 
     assert [s for part in replayed(run.path, tmp_path / "b") for s in part["score"].tolist()] == scores
 
 
-def test_the_memory_moves_on_one_thread(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its factors' too: their bits go with the number of threads, and two threads wait for each other spinning."""
-    found, update = set[int](), CTDGSSM.update
+def test_factors_of_the_memory_are_made_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bits go with the number of threads, and two threads wait for each other spinning."""
+    found, splu = set[int](), scipy.sparse.linalg.splu
 
-    def seen(self: CTDGSSM, *args: object, **options: object) -> object:
+    def seen(*args: object, **options: object) -> object:
         found.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
-        return update(self, *args, **options)  # type: ignore[arg-type]
+        return splu(*args, **options)
 
-    monkeypatch.setattr(CTDGSSM, "update", seen)
+    monkeypatch.setattr(scipy.sparse.linalg, "splu", seen)
+    after, before = (sparse_laplacian(np.array([[0, 1][:k], [1, 2][:k]]), np.ones(k), 3) for k in (2, 1))
     with threadpool_limits(2, user_api="blas"):
-        taken(run, tmp_path / "a", APART, 32, "nobody")
+        SparseTransition(torch.ones(2), after, before)
     assert found == {1}

@@ -82,14 +82,14 @@ class IsotonicCurve:
     Args:
         scores: (k,) increasing knots.
         values: (k,) probabilities at the knots.
-        events: number of validation events the curve was fitted to.
+        num_events: number of validation events the curve was fitted to.
         ratio: negatives per validation event.
         strategy: negative-sampling strategy.
     """
 
     scores: np.ndarray
     values: np.ndarray
-    events: int
+    num_events: int
     ratio: float
     strategy: str
 
@@ -100,7 +100,7 @@ class IsotonicCurve:
     def text(self) -> str:
         """Describe the data that the curve was fitted to."""
         return (
-            f"calibrated on {self.events:,} validation events, {self.ratio:g} {self.strategy} "
+            f"calibrated on {self.num_events:,} validation events, {self.ratio:g} {self.strategy} "
             f"negative{'' if self.ratio == 1 else 's'} each"
         )
 
@@ -123,9 +123,9 @@ def fit_isotonic(scores: np.ndarray, y: np.ndarray, strategy: str) -> IsotonicCu
     weight = np.bincount(of, count)
     knots, values = np.bincount(of, at * count) / weight, steps.x[steps.blocks[:-1]]
     values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
-    events = int(y.sum())
-    ratio = round((len(y) - events) / max(events, 1), 2)
-    return IsotonicCurve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
+    num_events = int(y.sum())
+    ratio = round((len(y) - num_events) / max(num_events, 1), 2)
+    return IsotonicCurve(np.maximum.accumulate(knots), np.maximum.accumulate(values), num_events, ratio, strategy)
 
 
 def evenly_spaced(count: int) -> np.ndarray:

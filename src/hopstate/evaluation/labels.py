@@ -9,24 +9,22 @@ from hopstate.sampling.negatives import parse_metric
 
 LABELS = {  # of what a metric of `METRICS` is taken over
     "mean_average_precision": "mean AP",
-    "met_mrr": "MRR where the pair met before",
-    "new_pair_mrr": "MRR of new pairs",
-    "new_node_mrr": "MRR with new nodes",
-    "known_mrr": "MRR among those met before",
-    "ece": "calibration error",
-    "brier": "Brier score",
+    "mrr_repeat_pairs": "MRR of repeat pairs",
+    "mrr_new_pairs": "MRR of new pairs",
+    "mrr_new_nodes": "MRR with new nodes",
+    "mrr_among_repeat_candidates": "MRR among repeat candidates",
 }
 
 
 def metric_label(metric: str, positive: str | None = None) -> str:
-    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes".
+    """Return a metric's name as people write it: "historical_roc_auc" is "ROC AUC, historical negatives".
 
     Args:
         metric: its name.
         positive: the positive class of two, or None.
     """
     name, strategy, new = parse_metric(metric)
-    parts = [strategy.label] if strategy.name != "random" else []
+    parts = [strategy.label] if strategy.name not in ("random", "ranking") else []
     parts += ["new nodes"] if new else []
     known = METRICS.get(name)
     label = known.label if known is not None else LABELS.get(name, name.replace("_", " "))
@@ -39,7 +37,7 @@ def baseline_label(name: str) -> str:
 
 
 def negatives_label(metric: str) -> str:
-    """Return the kind of negatives of a link metric: "new_many_mrr" is "many, new nodes"."""
+    """Return the kind of negatives of a link metric: "new_mrr" is "ranking, new nodes"."""
     _, strategy, new = parse_metric(metric)
     return f"{strategy.name}, new nodes" if new else strategy.name
 

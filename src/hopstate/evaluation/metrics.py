@@ -305,6 +305,8 @@ for _metric in (
     *(Metric(name=f"hits@{k}", label=f"hits@{k}", functions={"ranks": partial(hits, k=k)}) for k in (1, 3, 10, 50)),
     Metric(name="ndcg@10", label="NDCG@10", functions={"ranks": lambda rank: float(ndcg(rank, 10).mean())}),
     Metric(name="loss", label="loss", higher_is_better=False, functions={}),
+    Metric(name="brier", label="Brier score", higher_is_better=False, functions={}),
+    Metric(name="ece", label="calibration error", higher_is_better=False, functions={}),
 ):  # fmt: skip
     register(_metric)
 

@@ -409,9 +409,9 @@ def explain_pair(
     t = query_times(opened.past, t, 1, "pair", opened.dates)[0]
     ids = opened.past.node_ids or Vocabulary(np.arange(opened.past.num_nodes))
     u, v = _row(ids, source, "source"), _row(ids, target, "target")
-    own = query_relations(opened.past, relation, 1, "pair")
+    relations = query_relations(opened.past, relation, 1, "pair")
     row = score_session(opened, [(source, target)], t, relation).iloc[0]
-    pair = _one(u, v, t, own)
+    pair = _one(u, v, t, relations)
     events = run_to_completion(leave_one_out(opened.queries, *pair))[0]
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
@@ -427,7 +427,7 @@ def explain_pair(
             "contribution": np.array([weight for _, weight in events], np.float64),
         }
     )
-    features = feature_table(opened.queries.at(t), u, v, t, own)
+    features = feature_table(opened.queries.at(t), u, v, t, relations)
     time_unit, clock = opened.past.time_unit or "", opened.task.clock
     return Explanation(
         source,

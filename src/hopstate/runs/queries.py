@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["QuerySession", "open_session", "rank", "score"]
 
 CALIBRATION_FILE = "calibration.json"
-_CALIBRATION_FORMAT = "hopstate-calibration-4"
+_CALIBRATION_FORMAT = "hopstate-calibration-5"
 
 
 class QuerySession:
@@ -656,7 +656,7 @@ class GraphSession:
         negatives = question.negatives()
         pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
         y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
-        return replace(fit_isotonic(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
+        return replace(fit_isotonic(self.task.scorer("val")(*pairs.T), y, "drawn"), num_events=len(question.pairs))
 
     def score_pairs(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
@@ -765,7 +765,7 @@ def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
         ):
             return None
         scores, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
-        curve = IsotonicCurve(scores, values, int(found["events"]), float(found["ratio"]), str(found["strategy"]))
+        curve = IsotonicCurve(scores, values, int(found["num_events"]), float(found["ratio"]), str(found["strategy"]))
     except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = scores.ndim == 1 and scores.shape == values.shape and len(scores) and np.isfinite([scores, values]).all()
@@ -780,7 +780,7 @@ def save_calibration(folder: RunFolder, task: LinkTask) -> None:
     if curve is None:
         return
     facts: dict[str, Any] = {"format": _CALIBRATION_FORMAT, "model": _key(folder, task)}
-    facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "events": curve.events}
+    facts |= {"scores": curve.scores.tolist(), "values": curve.values.tolist(), "num_events": curve.num_events}
     try:
         folder.write_json(CALIBRATION_FILE, facts | {"ratio": curve.ratio, "strategy": curve.strategy})
     except StorageError as error:

@@ -61,8 +61,8 @@ class ServiceMetrics:
         self._lag = gauge("hopstate_lag", "events of the log that a replica has not observed")
         self._source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
         self._source_lag.set(math.nan)
-        self.quality = gauge("hopstate_quality", "of the last events judged, by negatives", ["metric", "others"])
-        self.score = gauge("hopstate_score", "mean score of the last events judged")
+        self.quality = gauge("hopstate_quality", "of the last evaluated events, by negatives", ["metric", "others"])
+        self.score = gauge("hopstate_score", "mean score of the last evaluated events")
         self.score.set(math.nan)
         self.alarms = counter("hopstate_alarms", "alarms of quality")
         self.requests = counter("hopstate_requests", "requests", ["route", "status"])
@@ -203,7 +203,7 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, dead_lett
         "source_lag": metrics.source_lag,
         "trouble": metrics.trouble(),
         "quality": quality.metrics,
-        "judged": quality.num_evaluated,
+        "evaluated": quality.num_evaluated,
         "window": min(quality.num_evaluated, WINDOW),
         "mean_score": quality.mean_score(),
         "alarms": [vars(alarm) for alarm in quality.alarms],

@@ -15,9 +15,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
+from warnings import warn
 
 from hopstate.data.stream_checkpoint import HEAD, earlier_heads, num_events_of
-from hopstate.errors import CheckpointError, HopstateError
+from hopstate.errors import CheckpointError, HopstateError, HopstateWarning
 from hopstate.io.files import locked, make_folder, named_errors, remove_file, sync_folder
 from hopstate.runs.load import load_run, state_after_run_data
 from hopstate.serving.live import signature
@@ -163,9 +164,12 @@ def _salvage(
         new._insert_rows(row.stored() for row in _intact(old, start, end, later))
         last = new._query("select position, begins, id, body from events order by position desc limit 1")
         place = Row(*last[0]).end if last else start
-        with suppress(HopstateError):
+        try:
             dead_letters = [] if old is None else old._query("select id, body, why from dead_letters")
-            new._execute_many("insert into dead_letters values (?, ?, ?)", dead_letters)
+        except HopstateError as error:
+            dead_letters = []
+            warn(f"the dead letters of the damaged log are lost: {error}", HopstateWarning, stacklevel=2)
+        new._execute_many("insert into dead_letters values (?, ?, ?)", dead_letters)
         new._write_facts(facts | {"start": start, "end": place, "lost": lost})
     if new._acknowledged is not None:
         new._acknowledged.write(place)

@@ -1,4 +1,4 @@
-"""Random initialisations: all weights that train are new, and statistics are those of all nodes."""
+"""Random initializations: all weights that train are new, and statistics are those of all nodes."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ GRAPH = Graph.from_edges(
     60,
     x=np.random.default_rng(1).standard_normal((60, 5)).astype(np.float32) + 1,
 )
-ONCE = TopConfig(refresh=0, initialisations=2)
+ONCE = TopConfig(refresh=0, num_initializations=2)
 
 
 class Mixed(nn.Module):
@@ -48,7 +48,7 @@ def test_parameters_that_nothing_draws_anew_are_named() -> None:
     top(Mixed(), GRAPH)  # present weights need no drawing
     top(Mixed(train=False), GRAPH, ONCE)  # nor do those that do not train
     topped = top(Drawn(), GRAPH, ONCE)
-    first, second = (e.values for e in basic_embeddings(topped.model, topped.embed, initialisations=2, seed=0)[0])
+    first, second = (e.values for e in basic_embeddings(topped.model, topped.embed, num_initializations=2, seed=0)[0])
     assert relative_rmse(first, second) > 0.5
 
 
@@ -70,7 +70,8 @@ def test_batch_norm_has_the_statistics_of_all_nodes_in_blocks_too(
     model = Backbone(config, kind="gcn", in_dim=5, num_classes=2)
     compensation = Top(GRAPH, ONCE, "symmetric", seed=0)
     whole, blocks = (
-        basic_embeddings(model, embedder(GRAPH, compensation, count), initialisations=2, seed=0) for count in (60, size)
+        basic_embeddings(model, embedder(GRAPH, compensation, count), num_initializations=2, seed=0)
+        for count in (60, size)
     )
     for one, other in zip(whole, blocks):
         for a, b in zip(one, other):

@@ -90,7 +90,9 @@ def linear_model(kind: str, width: int, layers: int) -> Backbone:
 def test_linear_networks_are_exact(kind: str, form: str, basis: str) -> None:
     """Embeddings of any weights lie in the span of a random initialisation's; |B| exceeds the span's dimension."""
     graph, model = random_graph(120, 240, width=3), linear_model(kind, 3, 2)
-    top = prepared(graph, model, form=form, basis=basis, initialisations=2, samples=60 if basis == "batch" else None)
+    top = prepared(
+        graph, model, form=form, basis=basis, num_initializations=2, samples=60 if basis == "batch" else None
+    )
     nodes = np.sort(np.random.default_rng(3).permutation(120)[:60])
     x, adjacency = full_graph(graph)
     full = model(x, adjacency)[torch.from_numpy(nodes)]
@@ -241,7 +243,7 @@ def test_initialisations_are_seeded_and_leave_model_and_generator_alone() -> Non
     x, adjacency = full_graph(graph)
     before, state = [p.clone() for p in model.state_dict().values()], torch.get_rng_state()
     embed = Top(graph, TopConfig(), "symmetric", seed=0).full_graph_pass(lambda m: m(x, adjacency))
-    received = [basic_embeddings(model, embed, initialisations=2, seed=s) for s in (0, 0, 1)]
+    received = [basic_embeddings(model, embed, num_initializations=2, seed=s) for s in (0, 0, 1)]
     made = [[[e.values for e in layer] for layer in layers] for layers in received]
     assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values()))
     assert torch.equal(state, torch.get_rng_state())
@@ -322,7 +324,7 @@ def test_a_basis_for_each_batch_has_as_many_columns_and_nodes_as_messages_are_wi
     graph = random_graph(200, 500, width=2)  # the first layer receives what two features make
     model, nodes = backbone("gcn", 2, norm="none"), np.arange(0, 200, 2)
     for settings, wanted in (
-        ({"initialisations": 3}, (8, 8)),
+        ({"num_initializations": 3}, (8, 8)),
         ({"refresh": 2}, (8, 8)),
         ({"refresh": 2, "directions": 4}, (8, 8)),
         ({"rank": 5}, (5, 5)),

@@ -148,7 +148,8 @@ def test_explain_adds_up(made: tuple[Run, list[Run]]) -> None:
     rest = [one.logit - one.features["contribution"].sum() for one in (found, other)]  # the bias of the sum
     assert rest[0] == pytest.approx(rest[1], abs=F32_SUM)
     assert found.score == pytest.approx(run.score([(0, 12)], found.t)["score"].item(), abs=F32_SUM)
-    assert members[0].method in run.rank(0, top=2, explain=True)["why"][0]
+    why = run.rank(0, top=2, explain=True)["why"][0]
+    assert any(member.method in why for member in members)
 
 
 def test_the_folder_stands_alone(runs: dict[str, Run], tmp_path: Path) -> None:

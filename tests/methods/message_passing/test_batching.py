@@ -340,10 +340,10 @@ def test_settings_that_do_not_go_with_a_method_are_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gcnii", "gat"])
-@pytest.mark.parametrize("jump", ["none", "cat"])
-def test_rows_of_all_nodes_in_files_are_those_in_memory(kind: str, jump: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jumping_knowledge", ["none", "cat"])
+def test_rows_of_all_nodes_in_files_are_those_in_memory(kind: str, jumping_knowledge: Any, tmp_path: Path) -> None:
     graph = two_groups()
-    config = Backbone.Config(dim=8, num_layers=3, heads=2, jump=jump)
+    config = Backbone.Config(dim=8, num_layers=3, heads=2, jumping_knowledge=jumping_knowledge)
     model = Backbone(config, kind=kind, in_dim=4, num_classes=2).eval()
     mapped = row_store(graph, model, 3, 1000, tmp_path)
     assert mapped.folder == tmp_path

@@ -30,7 +30,7 @@ def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Ad
 
 
 @pytest.mark.parametrize(
-    ("kind", "jump"),
+    ("kind", "jumping_knowledge"),
     [
         ("mlp", "none"),
         ("gcn", "none"),
@@ -43,8 +43,10 @@ def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Ad
         ("gcnii", "mean"),
     ],
 )
-def test_conforms(kind: str, jump: str) -> None:
-    config = Backbone.Config(dim=16, num_layers=3, jump=jump, block="conv" if jump == "cat" else "ffn")
+def test_conforms(kind: str, jumping_knowledge: str) -> None:
+    config = Backbone.Config(
+        dim=16, num_layers=3, jumping_knowledge=jumping_knowledge, block="conv" if jumping_knowledge == "cat" else "ffn"
+    )
     check_model(
         ModelCase(
             make=lambda: Backbone(config, kind=kind, in_dim=5, num_classes=3),
@@ -104,7 +106,7 @@ def layer_of(kind: str, in_dim: int, dim: int) -> nn.Module:
     [
         {"norm": "batch"},
         {"norm": "layer", "pre_linear": False},
-        {"norm": "none", "residual": False, "pre_linear": False, "jump": "sum"},
+        {"norm": "none", "residual": False, "pre_linear": False, "jumping_knowledge": "sum"},
     ],
     ids=lambda settings: "-".join(settings),
 )
@@ -125,7 +127,7 @@ def test_conv_blocks_are_torch_geometrics_layers_in_the_blocks_of_tuned_networks
         z = layer(h, edges) + (block.residual(h) if config.residual else 0)
         h = torch.relu(block.norm(z))
         outputs.append(h)
-    expected = model.head(sum(outputs) if config.jump == "sum" else h)
+    expected = model.head(sum(outputs) if config.jumping_knowledge == "sum" else h)
     actual = model(x, adjacency)
     assert_close_rmse(actual, expected)
     weights = [layer.get_parameter(name) for layer in layers for name, _ in layer.named_parameters()]
@@ -138,7 +140,7 @@ def test_conv_blocks_are_torch_geometrics_layers_in_the_blocks_of_tuned_networks
 
 
 def test_the_first_convolution_reads_the_features_only_where_that_is_possible() -> None:
-    for wrong in ({"block": "ffn"}, {"num_layers": 0}, {"jump": "mean"}):
+    for wrong in ({"block": "ffn"}, {"num_layers": 0}, {"jumping_knowledge": "mean"}):
         with pytest.raises(ConfigError, match="pre_linear"):
             Backbone.Config(**{"block": "conv", "pre_linear": False, **wrong})
     with pytest.raises(ConfigError, match="gcnii"):
@@ -163,7 +165,7 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_mean_jump_is_the_papers_formula() -> None:
     """MLP_out(1 / (L + 1) sum_l MLP_l(H_l)), l = 0 the embedding; in blocks too."""
-    config = Backbone.Config(dim=8, num_layers=3, jump="mean", dropout=0.3)
+    config = Backbone.Config(dim=8, num_layers=3, jumping_knowledge="mean", dropout=0.3)
     model = Backbone(config, kind="gcnii", in_dim=5, num_classes=3).eval()
     x, adjacency = torch.randn(NODES, 5), adjacency_of(ring_with_chords())
     layers = model.embeddings(x, adjacency)

@@ -99,9 +99,9 @@ def test_presets_follow_homophily_and_the_number_of_features(alike, width, prese
 
 
 def test_a_graph_without_edges_needs_no_depth():
-    graph = blocks(alike=0.5)
-    empty = Graph.from_edges(np.zeros((0, 2), np.int64), 90, x=graph.x, y=graph.y, masks=graph.masks)
-    assert choose_preset(graph_stats(empty, SplitConfig())) == "shallow"
+    graph = blocks(n=300, alike=0.5)
+    empty = Graph.from_edges(np.zeros((0, 2), np.int64), 300, x=graph.x, y=graph.y, masks=graph.masks)
+    assert choose_preset(graph_stats(empty, SplitConfig())) == "medium"
 
 
 def test_few_labels_without_edges_between_them_are_no_sign_of_heterophily():
@@ -139,7 +139,7 @@ def test_links_take_conv_blocks_of_gcn():
     assert "model.pre_linear" not in suited("gcn", blocks(), **alone)
     assert suited("gcn", blocks(), **link)["model.pre_linear"] is False
     for method, given in (
-        ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jump="cat")}),
+        ("sage", link), ("sage", alone), ("gcn", link | {"model": Backbone.Config(jumping_knowledge="cat")}),
         ("gcn", link | {"batching": Batching(kind="neighbor")}),
     ):  # fmt: skip
         assert "model.block" not in suited(method, blocks(), **given)
@@ -159,10 +159,13 @@ def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():
 
 
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
-    few = blocks()  # many beside 30 training nodes, yet none may be missed
+    few = blocks(n=600)  # many beside 200 training nodes, yet none may be missed
     many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))
     assert suited("gmn", few)["model.input_dropout"] == 0
     assert suited("gmn", many)["model.input_dropout"] == 0.5
+    train = few.masks["train"] & (np.arange(600) < 90)
+    fewer_labels = many.with_(masks={**few.masks, "train": train})
+    assert suited("gmn", fewer_labels)["model.input_dropout"] > 0.5
 
 
 def test_many_features_give_nagphormer_fewer_steps_per_epoch():

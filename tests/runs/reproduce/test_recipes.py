@@ -159,7 +159,11 @@ def test_rows_of_top_have_the_papers_parts_or_no_figure() -> None:
     products = {kind: all_recipes()[f"gcnii/ogbn-products-{kind}"] for kind in ("top", "cluster", "gas")}
     for kind, recipe in products.items():
         config = Trial(recipe=recipe).config(0)
-        assert (config.model.jump, config.batching.nodes, config.batching.batch_size) == ("mean", "random", 97_961)
+        assert (config.model.jumping_knowledge, config.batching.nodes, config.batching.batch_size) == (
+            "mean",
+            "random",
+            97_961,
+        )
         assert config.batching.train_only == (kind == "top")
         assert recipe.reference is not None
     others = ("*/ogbn-papers100m*", "gcn/ogbn-products*", "sage/ogbn-products*")

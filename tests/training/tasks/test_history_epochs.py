@@ -153,7 +153,7 @@ def test_a_run_says_how_many_an_epoch_takes(tmp_path: Path, capsys: pytest.Captu
     run = hopstate.fit("graphmixer", events(), out=tmp_path / "run", config=config)
     own = capsys.readouterr().err
     assert "100 of 352" in own, own
-    assert json.loads((run.path / "data.json").read_text())["epoch_events"] == [100, 352]
+    assert json.loads((run.path / "data.json").read_text())["training_events"] == [100, 352]
     assert json.loads((run.path / "config.json").read_text())["max_events"] == 110
     assert run.evaluate() == pytest.approx(run.metrics["test"], rel=F32)
     capsys.readouterr()

@@ -102,10 +102,10 @@ def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
     return torch.sparse_csr_tensor(*parts, (len(rows), matrix.shape[1]), check_invariants=False)
 
 
-def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[LayerInputs]]:
+def basic_embeddings(model: nn.Module, embed: Embed, *, num_initializations: int, seed: int) -> list[list[LayerInputs]]:
     """Return the inputs of each message-passing layer in randomly initialized copies of a model, one per copy."""
     found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
-    for number in range(initialisations):
+    for number in range(num_initializations):
         other = _recompute_batch_norm(_reinitialised(model, seed + number), embed)
         for layer, embeddings in zip(found, embed(other)):
             layer += embeddings
@@ -176,7 +176,7 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
     kept = [name for name, p in trained.items() if bool(p.isnan().any())]
     if kept:
         raise ConfigError(
-            f"random initialisations cannot draw {', '.join(kept)} anew: give the module that owns it a "
+            f"random initializations cannot draw {', '.join(kept)} anew: give the module that owns it a "
             f"reset_parameters(), or fit the basis on present weights (top.refresh above 0)"
         )
     return other

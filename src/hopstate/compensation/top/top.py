@@ -121,7 +121,7 @@ class TopConfig:
         directions: express also how messages change when the weights do, in so many random directions (8, say): the
             gradient of the layers below passes through missing neighbors by that. It helps batches of many times more
             nodes than the model is wide; every direction is one more pass over the graph a refresh.
-        initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
+        num_initializations: random initializations whose embeddings are joined where nothing is refreshed.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
         ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
     """
@@ -132,12 +132,14 @@ class TopConfig:
     rank: int | None = None
     refresh: int = 5
     directions: int = 0
-    initialisations: int = 3
+    num_initializations: int = 3
     samples: int | None = None
     ridge: float | None = None
 
     def __post_init__(self) -> None:
-        check_range("top.", minimum=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
+        check_range(
+            "top.", minimum=1, rank=self.rank, num_initializations=self.num_initializations, samples=self.samples
+        )
         check_range("top.", minimum=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
         if self.directions and not self.refresh:
             raise ConfigError(f"top.directions={self.directions} needs refreshes; got top.refresh={self.refresh}")
@@ -216,10 +218,10 @@ class Top(Compensation):
         c, probes = self.config, None
         with one_thread():
             if c.ridge is None and c.basis == "global":
-                other = basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations)
+                other = basic_embeddings(model, embed, num_initializations=1, seed=self.seed + c.num_initializations)
                 probes = [self._probe(group) for group in self._groups(other)]
-            made = basic_embeddings(model, embed, initialisations=c.initialisations, seed=self.seed)
-            self.take(made, probes=probes, sets=c.initialisations)
+            made = basic_embeddings(model, embed, num_initializations=c.num_initializations, seed=self.seed)
+            self.take(made, probes=probes, sets=c.num_initializations)
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis to the model's present weights; the embeddings of the last refresh choose the ridge."""

@@ -373,7 +373,7 @@ def top(
         model: any module of torch-geometric layers; it is wrapped, not changed.
         graph: the graph, with features.
         config: settings; the general form is used whatever they say.
-        seed: fixes random initialisations and draws.
+        seed: fixes random initializations and draws.
         call: how the model is called with (model, x, edge_index), and by keyword edge_weight and edge_attr where the
             graph has them; by default model(x, edge_index, ...).
 

@@ -57,8 +57,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # benchmarks/defaults.py compares 
         "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
     },
     "residual": {
-        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.5,
-        "loop.optim.name": "adam", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 5e-4,
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.7,
+        "loop.optim.name": "adam", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 5e-4,
     },
     "deep": {
         "model.block": "conv", "model.norm": "batch", "model.num_layers": 10, "model.dropout": 0.2,
@@ -71,18 +71,15 @@ AUTOMATIC = (*LINK_BLOCK, *PRESETS["shallow"], "metric", *LINK_SETTINGS)
 def choose_preset(stats: GraphStats) -> str:
     """Return the name of the preset for a node task on a graph.
 
-    =========================  ========================================  =======================================
-    .                          many features: one for every 8 labels     few features
-    =========================  ========================================  =======================================
-    neighbors share a class    shallow: two hops, strong dropout         medium: averages over four hops
-    they do not                residual: also a linear map of a node's   deep: ten hops, because the label
-                               own features in each of three layers      depends on the structure around
-    no edges                   shallow                                   shallow
-    =========================  ========================================  =======================================
+    =================================  ========================================  =================================
+    .                                  many features: one for every 8 labels     few features
+    =================================  ========================================  =================================
+    neighbors share a class, no edges  shallow: two hops, strong dropout         medium: averages over four hops
+    neighbors do not                   residual: also a linear map of a node's   deep: ten hops, because the label
+                                       own features in each of three layers      depends on the structure around
+    =================================  ========================================  =================================
     """
-    if not stats.edges:
-        return "shallow"
-    if stats.is_homophilous:
+    if stats.is_homophilous or not stats.edges:
         return "shallow" if stats.is_high_dimensional else "medium"
     return "residual" if stats.is_high_dimensional else "deep"
 
@@ -100,7 +97,7 @@ def auto_config_backbone(
             return chosen
         if not structure:
             return chosen | {"model.block": "conv"}
-        return chosen | LINK_BLOCK if hide and config.model.jump == "none" else chosen
+        return chosen | LINK_BLOCK if hide and config.model.jumping_knowledge == "none" else chosen
     stats = graph_stats(graph, config.split)
     name = choose_preset(stats)
     if backbone.edges == "unused" or backbone.initial_residual:  # blocks of its own, or none that reads neighbors

@@ -43,9 +43,9 @@ class BackboneConfig:
         block: "ffn", x + W_2 GELU(conv(N(x))), or "conv", ReLU(N(conv(x) + W x)), as in tuned classic networks.
         residual: add x (ffn) or W x (conv) to the output of the convolution.
         pre_linear: a linear map before the first block. Otherwise the first convolution reads the features (conv only).
-        jump: what the head sees: the last block ("none"), the sum of all ("sum"), their concatenation ("cat"), their
-            maximum ("max"), or the mean of a perceptron of each, the first block's input included ("mean", TOP's
-            GCNII+JK).
+        jumping_knowledge: what the head sees: the last block ("none"), the sum of all ("sum"), their concatenation
+            ("cat"), their maximum ("max"), or the mean of a perceptron of each, the first block's input included
+            ("mean", TOP's GCNII+JK).
         heads: attention heads of GAT.
         num_bases: basis matrices that RGCN's relations combine; null for a matrix of each relation's own.
         alpha, theta: GCNII's weight of the first representation, and of its identity map.
@@ -58,7 +58,7 @@ class BackboneConfig:
     block: Literal["ffn", "conv"] = "ffn"
     residual: bool = True
     pre_linear: bool = True
-    jump: Literal["none", "sum", "cat", "max", "mean"] = "none"
+    jumping_knowledge: Literal["none", "sum", "cat", "max", "mean"] = "none"
     heads: int = 8
     num_bases: int | None = None
     alpha: float = 0.1
@@ -70,10 +70,11 @@ class BackboneConfig:
         check_range("model.", minimum=0, below=1, dropout=self.dropout)
         check_range("model.", minimum=0, maximum=1, alpha=self.alpha)
         check_range("model.", above=0, theta=self.theta)
-        if not self.pre_linear and (self.block != "conv" or self.num_layers < 1 or self.jump == "mean"):
+        if not self.pre_linear and (self.block != "conv" or self.num_layers < 1 or self.jumping_knowledge == "mean"):
             raise ConfigError(
-                "model.pre_linear=false needs model.block=conv, a layer and another model.jump than mean: got "
-                f"model.block={self.block}, model.num_layers={self.num_layers}, model.jump={self.jump}"
+                "model.pre_linear=false needs model.block=conv, a layer and another model.jumping_knowledge than mean: "
+                f"got model.block={self.block}, model.num_layers={self.num_layers}, "
+                f"model.jumping_knowledge={self.jumping_knowledge}"
             )
 
 
@@ -247,10 +248,10 @@ class Backbone(nn.Module):
             else ResidualBlock(kind, config, i, degrees, edge_dim, config.dim if i else first_dim, num_relations)
             for i in range(config.num_layers)
         )
-        width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
+        width = config.dim * (max(1, config.num_layers) if config.jumping_knowledge == "cat" else 1)
         self.norm: nn.Module = nn.LayerNorm(width) if config.block == "ffn" else nn.Identity()
         self.head: nn.Module = nn.Linear(width, num_classes)
-        if config.jump == "mean":
+        if config.jumping_knowledge == "mean":
             self.jumps = nn.ModuleList(perceptron(config) for _ in range(config.num_layers + 1))
             self.head = nn.Sequential(perceptron(config), self.head)
 
@@ -272,7 +273,7 @@ class Backbone(nn.Module):
 
     def _head_inputs(self, states: list[Tensor]) -> list[Tensor]:
         """Return the embeddings that the head reads, given those before the first block and after each."""
-        return states if self.config.jump == "mean" else states[1:] or states
+        return states if self.config.jumping_knowledge == "mean" else states[1:] or states
 
     def embeddings(self, x: Tensor, adjacency: Propagator) -> list[Tensor]:
         """Return the embeddings before the first block and after each, (R_l, dim)."""
@@ -292,7 +293,10 @@ class Backbone(nn.Module):
         store = store or Scratch()
         for _, states in self.stages(x, cuts, store):  # noqa: B007  (the last of them is read below)
             pass
-        layers, device = states[-1:] if self.config.jump == "none" else self._head_inputs(states), self.device
+        layers, device = (
+            states[-1:] if self.config.jumping_knowledge == "none" else self._head_inputs(states),
+            self.device,
+        )
         out = []
         for number, chunk in enumerate(zip(*(z.split(STEP) for z in layers))):
             out.append(self.logits([z.to(device) for z in chunk]).cpu())
@@ -325,7 +329,7 @@ class Backbone(nn.Module):
                     done = 0
             store.release_pages(sent, out, *states)
             del sent
-            if self.config.jump == "none":
+            if self.config.jumping_knowledge == "none":
                 states = states[:1] if isinstance(block, InitialResidualBlock) else []
             states = [*states, out]
         yield None, states
@@ -350,17 +354,17 @@ class Backbone(nn.Module):
         out[block_rows] = block.combined(states[-1][block_rows].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:
-        """Return the head's output from the representations that it sees; only the last one counts without jump."""
+        """Return the head's output from the representations it reads: all layers, or only the last."""
         count = layers[-1].shape[0]
-        if self.config.jump == "none":
+        if self.config.jumping_knowledge == "none":
             joined = layers[-1]
-        elif self.config.jump == "cat":
+        elif self.config.jumping_knowledge == "cat":
             joined = torch.cat([z[:count] for z in layers], 1)
-        elif self.config.jump == "mean":
+        elif self.config.jumping_knowledge == "mean":
             joined = torch.stack([jump(z[:count]) for jump, z in zip(self.jumps, layers, strict=True)]).mean(0)
         else:
             stacked = torch.stack([z[:count] for z in layers])
-            joined = stacked.sum(0) if self.config.jump == "sum" else stacked.amax(0)
+            joined = stacked.sum(0) if self.config.jumping_knowledge == "sum" else stacked.amax(0)
         return self.head(self.norm(joined))
 
 

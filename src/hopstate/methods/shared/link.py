@@ -483,7 +483,7 @@ def note_epoch_subsample(count: int, config: HistoryLinkRun, context: Context) -
     batches = len(epoch_batches(count, config.event_limit, config.batch_size, config.loop.seed, 0))
     if batches * config.batch_size < count:
         used = batches * config.batch_size
-        context.noted["epoch_events"] = [used, count]
+        context.noted["training_events"] = [used, count]
         _note_subsample(
             config.loop,
             context,
@@ -500,7 +500,7 @@ def note_eval_subsample(stream: EventStream, splits: EventSplit, config: LinkRun
     }
     subsampled = {name: count for name, count in subsampled.items() if count < sizes[name]}
     if subsampled:
-        context.noted["judged_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}
+        context.noted["evaluated_events"] = {name: [count, sizes[name]] for name, count in subsampled.items()}
         sizes_text = ", ".join(f"{count:,} of {sizes[name]:,} of {name}" for name, count in subsampled.items())
         _note_subsample(config.loop, context, f"evaluation uses {sizes_text}, spread over each split", "evaluation.")
 

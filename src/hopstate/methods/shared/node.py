@@ -441,9 +441,9 @@ def _without_edge_data(graph: Graph) -> Graph:
 
 
 # ---- automatic settings: from sizes, and from classes of training nodes only ---------------------------------
-# Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-22-defaults.md
+# Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); benchmarks/results/2026-11-29-defaults.md
 FEW_LABELS = 50  # training nodes per class under which nothing follows from the absence of edges between them
-HOMOPHILOUS = 0.3  # adjusted homophily above which neighbors mostly share a class
+HOMOPHILOUS = 0.2  # adjusted homophily above which neighbors mostly share a class
 MANY_FEATURES = 64  # features from which a high input dropout helps
 MAJORITY_SHARE = 0.7  # share of the largest class above which accuracy is uninformative
 LINK_STEPS = 300  # optimizer steps of link-prediction training

@@ -1,0 +1,79 @@
+"""Trees over events with relations use them, whatever their numbers; one relation is none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hopstate.data.events import EventStream
+from hopstate.datasets.temporal_generators import OrderConfig, generate_orders
+from hopstate.evaluation.link import evaluate_link
+from hopstate.methods.method import Context
+from hopstate.methods.pair_trees.method import PairTreesRun, PairTreesTask, build
+from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.sampling.negatives import one_against_many
+
+
+@pytest.fixture(scope="module")
+def orders() -> EventStream:
+    return generate_orders(OrderConfig(num_customers=60, num_shops=20, num_events=2_000))
+
+
+def trained(stream: EventStream, home: Path) -> PairTreesTask:
+    config = PairTreesRun(data="", model=PairTrees.Config(num_trees=40))
+    task = build(stream, config, Context(run=home, cache=home))
+    task.fit_without_gradients()
+    return task
+
+
+def test_relations_decide_the_target(orders: EventStream, tmp_path: Path) -> None:
+    plain = orders.with_(relation=None, relation_names=())
+    typed, untyped = trained(orders, tmp_path / "a"), trained(plain, tmp_path / "b")
+    many = {("test", "ranking"): one_against_many(orders, typed.split, "test", num_negatives=30)}
+    found = [
+        evaluate_link(task.scorer("test"), stream, task.split, strategies=("ranking",), negatives=many).rows[0]["mrr"]
+        for task, stream in ((typed, orders), (untyped, plain))
+    ]
+    assert found[0] > found[1] + 0.05
+    order = np.random.default_rng(1).permutation(5)
+    names = tuple(orders.relation_names[k] for k in order)
+    other = orders.with_(relation=np.argsort(order)[orders.relation].astype(np.int32), relation_names=names)
+    again = trained(other, tmp_path / "c").scorer("test")
+    rows = typed.split.test[:50]
+    assert np.array_equal(again.score(*other.pairs(rows)), typed.scorer("test").score(*orders.pairs(rows)))
+
+
+def test_one_relation_trains_the_trees_of_none(orders: EventStream, tmp_path: Path) -> None:
+    plain = orders.with_(relation=None, relation_names=(), node_type=None, node_type_names=())
+    one = plain.with_(relation=np.zeros(len(plain), np.int32))
+    scorers = [trained(stream, tmp_path / str(k)).scorer("test") for k, stream in enumerate((plain, one))]
+    rows = np.arange(1_900, 2_000)
+    assert np.array_equal(scorers[0].score(*plain.pairs(rows)), scorers[1].score(*one.pairs(rows)))
+
+
+def test_features_of_a_relation_are_those_of_its_own_events(orders: EventStream, tmp_path: Path) -> None:
+    """Ages and counts of a pair in a relation are what they would be if only its events were there."""
+    task = trained(orders, tmp_path)
+    features, rows = task.features.features_for("test"), np.arange(1_500, 2_000)
+    names, found = features.names, features.pairs(*orders.pairs(rows))
+    for r in range(5):
+        mine = rows[orders.relation[rows] == r]
+        alone = np.flatnonzero(orders.relation == r)
+        only = EventStream(
+            src=orders.src[alone], dst=orders.dst[alone], t=orders.t[alone], num_nodes=orders.num_nodes, time_unit="s"
+        )
+        expected = trained_features(only, task).pairs(*orders.pairs(mine)[:3])
+        for typed, untyped in (
+            ("since the pair met in the relation", "since the pair met"),
+            ("since source sent to target in the relation", "since source sent to target"),
+            ("meetings of the pair in the relation", "meetings of the pair"),
+        ):
+            column = found[np.isin(rows, mine), names.index(typed)]
+            assert np.allclose(column, expected[:, names.index(untyped)], equal_nan=True)
+
+
+def trained_features(stream: EventStream, task: PairTreesTask):
+    from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.tokens.pair_features import PairFeatures
+
+    return PairFeatures(NeighborStore.from_stream(stream), stream, task.features.clock, np.empty(0, np.int64))

@@ -1,0 +1,113 @@
+"""Questions to runs whose events have relations, offline and live."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.cli.main import main
+from hopstate.datasets.temporal_generators import OrderConfig, generate_orders
+from hopstate.errors import ConfigError, DataError
+from hopstate.runs.run import Run, fit
+from made_events import LOOP, RANDOM, SMALL
+
+READ = {"read.relation_column": "what", "read.node_type_column": "st,tt"}
+NAMES = ("order", "pay", "review", "transfer", "visit")
+
+
+def table(first: int, stop: int) -> pd.DataFrame:
+    stream = generate_orders(OrderConfig(num_customers=40, num_shops=15, num_events=900))
+    names = np.array([f"c{i}" for i in range(40)] + [f"s{i}" for i in range(15)])
+    types, rows = np.array(stream.node_type_names), slice(first, stop)
+    src, dst = stream.src[rows], stream.dst[rows]
+    ends = {"source": names[src], "target": names[dst], "time": stream.t[rows]}
+    typed = {"st": types[stream.node_type[src]], "tt": types[stream.node_type[dst]]}
+    return pd.DataFrame({**ends, "what": np.array(stream.relation_names)[stream.relation[rows]], **typed})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("typed")
+    table(0, 800).to_csv(home / "own.csv", index=False)
+    config = {**LOOP, **RANDOM, **SMALL["pair-trees"], **READ}
+    return fit("pair-trees", home / "own.csv", out=home / "run", config=config)
+
+
+def test_scores_have_the_relation_that_is_given(run: Run) -> None:
+    pairs = [("c1", "s2"), ("c3", "s4")]
+    found = run.score(pairs, relation=["pay", "order"])
+    assert found["relation"].tolist() == ["pay", "order"]
+    named = pd.DataFrame(pairs, columns=["source", "target"]).assign(what=["pay", "order"])
+    assert run.score(named)["score"].tolist() == found["score"].tolist()
+    assert run.score(pairs, relation="pay")["score"][0] == pytest.approx(found["score"][0])
+
+
+@pytest.mark.parametrize(("relation", "error"), [(None, ConfigError), ("paid", DataError)])
+def test_a_query_names_a_known_relation(run: Run, relation, error) -> None:
+    with pytest.raises(error, match="pay"):
+        run.score([("c1", "s2")], relation=relation)
+
+
+def test_candidates_are_of_the_types_that_the_relation_joins(run: Run) -> None:
+    assert run.rank("c1", relation="pay", top=None)["dst"].str.startswith("s").all()
+    friends = run.rank("c1", relation="transfer", top=None)
+    assert friends["dst"].str.startswith("c").all()
+    scores = run.score([("c1", name) for name in friends["dst"]], relation="transfer")["score"]
+    assert scores.tolist() == pytest.approx(friends["score"].tolist(), rel=1e-5)
+
+
+def test_relations_of_a_pair_are_ranked(run: Run) -> None:
+    found = run.rank("c1", predict="relation", candidates=["s2", "s3"])
+    for target, part in found.groupby("dst"):
+        assert sorted(part["relation"]) == list(NAMES)
+        assert part["probability"].sum() == pytest.approx(1)
+        best = run.score([("c1", target)], relation=part["relation"].iloc[0])["score"][0]
+        assert part["score"].tolist() == sorted(part["score"], reverse=True)
+        assert best == pytest.approx(part["score"].iloc[0])
+    with pytest.raises(ConfigError, match="candidates"):
+        run.rank("c1", predict="relation")
+
+
+def test_later_events_need_the_relation(run: Run, tmp_path: Path, capsys) -> None:
+    later = table(800, 900)
+    scores = run.score([("c1", "s2")], relation="pay", events=later)
+    assert scores["t"][0] > later["time"].max()
+    with pytest.raises(DataError, match="relation"):
+        run.score([("c1", "s2")], relation="pay", events=later.assign(what="unknown"))
+    later.drop(columns="what").to_csv(tmp_path / "later.csv", index=False)
+    assert main(["rank", str(run.path), "--source", "c1", "--relation", "pay", "--events", str(tmp_path / "later.csv")])
+    assert "what" in capsys.readouterr().err
+
+
+def test_a_method_without_relations_refuses_them(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="relation_column none"):
+        fit("dyg-mamba-nodes", table(0, 300).assign(label=0), out=tmp_path / "run", config={**LOOP, **READ})
+
+
+def test_an_untyped_run_has_no_relation_to_ask_for(tmp_path: Path) -> None:
+    own = fit("recency", table(0, 300), out=tmp_path / "run", config={**LOOP, **RANDOM})
+    with pytest.raises(ConfigError, match="relation"):
+        own.score([("c1", "s2")], relation="pay")
+
+
+def test_live_events_have_relations(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+    from hopstate.runs.run import score_stream
+    from hopstate.serving.live import LiveRun
+    from hopstate.serving.replay import replayed
+
+    later = table(800, 900)
+    events = later.drop(columns=["st", "tt"]).to_dict("records")
+    with LiveRun(run.path, folder=tmp_path / "live", snapshot_every=20) as live:
+        found = live.take(events[:30]) + live.take([{"relation": e.pop("what"), **e} for e in map(dict, events[30:])])
+        for bad in ({**events[0], "what": "paid"}, {k: v for k, v in events[0].items() if k != "what"}):
+            with pytest.raises(DataError, match="what"):
+                live.take([{**bad, "time": 10**9}])
+    scores = [receipt.score for receipt in found]
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        relations = live.past.relation[-len(later) :]
+        assert [live.past.relation_names[r] for r in relations] == later["what"].tolist()
+    assert [s for part in replayed(run.path, tmp_path / "live") for s in part["score"].tolist()] == scores
+    offline = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    assert offline["score"].tolist() == pytest.approx(scores, rel=1e-5)
