@@ -19,14 +19,16 @@ class TypeEmbedding(nn.Embedding):
     Args:
         num_types: types.
         dim: width of a vector.
+        std: standard deviation of the first values. Default: as large as other encodings of tokens are; from zero, Adam
+            would need hundreds of steps to tell types apart.
     """
 
-    def __init__(self, num_types: int, dim: int) -> None:
+    def __init__(self, num_types: int, dim: int, *, std: float = 0.5) -> None:
+        self.std = std
         super().__init__(num_types + 1, dim, padding_idx=0)
 
     def reset_parameters(self) -> None:
-        """Draw vectors as large as other encodings are; from zero, Adam would need hundreds of steps to tell types."""
-        nn.init.normal_(self.weight, std=0.5)
+        nn.init.normal_(self.weight, std=self.std)
         self._fill_padding_idx_with_zero()
 
 
@@ -49,9 +51,7 @@ class RelationModulation(nn.Module):
 
     def __init__(self, num_relations: int, dim: int) -> None:
         super().__init__()
-        self.scale, self.shift = TypeEmbedding(num_relations, dim), TypeEmbedding(num_relations, dim)
-        nn.init.zeros_(self.scale.weight)
-        nn.init.zeros_(self.shift.weight)
+        self.scale, self.shift = (TypeEmbedding(num_relations, dim, std=0) for _ in range(2))
 
     def forward(self, x: Tensor, relation: Tensor | None) -> Tensor:
         """Return (pair, dim) of x (pair, dim) and codes of relations (pair,).

@@ -248,8 +248,10 @@ class CTDGSSM(MemoryModel):
             raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
         self.gap_in = _gap_encoding(c, learn=False)
         self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
-        self.relation = TypeEmbedding(num_relations, c.dim) if num_relations else None
-        self.node_types = nn.ModuleList(TypeEmbedding(num_node_types, c.dim) for _ in range(2 if num_node_types else 0))
+        self.relation = TypeEmbedding(num_relations, c.dim, std=0) if num_relations else None
+        self.node_types = nn.ModuleList(
+            TypeEmbedding(num_node_types, c.dim, std=0) for _ in range(2 if num_node_types else 0)
+        )
         self.cells = nn.ModuleList(
             HippoCell(
                 c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm, norm=c.norm

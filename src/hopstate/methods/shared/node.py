@@ -297,8 +297,8 @@ def _relation_graph(graph: Graph, config: EdgeConfig, method: str, loop: LoopCon
     """Return a graph whose one edge feature is the number of the relation, with inverse relations of directed edges."""
     if graph.relation is None:
         raise DataError(
-            f"{graph.name} has no relations of edges, which {method} reads: give some (relation of hopstate.Graph, or "
-            "torch-geometric's HeteroData), or use another method"
+            f"{graph.name} has no relations of edges, which {method} reads: name their column "
+            "(--read.relation_column), or use another method"
         )
     relation, names = graph.relation, graph.relation_names
     graph = graph.with_(relation=None, relation_names=())
