@@ -77,7 +77,7 @@ def test_labels_that_are_held_back_change_no_setting(method):
 
 
 def test_depth_follows_the_neighbors_and_the_metric_the_classes():
-    alike, mixed = (suited("gcn", blocks(alike=share))["model.num_layers"] for share in (0.95, 0.5))
+    alike, mixed = (suited("gcn", blocks(alike=share))["model.num_layers"] for share in (0.95, 0.3))
     assert alike < mixed
     skewed = blocks(skew=0.9)
     assert "metric" not in suited("gcn", blocks())
@@ -249,7 +249,7 @@ def test_a_run_below_a_baseline_is_named():
 
 def test_runs_that_are_averaged_have_the_same_settings():
     method, kept = get_method("gcn"), {}
-    graphs = blocks(alike=0.95), blocks(alike=0.5)
+    graphs = blocks(alike=0.95), blocks(alike=0.3)
     words = ["--data=memory:toy", "--loop.progress=false"]
     found = [
         resolve_config(method, parse_words(method, parser_of(method), words)[1], record=g, automatic=kept)[0]
