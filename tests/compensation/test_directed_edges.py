@@ -234,6 +234,26 @@ def test_top_names_what_a_model_has_no_place_for() -> None:
     top(gnn.GCN(5, 8, 2, 3), weighted, call=lambda model, x, e, edge_weight: model(x, e, edge_weight))
 
 
+EDGE_READERS: dict[str, Callable[..., nn.Module]] = {
+    "GAT": lambda **edge_dim: gnn.GAT(5, 8, 2, 3, **edge_dim),
+    "GATv2": lambda **edge_dim: gnn.GAT(5, 8, 2, 3, v2=True, **edge_dim),
+    "PNA": lambda **edge_dim: gnn.PNA(5, 8, 2, 3, deg=degrees(), **PNA, **edge_dim),
+    "GATv2Conv": lambda **edge_dim: gnn.GATv2Conv(5, 3, **edge_dim),
+    "PNAConv": lambda **edge_dim: gnn.PNAConv(5, 3, deg=degrees(), **PNA, **edge_dim),
+}
+
+
+@pytest.mark.parametrize("name", EDGE_READERS)
+def test_weights_are_features_of_layers_that_read_them_and_else_refused(name: str) -> None:
+    graph = directed("weights")
+    with pytest.raises(ConfigError, match="edge weights"):
+        top(EDGE_READERS[name](), graph)
+    model = EDGE_READERS[name](edge_dim=1).eval()
+    topped, x, nodes = top(model, graph, TopConfig(ridge=0.0)), torch.tensor(graph.x), np.arange(N)
+    full = model(x, torch.tensor(graph.edge_index()), edge_attr=torch.tensor(graph.edge_weight)[:, None])
+    assert relative_rmse(topped(x, topped.batch(nodes)), full) < 1e-6
+
+
 def test_one_column_of_features_weighs_edges_where_a_model_takes_only_weights() -> None:
     weighted = directed("weights")
     graph = weighted.with_(edge_attr=weighted.edge_weight[:, None], edge_weight=None)

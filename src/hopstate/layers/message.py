@@ -46,9 +46,9 @@ class Adjacency:
     """A graph's CSR adjacency and its lazily computed normalizations.
 
     "symmetric" is D'^-1/2 A' D'^-1/2, where A' is A with a loop of weight 1 at each node that has none, as `gcn_norm`
-    of torch-geometric. "mean" is D^-1 A (zero rows for isolated nodes), and "sum" is A, with edge weights in A and D.
-    Row v holds the weights of v's in-neighbors. "edges" gives an edge list with features for
-    layers that compute their own weights, such as attention.
+    of torch-geometric, except that parallel loops all count (there, the last one). "mean" is D^-1 A (zero rows for
+    isolated nodes), and "sum" is A, with edge weights in A and D. Row v holds the weights of v's in-neighbors. "edges"
+    gives an edge list with features for layers that compute their own weights, such as attention.
 
     Args:
         indptr: (R+1,) int64 row pointers of R receivers.

@@ -25,6 +25,7 @@ from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.node import EdgeConfig
 from hopstate.random import seed_everything
 from hopstate.runs.data import fit_scalers
+from hopstate.sampling.subgraph import full_adjacency
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, relative_rmse
 from hopstate.training.config import LoopConfig
 
@@ -86,6 +87,24 @@ def test_hop_averages_are_powers_of_torch_geometrics_normalisation(weighted: boo
         assert relative_rmse(tokens.rows(np.arange(N)), wanted) < 1e-6
     other = hop_tokens(data.reversed(), 3, max_memory=1 << 30)
     assert relative_rmse(other.rows(np.arange(N)), wanted) > 1e-2
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+@pytest.mark.parametrize("weights", ["none", "some", "zero"])
+def test_existing_self_loops_are_normalised_as_by_torch_geometric(undirected: bool, weights: str) -> None:
+    rng = np.random.default_rng(0)
+    ends = np.concatenate([np.arange(0, N, 2)[:, None].repeat(2, 1), rng.integers(0, N, (240, 2))])
+    values = rng.uniform(0.5, 2, len(ends))
+    if weights == "zero":
+        values[:: N // 4] = 0
+    weighted = {} if weights == "none" else {"edge_weight": values}
+    data = Graph.from_edges(ends, N, undirected=undirected, **weighted)
+    weight = None if weights == "none" else torch.tensor(data.edge_weight)
+    edges, norm = gcn_norm(torch.tensor(data.edge_index()), weight, N)
+    expected = torch.zeros(N, N).index_put((edges[1], edges[0]), norm, accumulate=True)
+    found = full_adjacency(data).normalized_adjacency("symmetric", torch.float32).to_dense()
+    assert data.num_self_loops >= N // 2
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("method", ["gcn", "gcnii", "nagphormer", "gat", "gin", "pna"])

@@ -326,7 +326,7 @@ def top(
     call = call or _call
     names = check_mixing(model, graph, call)
     compensation = Top(graph, config, "edges", seed=seed)
-    x, full_graph = torch.from_numpy(np.array(graph.x)), FullGraphEdges(full_adjacency(graph), names)
+    x, full_graph = torch.tensor(graph.x), FullGraphEdges(full_adjacency(graph), names)
     embed = FullGraphPass(lambda model: _on_full_graph(model, call, x, full_graph), every=True)
     compensation.prepare(model, embed)
     return ToppedModel(model, compensation, call, embed, full_graph)
@@ -361,9 +361,9 @@ def _on_batch(
 PROBE_NODES, PROBE_EDGES, PROBE_BATCH = 61, 400, 23
 NUDGE = 0.1  # change of the weights, relative to their root mean square, so that no gate is closed
 ADVICE = (
-    "for example without norms over all nodes, attention over all nodes, pooling, tables of nodes, layers of several "
-    "passes, and layers that weigh edges by degrees themselves rather than by torch-geometric's gcn_norm or "
-    "get_laplacian. Replace these, or train on plain node batches"
+    "Leave out what a batch cannot compute (norms, attention or pooling over all nodes, tables of nodes, layers of "
+    "several passes, weights of degrees other than by torch-geometric's gcn_norm or get_laplacian), or train on plain "
+    "node batches"
 )
 
 
@@ -386,7 +386,7 @@ def check_mixing(model: nn.Module, graph: Graph, call: Call) -> dict[str, str]:
         vars(layer).update(_without_cache(layer))
     with torch.no_grad(), torch_seeded(0, devices=[]):
         names = edge_arguments(model, probe, call)
-        x, full_graph = torch.from_numpy(probe.x), FullGraphEdges(full_adjacency(probe), names)
+        x, full_graph = torch.tensor(probe.x), FullGraphEdges(full_adjacency(probe), names)
         local = cutter_of(probe).induced(nodes, halo=True)
         order = torch.from_numpy(local.nodes)
         batch = NumberedTop(GeneralTop(induced_adjacency(probe, local), []), order).to(_device(model))
@@ -449,7 +449,7 @@ def _unused(model: nn.Module, graph: Graph, call: Call, names: Mapping[str, str]
     """Return the edge data without influence on the model's output."""
 
     def outputs(graph: Graph) -> list[Tensor]:
-        x, full_graph = torch.from_numpy(graph.x), FullGraphEdges(full_adjacency(graph), names)
+        x, full_graph = torch.tensor(graph.x), FullGraphEdges(full_adjacency(graph), names)
         return list(tensors(_on_full_graph(model, call, x, full_graph)))
 
     unused = []
@@ -529,8 +529,8 @@ class Trace:
             self._leave(None, None, forward(x))
         except Exception as error:
             raise ConfigError(
-                f"{self.running[-1][0]} fails on {len(x)} nodes ({_cause(error)}). TOP needs a model that runs on any "
-                f"part of a graph, {ADVICE}"
+                f"{self.running[-1][0]} fails on {len(x)} nodes ({_cause(error)}), and TOP needs a model that runs on any "
+                f"part of a graph. {ADVICE}"
             ) from error
 
     def compare(self, expected: Trace) -> None:
@@ -541,8 +541,7 @@ class Trace:
             if _close(call.received, other.received) and not _close(call.returned, other.returned):
                 raise ConfigError(
                     f"{call.title} mixes nodes beyond one pass of messages: on a batch it returns something else than "
-                    f"on the whole graph, even with exact rows for all neighbors. TOP needs a model that does not, "
-                    f"{ADVICE}"
+                    f"on the whole graph, even with exact rows for all neighbors. {ADVICE}"
                 )
 
     def _enter(self, title: str, _: Any, args: Any, kwargs: dict[str, Any]) -> None:

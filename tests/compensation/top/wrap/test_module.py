@@ -229,3 +229,120 @@ def test_layers_of_several_passes_are_named(make: Callable[[], nn.Module]) -> No
     model(torch.tensor(GRAPH.x), edges())
     with pytest.raises(ConfigError):
         top(model, GRAPH)
+
+
+class Attention(nn.Module):
+    """Attention over all nodes by a function, scaled by a gate."""
+
+    def __init__(self, gate: float = 1.0) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.tensor(gate))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.gate * torch.softmax(x @ x.T, 1) @ x
+
+
+class SelfAttention(nn.MultiheadAttention):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x, x, x)[0]
+
+
+class NodeTable(nn.Module):
+    def __init__(self, *, by_id: bool) -> None:
+        super().__init__()
+        self.table, self.conv, self.by_id = nn.Embedding(100, 5), gnn.SAGEConv(5, 3), by_id
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        ids = torch.arange(len(x)) if self.by_id else torch.arange(100)
+        return self.conv(x + self.table(ids), edge_index)
+
+
+class Positions(nn.Module):
+    """A layer that reads two inputs of neighbors, which differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.conv = gnn.SAGEConv(5, 5), gnn.PointTransformerConv(5, 8)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.conv(self.first(x, edge_index).tanh(), x[:, :3], edge_index)
+
+
+class Jumps(nn.Module):
+    """A layer that reads a sequence of vectors per node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = gnn.DNAConv(5)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.conv(torch.stack([x, x.tanh()], 1), edge_index)
+
+
+def between(module: nn.Module, given: str = "x -> x") -> nn.Module:
+    first, last = gnn.SAGEConv(5, 8), gnn.SAGEConv(8, 3)
+    return gnn.Sequential("x, e", [(first, "x, e -> x"), nn.Tanh(), (module, given), (last, "x, e -> x")])
+
+
+MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "GPSConv": (lambda: between(gnn.GPSConv(8, gnn.GCNConv(8, 8), heads=2), "x, e -> x"), "GPSConv"),
+    "attention": (lambda: between(SelfAttention(8, 2)), "SelfAttention"),
+    "transformer layer": (lambda: between(nn.TransformerEncoderLayer(8, 2)), "MultiheadAttention"),
+    "attention by a function": (lambda: between(Attention()), "Attention"),
+    "closed gate": (lambda: between(Attention(0.0)), "Attention"),
+    "attention at the end": (lambda: gnn.Sequential("x, e", [(gnn.SAGEConv(5, 3), "x, e -> x"), Attention()]), "Atten"),
+    "PMLP": (lambda: gnn.PMLP(5, 8, 3, 3), r"norm \(BatchNorm1d\)"),
+    "GraphUNet": (lambda: gnn.GraphUNet(5, 8, 3, 2), "GraphUNet"),
+    "GraphNorm": (lambda: between(gnn.GraphNorm(8)), "GraphNorm"),
+    "LayerNorm": (lambda: gnn.GCN(5, 8, 3, 3, norm="LayerNorm"), r"norms.0 \(LayerNorm\)"),
+    "GraphSizeNorm": (lambda: between(gnn.GraphSizeNorm()), "GraphSizeNorm"),
+    "table": (lambda: NodeTable(by_id=False), "NodeTable"),
+    "table by row": (lambda: NodeTable(by_id=True), "NodeTable"),
+    "LINKX": (lambda: gnn.LINKX(60, 5, 8, 3, 2), "SparseLinear"),
+    "random": (lambda: between(gnn.DeepGraphInfomax(8, nn.Dropout(), torch.mean, torch.clone)), "DeepGraphInfomax"),
+    "readout": (lambda: gnn.Sequential("x, e", [(gnn.SAGEConv(5, 3), "x, e -> x"), lambda x: x.mean(0)]), "Sequential"),
+    "layer without rows": (lambda: between(gnn.WLConv(), "x, e -> x"), "WLConv"),
+}
+EXACT: dict[str, Callable[[], nn.Module]] = {
+    "PMLP": lambda: gnn.PMLP(5, 8, 3, 3, norm=False),
+    "positions": Positions,
+    "sequences": Jumps,
+    "two passes of the same input": lambda: gnn.Sequential("x, e", [(gnn.SignedConv(5, 4, True), "x, e, e -> x")]),
+    "no parameters": gnn.LGConv,
+    "norms of rows": lambda: gnn.GCN(5, 8, 3, 3, norm="layer_norm", norm_kwargs={"mode": "node"}),
+    "batch norm": lambda: gnn.GCN(5, 8, 3, 3, norm="batch_norm", jk="lstm"),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_modules_that_mix_nodes_are_named(name: str) -> None:
+    make, named = MIXING[name]
+    torch.manual_seed(0)
+    with pytest.raises(ConfigError, match=named):
+        top(make(), GRAPH)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_modules_of_rows_are_the_full_model(name: str) -> None:
+    torch.manual_seed(0)
+    model = EXACT[name]().eval()
+    topped, x = top(model, GRAPH, TopConfig(ridge=0.0)), torch.tensor(GRAPH.x)
+    nodes = np.random.default_rng(2).permutation(60)[:45]
+    full = model(x, edges())[torch.from_numpy(nodes)]
+    assert relative_rmse(topped(x[nodes], topped.batch(nodes)), full) < 5e-3
+
+
+def test_a_refresh_names_what_mixes_nodes_by_now() -> None:
+    model = gnn.Polynormer(5, 8, 3).eval()
+    topped = top(model, GRAPH, call=lambda model, x, e: model(x, e, torch.zeros(len(x), dtype=torch.long)))
+    topped.refresh()
+    model._global = True
+    with pytest.raises(ConfigError, match="Polynormer"):
+        topped.refresh()
+
+
+def test_a_model_that_stores_its_last_results_is_refreshed() -> None:
+    model = gnn.SuperGATConv(5, 3)
+    topped = top(model, GRAPH)
+    model.last = topped(torch.tensor(GRAPH.x)[:30], topped.batch(np.arange(30)))
+    topped.refresh()
