@@ -134,11 +134,7 @@ class EventTrees(nn.Module):
 
     def __init__(self, outputs: Sequence[PairTrees]) -> None:
         super().__init__()
-        self.outputs = nn.ModuleList(outputs)
-
-    @property
-    def parts(self) -> list[PairTrees]:
-        return [trees for trees in self.outputs if isinstance(trees, PairTrees)]
+        self.parts, self.outputs = tuple(outputs), nn.ModuleList(outputs)
 
     def logits(self, x: np.ndarray) -> torch.Tensor:
         """Return (Q, width) float64 log-odds or standardized values of features x (Q, F)."""
@@ -321,7 +317,7 @@ class EventTreesTask(EventNodeTask):
         columns, parts = known_columns(x), self.trees.parts
         if target.goal == "classes":
             weights = None if target.weights is None else np.asarray(target.weights)[y]
-            self._fit_classes(parts, x, y, columns, weight=weights)
+            self._fit_classes(parts, x, y, columns, weights)
             return
         loss = "absolute_error" if self.metric == "mae" else "squared_error"
         center, scale = target.center or [0.0] * len(parts), target.scale or [1.0] * len(parts)
@@ -334,31 +330,18 @@ class EventTreesTask(EventNodeTask):
                 trees.load_estimator(fitted(trees.config, x[known], value, columns, seed=seed, loss=loss), columns)
 
     def _fit_classes(
-        self,
-        parts: Sequence[PairTrees],
-        x: np.ndarray,
-        y: np.ndarray,
-        columns: np.ndarray,
-        *,
-        weight: np.ndarray | None = None,
+        self, parts: Sequence[PairTrees], x: np.ndarray, y: np.ndarray, columns: np.ndarray, weight: Any = None
     ) -> None:
-        """Fit a tree set for two classes 0 and 1, or one per class."""
-        classes = np.unique(y).tolist()
-        if len(classes) == 1:
-            for c, trees in enumerate(parts):
-                trees.baseline[0] = -NO_CLASS if classes[0] == (c if len(parts) > 1 else 1) else NO_CLASS
-            return
-        estimator = fitted(parts[0].config, x, y, columns, seed=self.config.loop.seed, weight=weight)
-        if len(parts) == 1:
-            parts[0].load_estimator(estimator, columns)
-            return
-        for c, trees in enumerate(parts):
+        """Fit the log-odds of class 1 of two, or of each class; the first of two classes has log-odds 0."""
+        classes, seed = np.unique(y).tolist(), self.config.loop.seed
+        estimator = fitted(parts[0].config, x, y, columns, seed=seed, weight=weight) if len(classes) > 1 else None
+        for c, trees in enumerate(parts, 1 if len(parts) == 1 else 0):
             if c not in classes:
                 trees.baseline[0] = NO_CLASS
-            elif len(classes) > 2:
-                trees.load_estimator(estimator, columns, output=classes.index(c))
-            elif c == classes[1]:  # the other class of two has log-odds 0
-                trees.load_estimator(estimator, columns)
+            elif len(classes) == 1:
+                trees.baseline[0] = -NO_CLASS
+            elif len(classes) > 2 or c == classes[1]:
+                trees.load_estimator(estimator, columns, output=classes.index(c) if len(classes) > 2 else 0)
 
 
 def _task(
