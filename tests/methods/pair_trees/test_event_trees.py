@@ -95,7 +95,7 @@ def test_order_of_ties_ids_and_time_units_do_not_matter(tmp_path: Path) -> None:
     assert np.array_equal(scores(task, canonical_tie_order(shuffled), rows), before)
     place, labels = np.argsort(order)[rows], slice(-len(label_names(task.targets.target)), None)
     own, other = (
-        task.scorer_over(events).read(*task.query_columns(events, at))
+        task.scorer_over(events).features(*task.query_columns(events, at))
         for events, at in ((stream, rows), (shuffled, place))
     )
     assert np.array_equal(own[:, labels], other[:, labels], equal_nan=True)

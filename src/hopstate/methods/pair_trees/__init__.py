@@ -3,7 +3,7 @@
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
 | trees over pairs (ours) | `tokens.pair_features.PairFeatures`, `trees.PairTrees` |
-| trees over events and earlier labels (ours) | `event_method.EventFeatures`, `event_method.EventTrees` |
+| trees over events and earlier labels (ours) | `event_method.EventTreesScorer`, `event_method.EventTrees` |
 
 FEATURES.md says how they are trained.
 """

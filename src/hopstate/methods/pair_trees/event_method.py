@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from hopstate.data.dates import Clock
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.data.stream_state import StreamState
@@ -28,6 +28,7 @@ from hopstate.methods.pair_trees.method import MIN_TRAIN_EVENTS, fitted, importa
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_baselines, event_targets
 from hopstate.methods.shared.link import HistoryIndex, clock_of, used_features
+from hopstate.streaming.protocols import Scores, StatelessScorer
 from hopstate.tokens.pair_features import MOST_COLUMNS, PairFeatures, feature_names, frequent_relations, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.event_node import EventNodeTask, EventTargets
@@ -98,7 +99,7 @@ def label_values(y: np.ndarray, target: Target) -> list[tuple[np.ndarray, np.nda
 
 
 def label_names(target: Target) -> list[str]:
-    """Return the names of the label features, in the order of `EventFeatures.read`."""
+    """Return the names of the label features, in the order of `EventTreesScorer.features`."""
     names = target.names if target.goal != "classes" or target.width > 2 else target.names[1:]
     groups = [names[:MOST_CLASSES]] if target.goal == "classes" else [(name,) for name in names]
     return [
@@ -136,26 +137,26 @@ class EventTrees(nn.Module):
         super().__init__()
         self.parts, self.outputs = tuple(outputs), nn.ModuleList(outputs)
 
-    def logits(self, x: np.ndarray) -> torch.Tensor:
-        """Return (Q, width) float64 log-odds or standardized values of features x (Q, F)."""
-        return torch.from_numpy(np.stack([trees.forest.scores(x) for trees in self.parts], 1))
 
-
-class EventFeatures:
-    """Features of events: the histories of the pair and of both ends, the event's own columns, and earlier labels.
+class EventTreesScorer(StatelessScorer):
+    """Score events by trees over the histories of the pair and of both ends, the event's own columns, earlier labels.
 
     Args:
-        pairs: pair features.
-        edge_dim: number of the event's own columns.
+        trees: the trees.
+        target: activation of their outputs.
+        pairs: pair features over the observed events.
         labels: histories of labels of the source, at the target and of the target, for each label; none if unused.
     """
 
-    observes, by_time = False, False
+    def __init__(
+        self, trees: EventTrees, target: Target, pairs: PairFeatures, labels: Sequence[tuple[LabelHistory, ...]] = ()
+    ) -> None:
+        self.trees, self.target, self.pairs, self.labels = trees, target, pairs, labels
 
-    def __init__(self, pairs: PairFeatures, edge_dim: int, labels: Sequence[tuple[LabelHistory, ...]] = ()) -> None:
-        self.features, self.edge_dim, self.labels = pairs, edge_dim, labels
+    def over(self, past: StreamState) -> EventTreesScorer:
+        return EventTreesScorer(self.trees, self.target, self.pairs.over(past))
 
-    def read(
+    def features(
         self,
         src: np.ndarray,
         dst: np.ndarray,
@@ -164,17 +165,22 @@ class EventFeatures:
         edge_attr: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return (Q, F) float32 features of events. Without edge_attr (Q, D), the event's own columns are missing."""
-        own = np.full((len(src), self.edge_dim), np.nan) if edge_attr is None else edge_attr[:, : self.edge_dim]
-        parts = [self.features.pairs(src, dst, t, relation), own]
+        width = self.trees.parts[0].edge_dim
+        own = np.full((len(src), width), np.nan) if edge_attr is None else edge_attr[:, :width]
+        parts = [self.pairs.pairs(src, dst, t, relation), own]
         for histories in self.labels:
             parts += [history.read(nodes, t) for history, nodes in zip(histories, (src, dst, dst), strict=True)]
         return np.concatenate(parts, 1, dtype=np.float32)
 
-    def reset(self) -> None:
-        """Do nothing: there is no state."""
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *own: Any) -> np.ndarray:
+        """Return (Q, W) outputs of events, with their relations (Q,) and features (Q, D) if given."""
+        found: np.ndarray = self.target.activation(torch.from_numpy(self.log_odds(src, dst, t, *own))).numpy()
+        return found
 
-    def observe(self, batch: EventBatch) -> None:
-        """Do nothing: the store contains the events."""
+    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *own: Any) -> np.ndarray:
+        """Return (Q, W) log-odds, or standardized values."""
+        x = self.features(src, dst, t, *own)
+        return np.stack([trees.forest.scores(x) for trees in self.trees.parts], 1)
 
 
 class EventTreesSource(EventSource[Any]):
@@ -202,41 +208,36 @@ class EventTreesSource(EventSource[Any]):
         self.trees, self.targets, self.clock, self.label_history = model, targets, clock, label_history
         self._index = HistoryIndex(stream, deletions=False)
 
-    def scorer(self, model: nn.Module, split: str) -> EventFeatures:
+    def scorer(self, model: nn.Module, split: str) -> EventTreesScorer:
         rows = self.split.train if split == "train" else None
-        pairs = self._pairs(self._index.histories(self.stream, rows), self.stream)
-        return self._features(pairs, self.stream, self.targets.y, rows)
+        return self._scorer(self._index.histories(self.stream, rows), self.stream, self.targets.y, rows)
 
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> EventFeatures:
-        pairs = self._pairs(NeighborStore.from_stream(stream), stream)
-        return self._features(pairs, stream, labels_as(stream, self.targets.target))
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> EventTreesScorer:
+        return self._scorer(NeighborStore.from_stream(stream), stream, labels_as(stream, self.targets.target))
 
-    def follow(self, model: nn.Module, past: StreamState) -> EventFeatures:
+    def follow(self, model: nn.Module, past: StreamState) -> EventTreesScorer:
         if self.label_history:
             raise ConfigError(
                 "event-trees with label_history cannot score later events, because a live state holds no labels. Train "
                 "with --label_history false"
             )
-        return EventFeatures(self._pairs(NeighborStore(0), self.stream).over(past), self.feature_dims[1])
+        return self._scorer(NeighborStore(0), self.stream, self.targets.y).over(past)
 
-    def _pairs(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
-        trees = self.trees.parts[0]
+    def _scorer(
+        self, store: NeighborStore, stream: EventStream, y: np.ndarray, rows: np.ndarray | None = None
+    ) -> EventTreesScorer:
+        """Return a scorer over a store and over the labels y (E,) at rows (P,), None for all."""
+        trees, target = self.trees.parts[0], self.targets.target
         relations = None if trees.relations is None else trees.relations.numpy()
-        return PairFeatures(store, stream, self.clock, trees.columns.numpy(), relations)
-
-    def _features(
-        self, pairs: PairFeatures, stream: EventStream, y: np.ndarray, rows: np.ndarray | None = None
-    ) -> EventFeatures:
-        """Return event features with the labels y (E,) at rows (P,), None for all."""
-        labels = []
+        pairs = PairFeatures(store, stream, self.clock, trees.columns.numpy(), relations)
         visible = np.ones(len(stream), bool) if rows is None else np.isin(np.arange(len(stream)), rows)
-        clock = self.clock.over(stream.time_unit)
-        for known, values in label_values(y, self.targets.target) if self.label_history else ():
-            here = visible[known]
-            at, seen = known[here], values[here]
-            source, target = (LabelHistory(ends[at], stream.t[at], seen, clock) for ends in (stream.src, stream.dst))
-            labels.append((source, target, source))
-        return EventFeatures(pairs, self.feature_dims[1], labels)
+        labels = []
+        for known, values in label_values(y, target) if self.label_history else ():
+            at, seen = known[visible[known]], values[visible[known]]
+            ends = (LabelHistory(nodes[at], stream.t[at], seen, pairs.clock) for nodes in (stream.src, stream.dst))
+            source, destination = ends
+            labels.append((source, destination, source))
+        return EventTreesScorer(self.trees, target, pairs, labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,17 +285,17 @@ class EventTreesTask(EventNodeTask):
         attr = np.zeros((len(stream), 0), np.float32) if stream.edge_attr is None else stream.edge_attr
         return stream.src[rows], stream.dst[rows], stream.t[rows], relation[rows], attr[rows]
 
-    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *own: Any) -> np.ndarray:
+    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *own: Any) -> Scores:
         """Return (Q,) or (Q, W) outputs of events, with their relations (Q,) and features (Q, D) if given."""
-        found = self.targets.target.activation(self.trees.logits(follower.read(src, dst, t, *own)))
-        return found.numpy()
+        found: Scores = follower.score(src, dst, t, *own)
+        return found
 
     def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
         """Train the trees. Return one row of metrics and the number of trees as its epoch."""
         begin = time.perf_counter()
         train = self.split.train
         rows = train[has_label(self.targets.y[train])][-self.config.max_events :]
-        x = self.trees_source.scorer(self.model, "train").read(*self.query_columns(self.stream, rows))
+        x = self.trees_source.scorer(self.model, "train").features(*self.query_columns(self.stream, rows))
         self._fit(x, self.targets.y[rows])
         if self.folder is not None:
             share = np.mean([trees.importances() for trees in self.trees.parts], 0)
