@@ -504,7 +504,7 @@ def _joins_types(past: StreamState, targets: QueryNodes) -> np.ndarray:
         return joined
     types = past.node_type[targets.rows[known]]
     for r in range(joined.shape[1]):
-        joined[known, r] = (types < 0) | np.isin(types, past.node_type[past.dst[past.relation == r]])
+        joined[known, r] = (types < 0) | np.isin(types, past.node_type[past.active_in_relation(r)[1]])
     return joined
 
 
@@ -575,14 +575,13 @@ def default_candidates(past: StreamState, t: Any, relation: int | None = None) -
     """
     stop = int(np.searchsorted(past.t, t, side="left"))
     sent, received = past.ever_active(stop)
-    if relation is not None and past.relation is not None:
-        own = np.flatnonzero(past.relation[:stop] == relation)
+    if relation is not None:
+        senders, receivers = past.active_in_relation(relation, stop)
         if past.node_type is not None:
             types = past.node_type[: past.num_nodes]
-            joined = np.isin(types, np.unique(types[past.dst[own]]))
-            return np.flatnonzero((sent | received) & joined)
-        sent, received = np.zeros((2, past.num_nodes), bool)
-        sent[past.src[own]] = received[past.dst[own]] = True
+            return np.flatnonzero((sent | received) & np.isin(types, types[receivers]))
+        both_ways = len(np.intersect1d(senders, receivers)) > 0
+        return np.union1d(senders, receivers) if both_ways else receivers
     return np.flatnonzero(sent | received if (sent & received).any() else received)
 
 
