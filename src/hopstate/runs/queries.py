@@ -664,10 +664,16 @@ def reject_temporal_options(**given: Any) -> None:
 
 
 class GraphSession:
-    """A static link-prediction run, opened for queries."""
+    """A static link-prediction run, opened for queries.
 
-    def __init__(self, task: StaticLinkTask, columns: Columns) -> None:
-        self.task, self.graph, self.columns = task, task.messages, columns
+    Args:
+        task: its task.
+        columns: as `columns_of` has them.
+        typed: whether edges have relations. Scores do not depend on that of a pair.
+    """
+
+    def __init__(self, task: StaticLinkTask, columns: Columns, *, typed: bool) -> None:
+        self.task, self.graph, self.columns, self.typed = task, task.messages, columns, typed
         self.score = task.scorer()
 
     @cached_property
@@ -682,6 +688,11 @@ class GraphSession:
     def score_pairs(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
         given = read_pairs(pairs, columns, self.columns, self.graph.node_ids)
+        if given.table is not None and given.relation is not None and (self.typed or columns[3]):
+            raise ConfigError(
+                f"{given.table.path}: static links are scored alike for every relation: got the column "
+                f"{given.relation!r} of relations. Leave it out"
+            )
         u = node_rows(self.graph, np.asarray(given.source), "pairs", "u")
         v = node_rows(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
@@ -729,10 +740,11 @@ def graph_session(run: str | Path, run_data: Any, device: str | None, method: st
     """Yield a run of links of a graph opened for queries; run_data is its data if they are not in a file."""
     import torch
 
-    read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
+    folder = RunFolder.open(run)
+    read = settings_of_run(folder, method)[1].get("read") or {}
     with load_run(run, run_data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
-        yield GraphSession(task, columns_of(read))
+        yield GraphSession(task, columns_of(read), typed=bool(load_data_facts(folder).get("relation_names")))
 
 
 # ---- probabilities -------------------------------------------------------------------------------------------
