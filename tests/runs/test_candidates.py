@@ -13,8 +13,11 @@ def _past(stream: EventStream, places: list[int]) -> StreamState:
     state = StreamState()
     for a, b in zip([0, *places], [*places, len(stream)], strict=True):
         columns = {name: getattr(stream, name)[a:b].copy() for name in ("src", "dst", "t")}
-        kind = None if stream.kind is None else stream.kind[a:b].copy()
-        part = EventStream(**columns, kind=kind, num_nodes=stream.num_nodes, from_start=False)
+        kind, relation = (None if c is None else c[a:b].copy() for c in (stream.kind, stream.relation))
+        facts = {
+            name: getattr(stream, name) for name in ("num_nodes", "relation_names", "node_type", "node_type_names")
+        }
+        part = EventStream(**columns, kind=kind, relation=relation, **facts, from_start=False)
         state = state.joined(part, allow_duplicates=True)[1]
     return state
 
@@ -42,6 +45,28 @@ def test_candidates_are_the_nodes_of_earlier_added_edges(bipartite: bool, delete
             expected = np.union1d(src, expected)
         for places in ([], [1, 7], [1_000, 2_999], list(range(100, 3_000, 100))):
             np.testing.assert_array_equal(default_candidates(_past(stream, places), t), expected)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_candidates_of_a_relation_are_the_nodes_of_its_events(bipartite: bool, typed: bool) -> None:
+    relation = np.random.default_rng(1).integers(0, 40, 3_000).astype(np.int32)  # most join some of the nodes
+    stream = _events(bipartite=bipartite).with_(relation=relation, relation_names=tuple(map(str, range(41))))
+    types = (np.arange(60) % 6).astype(np.int16)
+    if typed:
+        stream = stream.with_(node_type=types, node_type_names=tuple("abcdef"))
+    for places in ([], [1, 7], [1_000, 2_999], list(range(100, 3_000, 100))):
+        past = _past(stream, places)
+        for r in (0, 17, 40):
+            for t in (1, 40, 450, 2_000):
+                rows = np.flatnonzero((stream.t < t) & (relation == r))
+                src, expected = np.unique(stream.src[rows]), np.unique(stream.dst[rows])
+                if typed:
+                    active = np.union1d(stream.src[stream.t < t], stream.dst[stream.t < t])
+                    expected = active[np.isin(types[active], types[expected])]
+                elif np.intersect1d(src, expected).size:
+                    expected = np.union1d(src, expected)
+                np.testing.assert_array_equal(default_candidates(past, t, r), expected)
 
 
 def test_a_prefilter_is_the_same_however_the_past_is_cut() -> None:

@@ -100,6 +100,21 @@ def test_an_untyped_run_has_no_relation_to_ask_for(tmp_path: Path) -> None:
         own.score([("c1", "s2")], relation="pay")
 
 
+def test_static_links_refuse_relations_of_pairs(tmp_path: Path) -> None:
+    """Their scores would be the same for each."""
+    edges = table(0, 300).drop(columns=["time", "st", "tt"]).rename(columns={"what": "relation"})
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    config = {"read.relation_column": "relation", "task": "link", "model.dim": 8, **LOOP}
+    own = fit("rgcn", tmp_path / "edges.csv", out=tmp_path / "run", config=config)
+    pairs = edges.head(3)
+    for given in ({"pairs": pairs}, {"pairs": pairs[["source", "target"]], "relation": "pay"}):
+        with pytest.raises(ConfigError, match="relation"):
+            own.score(**given)
+    with pytest.raises(ConfigError, match="relation"):
+        own.rank("c1", relation="pay")
+    assert len(own.score(pairs.drop(columns="relation"))) == 3
+
+
 def test_live_events_have_relations(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
     from hopstate.runs.run import score_stream

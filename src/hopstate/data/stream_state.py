@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -95,6 +95,7 @@ class EventLog:
         self.relation: Column | None = None  # of all events, or of none
         self.additions: Column | None = None  # ids of events that add an edge, from the first deletion on
         self._first = np.empty((2, 0), np.int64)  # id of the first event that each node sends, and receives
+        self._first_of: dict[tuple[int, int], np.ndarray] = {}  # by relation and end: rising nodes, ids of first events
         self._stores: dict[bool, NeighborStore] = {}
 
     def __len__(self) -> int:
@@ -157,6 +158,8 @@ class EventLog:
             some = slice(None) if deletions else added
             store.append(src[some], dst[some], t[some], ids[some])
         self._note_first(src[added], dst[added], ids[added])
+        if relation is not None:
+            self._note_relations((src[added], dst[added]), ids[added], relation[added])
 
     def _note_first(self, src: np.ndarray, dst: np.ndarray, ids: np.ndarray) -> None:
         num_nodes = int(max(src.max(initial=-1), dst.max(initial=-1))) + 1
@@ -167,6 +170,22 @@ class EventLog:
         for first, nodes in zip(self._first, (src, dst), strict=True):
             new = np.flatnonzero(first[nodes] == NEVER)[::-1]  # of a node's several events the first is written last
             first[nodes[new]] = ids[new]
+
+    def _note_relations(self, ends: tuple[np.ndarray, np.ndarray], ids: np.ndarray, relation: np.ndarray) -> None:
+        order = np.argsort(relation, kind="stable")
+        codes, starts = np.unique(relation[order], return_index=True)
+        for code, rows in zip(codes.tolist(), np.split(order, starts[1:])):
+            for end in (0, 1):
+                known, first = self.first_in_relation(code, end)
+                left, right = (np.searchsorted(known, ends[end][rows], side) for side in ("left", "right"))
+                new = rows[left == right]  # not among the known nodes
+                if len(new):
+                    nodes, place = np.unique(np.append(known, ends[end][new]), return_index=True)
+                    self._first_of[code, end] = np.stack([nodes, np.append(first, ids[new])[place]])
+
+    def first_in_relation(self, relation: int, end: Literal[0, 1]) -> np.ndarray:
+        """Return (2, n) the nodes that send (end 0) or receive (1) events of a relation, and ids of the first ones."""
+        return self._first_of.get((relation, end), np.empty((2, 0), np.int64))
 
     def first_events(self, num_nodes: int) -> np.ndarray:
         """Return (2, N) the ids of the first events that each node sends and receives, `NEVER` if there is none."""
@@ -335,6 +354,12 @@ class StreamState:
         sent, received = self.log.first_events(self.num_nodes) < stop
         return sent, received
 
+    def active_in_relation(self, relation: int, before: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sorted nodes that sent, and that received, an event of a relation; before as in `ever_active`."""
+        stop = self.num_events if before is None else before
+        (senders, first_sent), (receivers, first_received) = (self.log.first_in_relation(relation, k) for k in (0, 1))
+        return senders[first_sent < stop], receivers[first_received < stop]
+
     def events(self, first: int = 0, stop: int | None = None) -> EventStream:
         """Return events first .. stop-1 under their ids, with their features if all were kept, without nodes'."""
         some = slice(first, self.num_events if stop is None else stop)
@@ -421,15 +446,8 @@ class StreamState:
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(self), "labels": new.labels}
         types = _types_with(self, new, num_nodes, ids)
         added = new.with_(src=src, dst=dst, **rest, **types)
-        columns = (
-            added.src,
-            added.dst,
-            added.t,
-            added.kind,
-            added.edge_attr,
-            added.relation,
-        )  # not how many nodes there are
-        digest = digest_of(*columns)
+        # not how many nodes there are
+        digest = digest_of(added.src, added.dst, added.t, added.kind, added.edge_attr, added.relation)
         if len(added) and digest == self.last and not allow_duplicates:
             raise DataError(
                 f"{new.name} contains the same events as the last call of stream. Give later events, start from "

@@ -504,7 +504,7 @@ def _joins_types(past: StreamState, targets: QueryNodes) -> np.ndarray:
         return joined
     types = past.node_type[targets.rows[known]]
     for r in range(joined.shape[1]):
-        joined[known, r] = (types < 0) | np.isin(types, past.node_type[past.dst[past.relation == r]])
+        joined[known, r] = (types < 0) | np.isin(types, past.node_type[past.active_in_relation(r)[1]])
     return joined
 
 
@@ -575,14 +575,13 @@ def default_candidates(past: StreamState, t: Any, relation: int | None = None) -
     """
     stop = int(np.searchsorted(past.t, t, side="left"))
     sent, received = past.ever_active(stop)
-    if relation is not None and past.relation is not None:
-        own = np.flatnonzero(past.relation[:stop] == relation)
+    if relation is not None:
+        senders, receivers = past.active_in_relation(relation, stop)
         if past.node_type is not None:
             types = past.node_type[: past.num_nodes]
-            joined = np.isin(types, np.unique(types[past.dst[own]]))
-            return np.flatnonzero((sent | received) & joined)
-        sent, received = np.zeros((2, past.num_nodes), bool)
-        sent[past.src[own]] = received[past.dst[own]] = True
+            return np.flatnonzero((sent | received) & np.isin(types, types[receivers]))
+        both_ways = len(np.intersect1d(senders, receivers)) > 0
+        return np.union1d(senders, receivers) if both_ways else receivers
     return np.flatnonzero(sent | received if (sent & received).any() else received)
 
 
@@ -665,10 +664,16 @@ def reject_temporal_options(**given: Any) -> None:
 
 
 class GraphSession:
-    """A static link-prediction run, opened for queries."""
+    """A static link-prediction run, opened for queries.
 
-    def __init__(self, task: StaticLinkTask, columns: Columns) -> None:
-        self.task, self.graph, self.columns = task, task.messages, columns
+    Args:
+        task: its task.
+        columns: as `columns_of` has them.
+        typed: whether edges have relations. Scores do not depend on that of a pair.
+    """
+
+    def __init__(self, task: StaticLinkTask, columns: Columns, *, typed: bool) -> None:
+        self.task, self.graph, self.columns, self.typed = task, task.messages, columns, typed
         self.score = task.scorer()
 
     @cached_property
@@ -683,6 +688,11 @@ class GraphSession:
     def score_pairs(self, pairs: Any, columns: Columns) -> pd.DataFrame:
         """Return the table of `score`."""
         given = read_pairs(pairs, columns, self.columns, self.graph.node_ids)
+        if given.table is not None and given.relation is not None and (self.typed or columns[3]):
+            raise ConfigError(
+                f"{given.table.path}: static links are scored alike for every relation: got the column "
+                f"{given.relation!r} of relations. Leave it out"
+            )
         u = node_rows(self.graph, np.asarray(given.source), "pairs", "u")
         v = node_rows(self.graph, np.asarray(given.target), "pairs", "i")
         return self._table(u, v, self.score(u, v))
@@ -730,10 +740,11 @@ def graph_session(run: str | Path, run_data: Any, device: str | None, method: st
     """Yield a run of links of a graph opened for queries; run_data is its data if they are not in a file."""
     import torch
 
-    read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
+    folder = RunFolder.open(run)
+    read = settings_of_run(folder, method)[1].get("read") or {}
     with load_run(run, run_data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
-        yield GraphSession(task, columns_of(read))
+        yield GraphSession(task, columns_of(read), typed=bool(load_data_facts(folder).get("relation_names")))
 
 
 # ---- probabilities -------------------------------------------------------------------------------------------

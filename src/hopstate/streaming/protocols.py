@@ -198,6 +198,10 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model on top of a stream state, with its saved memory."""
         ...
 
+    def query_columns(self, stream: EventStream, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `score_events` for the events at rows (Q,), each (Q, ...)."""
+        ...
+
     def score_events(
         self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> Scores:

@@ -146,7 +146,7 @@ def test_numbers_with_a_comma_have_a_note(tmp_path):
     assert any("amount" in note and "comma" in note for note in read_events(labelled(tmp_path, amount=amounts)).notes)
     for texts in (["0,5", "a, b", "1"], ["1", "2", "3 kg"], ["", "", ""]):
         other = read_events(labelled(tmp_path, amount=np.array(texts)[np.arange(300) % 3]))
-        assert not any("comma" in note for note in other.notes), texts
+        assert not any("comma" in note.replace(str(tmp_path), "") for note in other.notes), texts
 
 
 def test_several_columns_of_labels_are_not_guessed_and_unused_text_is_said(tmp_path):

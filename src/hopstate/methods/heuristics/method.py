@@ -29,7 +29,7 @@ from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.task import Task
 
-OTHER_RELATION = 2.0  # as if the time since the pair's last event were 7 times as long
+OTHER_RELATION = 1.0  # as if the time since the pair's last event were 3 times as long
 NEVER = -100.0  # score of a new pair; other scores are clipped above it
 
 

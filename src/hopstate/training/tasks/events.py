@@ -256,6 +256,10 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         """Return a scorer that continues from a stream state and its node memory."""
         return self.source.follow(self.model, past)
 
+    def query_columns(self, stream: EventStream, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `score_events` for the events at rows (Q,), each (Q, ...)."""
+        return stream.pairs(rows)
+
     @abstractmethod
     def score_events(
         self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
