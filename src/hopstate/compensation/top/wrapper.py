@@ -529,8 +529,8 @@ class Trace:
             self._leave(None, None, forward(x))
         except Exception as error:
             raise ConfigError(
-                f"{self.running[-1][0]} fails on {len(x)} nodes ({_cause(error)}), and TOP needs a model that runs on any "
-                f"part of a graph. {ADVICE}"
+                f"{self.running[-1][0]} fails on {len(x)} nodes ({_cause(error)}), and TOP runs a model on "
+                f"any part of a graph. {ADVICE}"
             ) from error
 
     def compare(self, expected: Trace) -> None:
