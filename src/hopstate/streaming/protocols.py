@@ -198,10 +198,8 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model on top of a stream state, with its saved memory."""
         ...
 
-    def score_events(
-        self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
-    ) -> Scores:
-        """Return the (Q,) or (Q, C) scores of events."""
+    def score_events(self, follower: FollowerT, *queries: np.ndarray) -> Scores:
+        """Return the (Q,) or (Q, C) scores of queries, the columns of `EventStream.pairs`."""
         ...
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:

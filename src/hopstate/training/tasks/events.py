@@ -257,10 +257,8 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         return self.source.follow(self.model, past)
 
     @abstractmethod
-    def score_events(
-        self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
-    ) -> Scores:
-        """Return (Q,) or (Q, C) scores for events."""
+    def score_events(self, follower: Any, *queries: np.ndarray) -> Scores:
+        """Return (Q,) or (Q, C) scores of queries, the columns of `EventStream.pairs`."""
 
 
 class Untrained(EventSource[LinkFollower]):
