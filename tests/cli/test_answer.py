@@ -40,6 +40,7 @@ CALLS = {
     "tune": ["mlp", *NODES, "--model.dim=8", "--trials=1", "--out=search"],
     "reproduce": ["--list"],
     "report": ["recency", "--out=page.html"],
+    "demo": ["--out=shown"],
     "inspect": ["own.csv"],
     "export": ["gcn", "--to=torch", "--out=exported"],
     "prepare": ["own.csv", "--out=store"],
@@ -59,9 +60,16 @@ VALUES: dict[str, dict[str, Any]] = {  # some of what the calls above give
     "compare": {"data": "own.csv", "folder": "compared", "interrupted": False},
     "inspect": {"data": "own.csv", "plot": None},
     "export": {"format": "torch", "check": None},
+    "demo": {"folder": "shown", "interrupted": False, "report": "shown/report.html"},
     "prepare": {"store": "store", "kind": "events", "rows": 160, "nodes": 18, "bad": 0},
     "check-leak": {"run": "recency", "leak": False},
     "completion": {"shell": "bash"},
+}
+DEMO = {  # in place of the recipe of `hopstate demo`
+    "tasks": {
+        "stream": {"about": "one model", "commands": [f"fit recency --data own.csv --out FOLDER/run {' '.join(QUICK)}"]}
+    },
+    "question": {"run": "run", "source": "u1"},
 }
 NEEDS = {"tune": "optuna", "prepare": "duckdb", "serve": "uvicorn", "replay": "fastapi"}
 
@@ -109,6 +117,8 @@ def test_every_command_prints_one_object(command: str, monkeypatch: pytest.Monke
         import uvicorn
 
         monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    if command == "demo":
+        monkeypatch.setattr("hopstate.cli.demo.read_recipe", lambda: DEMO)
     if command == "replay":
         from hopstate.serving.live import LiveRun
 

@@ -37,6 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "recency": {"evaluation": FEW["evaluation"]},
     "edgebank": {"evaluation": FEW["evaluation"]},
     "pair-trees": {"model": {"num_trees": 20, "max_leaves": 4, "min_leaf": 5}, "evaluation": FEW["evaluation"]},
+    "event-trees": {"model": {"num_trees": 20, "max_leaves": 4, "min_leaf": 5}},
     "dygformer": {"model": {"max_length": 6, "channel_dim": 4, "time_dim": 4, "out_dim": 4}, **FEW},
     "graphmixer": {"model": {"num_links": 4, "dim": 6, "time_dim": 4, "out_dim": 4}, **FEW},
     "dyg-mamba": {"model": {"channel_dim": 4, "time_dim": 8, "out_dim": 8}, "history": {"max_length": 6}, **FEW},

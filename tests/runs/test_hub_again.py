@@ -32,13 +32,17 @@ def quick(names: Iterable[str], *few: str) -> list[Any]:
     return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("method", quick(OF_NODES))
+@pytest.mark.parametrize("method", quick(OF_NODES, "event-trees"))
 def test_labels_of_events_are_predicted_as_by_the_run_that_was_saved(method: str, tmp_path: Path) -> None:
     events = table(0, 160)
     events["label"] = (events["src"] < "u5").astype(int)
     events.to_csv(tmp_path / "own.csv", index=False)
-    small = {"model": {"dim": 6}} if method.startswith("ctdg") else {"model": {"channel_dim": 4, "out_dim": 6}}
-    run = hopstate.fit(method, tmp_path / "own.csv", out=tmp_path / "run", config={"loop": LOOP, **small})
+    small = {
+        "ctdg-ssm-nodes": {"dim": 6},
+        "dyg-mamba-nodes": {"channel_dim": 4, "out_dim": 6},
+        "event-trees": {"num_trees": 5},
+    }[method]
+    run = hopstate.fit(method, tmp_path / "own.csv", out=tmp_path / "run", config={"loop": LOOP, "model": small})
     folder = run.save_pretrained(tmp_path / "saved")
     again = hopstate.from_pretrained(folder, out=tmp_path / "again", data=tmp_path / "own.csv")
     near(again.predict(), run.predict())

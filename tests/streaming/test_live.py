@@ -31,7 +31,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "recency": {},
     "pair-trees": {"model.num_trees": 5, "model.min_leaf": 5},
     "edgebank": {"model.memory": "window"},
+    "event-trees": {"model.num_trees": 5, "model.min_leaf": 5, "label_history": False},
 }
+OF_LABELS = ("ctdg-ssm-nodes", "dyg-mamba-nodes", "event-trees")
+TREES_AND_RULES = ("recency", "edgebank", "pair-trees", "event-trees")
 METHODS = tuple(SMALL)
 PATHS = (
     "ctdg-ssm",
@@ -39,6 +42,7 @@ PATHS = (
     "dyg-mamba",
     "pair-trees",
     "edgebank",
+    "event-trees",
 )  # the others share them
 MORE = [pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name not in PATHS]
 
@@ -59,7 +63,7 @@ def events(count: int, first: int = 0, kind: str = "ties", nodes: int = 20) -> E
 def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **settings: Any) -> Any:
     seed_everything(0)
     method, own = get_method(name), events(160) if own is None else own
-    size = {} if name.endswith("nodes") else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
+    size = {} if name in OF_LABELS else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
     task.fit_without_gradients()  # of trees; nothing for a task that is trained by steps
@@ -147,7 +151,7 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         past = state_after_stream(task, own)
     one, after = scores_and_memory(task, past, [later])
-    assert len(one) == (60 if name.endswith("nodes") else 57)
+    assert len(one) == (60 if name in OF_LABELS else 57)
     for size in (1, 9):
         scores, end = scores_and_memory(task, past, cut(later, size))
         assert near(scores, one)
@@ -156,7 +160,7 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("recency", "edgebank", "pair-trees")])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in TREES_AND_RULES])
 def test_scores_do_not_depend_on_what_is_scored_beside_them(name: str, kind: torch.dtype, tmp_path: Path) -> None:
     task, later, nodes = task_of(name, tmp_path), events(70, 160), name.endswith("nodes")
     task.model.to(kind)
@@ -178,21 +182,17 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
     own = task.stream
     columns = {key: np.concatenate([getattr(own, key), value]) for key, value in part(later, 0, 70).items()}
     both = replace(own, **columns)
-    nodes, scorer = name.endswith("nodes"), task.scorer_over(both)
-    edges = batch_boundaries(both.t, 16 if "ctdg" in name or not nodes else 200)
+    scorer = task.scorer_over(both)
+    edges = batch_boundaries(both.t, 16 if "ctdg" in name or name not in OF_LABELS else 200)
     place = np.searchsorted(edges, np.searchsorted(both.t, both.t), side="right") - 1
 
     def score(mine: np.ndarray) -> Any:
-        return scorer.score_nodes(both.src[mine], both.t[mine]) if nodes else scorer.score(*pairs(both, mine))
+        return task.score_events(scorer, *task.query_columns(both, mine))
 
     expected = replay(scorer, score, both, edges[place], rows=np.arange(len(both)), boundaries=edges)[160:]
     found = scores_and_memory(task, state_after_stream(task, own), [later])[0]
     assert np.allclose(found, expected, rtol=0, atol=F32_TIGHT)
     assert len(np.unique(found)) > 1
-
-
-def pairs(stream: EventStream, mine: np.ndarray) -> tuple[np.ndarray, ...]:
-    return stream.src[mine], stream.dst[mine], stream.t[mine]
 
 
 def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,8 @@ def run(argv: list[str]) -> CommandResult:
     question = recipe["question"]
     with output_folder(options.out, "demo", "data") as folder:
         if not _train(recipe["tasks"], folder, screen(stderr=True)):
-            return CommandResult(
-                {"folder": folder, "interrupted": True}, lines(f"stopped; runs: {folder}"), INTERRUPTED
-            )
+            record = {"folder": folder, "interrupted": True, "verdicts": {}, "report": None, "rows": None}
+            return CommandResult(record, lines(f"stopped; runs: {folder}"), INTERRUPTED)
         found = verdicts(collect([folder]))
         page = write_report([folder], folder / "report.html", title="hopstate demo")
     trained = folder / question["run"]

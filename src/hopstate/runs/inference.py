@@ -307,7 +307,7 @@ def node_outputs(
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, time = nodes["node"].to_numpy(), nodes["t"].to_numpy()
     with temporal_task(run, run_data, device, method) as (folder, task):
-        if not isinstance(task, EventNodeTask):
+        if not isinstance(task, EventNodeTask) or not task.takes_nodes:
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         past, dates = load_state(folder, task, run_data, state, ignore_state=ignore_state), time_zone_of_dates(folder)

@@ -146,6 +146,8 @@ class TrainedModel(nn.Module):
         query, relation = (
             (query[:3], query[3]) if isinstance(self.task, LinkTask) and len(query) == 4 else (query, None)
         )
+        if isinstance(self.task, EventNodeTask) and not self.task.takes_nodes:
+            raise ConfigError("this model scores events, not nodes: got a node query. See predict")
         if self.past is None or len(query) != (3 if isinstance(self.task, LinkTask) else 2):
             raise ConfigError(
                 f"unsupported query: got {len(query)} arguments. Give nodes or source, target of a graph; source, "

@@ -311,7 +311,7 @@ def _scores(scorer: LazyMemoryScorer, plan: _Plan, state: NodeState) -> np.ndarr
     """Return (V + 1,) scores of a pair after all batches."""
     u, v = (torch.from_numpy(rows).to(state.output.device) for rows in plan.ends())
     with evaluating(scorer.model):
-        asked = plan.given.relation
-        relation = None if asked is None else type_codes(np.full(len(u), asked)).to(u.device)
+        code = plan.given.relation
+        relation = None if code is None else type_codes(np.full(len(u), code)).to(u.device)
         logits = scorer.model.link_logits(state, u, v, plan.gaps().to(state.output), relation)
         return as_scores(scorer.activation(logits), len(u))

@@ -197,7 +197,7 @@ def continue_stream_sliced(
     for b in range(settled + 1):
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
-            columns, score_part = open_.pairs(mine), partial(task.score_events, follower)
+            columns, score_part = task.query_columns(open_, mine), partial(task.score_events, follower)
             scores.append((yield from _scored(score_part, *columns, slice_size=slice_size)))
         if done <= b < settled:
             yield

@@ -198,8 +198,12 @@ class LiveTask(Protocol[FollowerT]):
         """Return the model on top of a stream state, with its saved memory."""
         ...
 
+    def query_columns(self, stream: EventStream, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `score_events` for the events at rows (Q,), each (Q, ...)."""
+        ...
+
     def score_events(self, follower: FollowerT, *queries: np.ndarray) -> Scores:
-        """Return the (Q,) or (Q, C) scores of queries, the columns of `EventStream.pairs`."""
+        """Return the (Q,) or (Q, C) scores of queries, as `query_columns` returns them."""
         ...
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:

@@ -65,9 +65,10 @@ class GeneralTop:
         return GeneralTop(self.adjacency.to(device), [m.to(device) for m in self.missing])
 
     def extended(self, h: Tensor, layer: int) -> Tensor:
-        """Return (|B| + m, d): h followed by the estimated missing rows of a layer."""
+        """Return (|B| + m, ...): h followed by the estimated missing rows of a layer."""
         missing = self.missing[layer % len(self.missing)]
-        return torch.cat([h, missing.left.to(h.dtype) @ missing.weights(h)])
+        rows = missing.left.to(h.dtype) @ missing.weights(h.flatten(1))
+        return torch.cat([h, rows.view(-1, *h.shape[1:])])
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return the (|B|, F') layer output with estimated rows for the missing neighbors."""

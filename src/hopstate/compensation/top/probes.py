@@ -50,17 +50,25 @@ class FullGraphPass:
         forward: runs a model on the full graph.
         form: returns the (N, N) sparse matrix of the neighbor sums. Default: no sums.
         rows: (n,) rows to keep. Default: all.
+        every: record each layer input with one row per node, such as positions; otherwise only the first.
     """
 
-    def __init__(self, forward: Forward, form: Callable[[], Tensor] | None = None, rows: np.ndarray | None = None):
-        self.forward, self.form = forward, form
+    def __init__(
+        self,
+        forward: Forward,
+        form: Callable[[], Tensor] | None = None,
+        rows: np.ndarray | None = None,
+        *,
+        every: bool = False,
+    ) -> None:
+        self.forward, self.form, self.every = forward, form, every
         self.rows = None if rows is None else torch.from_numpy(rows)
 
     def __call__(self, model: nn.Module) -> list[list[LayerInputs]]:
         matrix = None if self.form is None else self.form()
         if matrix is not None and self.rows is not None:
             matrix = select_rows(matrix, self.rows)
-        return current_embeddings(model, self.forward, lambda values: self._select(values, matrix))
+        return current_embeddings(model, self.forward, lambda values: self._select(values, matrix), every=self.every)
 
     def _select(self, values: Tensor, matrix: Tensor | None) -> LayerInputs:
         values = values.cpu()
@@ -114,7 +122,7 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, num_initializations: int
 
 def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[LayerInputs]]:
     """Yield the inputs of each layer, and their changes under small random weight changes in count directions."""
-    passes = [embed(_perturbed(model, seed + number)) for number in range(count)]
+    passes = [embed(perturbed(model, STEP, seed=seed + number)) for number in range(count)]
     for layer, *moved in zip(embed(model), *passes):
         yield layer + [
             LayerInputs(after.values - before.values, after.sums - before.sums, CHANGES)
@@ -124,18 +132,24 @@ def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> It
 
 
 def current_embeddings(
-    model: nn.Module, forward: Forward, keep: Callable[[Tensor], LayerInputs]
+    model: nn.Module, forward: Forward, keep: Callable[[Tensor], LayerInputs], *, every: bool = False
 ) -> list[list[LayerInputs]]:
-    """Return the recorded inputs of each message-passing layer of a model, one for each call of the layer."""
+    """Return the recorded inputs of each message-passing layer of a model, of all calls of the layer.
+
+    Args:
+        model: the model.
+        forward: runs a model on the full graph.
+        keep: what to record of an input (N, d).
+        every: record each input with one row per node, such as positions; otherwise only the first.
+    """
     layers = message_layers(model)
     found: list[list[LayerInputs]] = [[] for _ in layers]
 
     def keeper(received: list[LayerInputs]) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            first = next(iter([*args, *kwargs.values()]))
-            tensor = first[0] if isinstance(first, (tuple, list)) else first
-            assert isinstance(tensor, Tensor)
-            received.append(keep(tensor.detach()))
+            first, *others = tensors([args, kwargs])
+            same = {id(t): t for t in others if every and t.is_floating_point() and t.ndim > 1 and len(t) == len(first)}
+            received.extend(keep(rows.detach().flatten(1)) for rows in ({id(first): first} | same).values())
 
         return hook
 
@@ -147,6 +161,15 @@ def current_embeddings(
         for handle in handles:
             handle.remove()
     return found
+
+
+def tensors(values: object) -> Iterator[Tensor]:
+    """Yield the dense tensors in nested tuples, lists and dicts."""
+    if isinstance(values, Tensor):
+        yield from [values] if values.layout == torch.strided else []
+    elif isinstance(values, (tuple, list, dict)):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from tensors(value)
 
 
 def message_layers(model: nn.Module) -> list[nn.Module]:
@@ -162,9 +185,15 @@ def message_layers(model: nn.Module) -> list[nn.Module]:
     return layers
 
 
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy, also of a model that stores intermediate results with gradients, which torch does not copy."""
+    stored = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    return copy.deepcopy(model, {id(value): value.detach() for value in stored})
+
+
 def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
     """Return a copy with random weights, without a change to the caller's random state."""
-    other = copy.deepcopy(model)
+    other = _copied(model)
     trained = {name: p for name, p in other.named_parameters() if p.requires_grad and not is_lazy(p)}
     for p in trained.values():
         p.data.fill_(torch.nan)  # what is still so afterwards nothing has drawn
@@ -183,11 +212,13 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _perturbed(model: nn.Module, seed: int) -> nn.Module:
-    """Return a copy with small random changes to the weights."""
-    other = copy.deepcopy(model)
-    weights = [p for p in other.parameters() if p.is_floating_point()]
-    spread = STEP * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
+def perturbed(model: nn.Module, step: float, *, seed: int) -> nn.Module:
+    """Return a copy with random changes to the weights, of step times their root mean square."""
+    other = _copied(model)
+    weights = [p for p in other.parameters() if p.is_floating_point() and not is_lazy(p)]
+    if not weights:
+        return other
+    spread = step * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
     draw = torch_rng(15_485_863 + 1_000_003 * seed)
     for p in weights:
         p.add_(spread * torch.randn(p.shape, generator=draw).to(p))

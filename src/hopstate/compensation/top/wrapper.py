@@ -6,9 +6,9 @@
     logits = topped(x[nodes], batch)      # rows of nodes, as model(x, edge_index)[nodes] would give
 
 Edges send from their source to their target, as in torch-geometric. What they carry is given to the model by the names
-that torch-geometric's own models have for it, edge_weight and edge_attr; a model that takes neither is refused. Weights
-that a layer makes of degrees are those of the whole graph. A layer of which a batch cannot be exact even with
-the rows of all neighbors is refused when the model is wrapped.
+that torch-geometric's own models have for it, edge_weight and edge_attr; a model that uses neither is refused. Weights
+that a layer makes of degrees are those of the whole graph. `check_mixing` refuses a model of which a batch cannot be
+exact even with the rows of all neighbors.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 and
 appendix B.1.
@@ -18,25 +18,25 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.top.batch import GeneralTop
-from hopstate.compensation.top.probes import Embed, message_layers, select_rows
+from hopstate.compensation.top.probes import Embed, FullGraphPass, message_layers, perturbed, select_rows, tensors
 from hopstate.compensation.top.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
-from hopstate.layers.modes import evaluating
-from hopstate.random import named_rng
+from hopstate.random import named_rng, torch_seeded
+from hopstate.sampling.samplers import cutter_of
 from hopstate.sampling.subgraph import full_adjacency, induced_adjacency
 
 __all__ = ["ToppedModel", "top"]
@@ -52,35 +52,23 @@ def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[No
         layer: the layer.
         number: layer number, passed to `extend`.
         count: number of batch nodes.
-        extend: maps (a (count, d) layer input, number) to (count + m, d).
-
-    Raises:
-        ConfigError: the layer passes messages more than once per call, which cannot be compensated.
+        extend: maps (a (count, ...) layer input, number) to (count + m, ...).
     """
-    names, passes = inspect.signature(layer.forward), 0
+    names = inspect.signature(layer.forward)
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        nonlocal passes
-        passes = 0
         bound = names.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             if not name.startswith("edge"):
                 bound.arguments[name] = _extend(value, count, lambda rows: extend(rows, number))
         return bound.args, bound.kwargs
 
-    def tally(*_: Any) -> None:
-        nonlocal passes
-        passes += 1
-
     def after(_: nn.Module, __: Any, out: Any) -> Any:
-        if passes > 1:
-            raise ConfigError(_several(layer, passes))
         return out[:count] if isinstance(out, Tensor) else (out[0][:count], *out[1:])
 
     handles = [
         layer.register_forward_pre_hook(before, with_kwargs=True),
         layer.register_forward_hook(after),
-        layer.register_propagate_forward_pre_hook(tally),
     ]
     try:
         yield
@@ -89,72 +77,11 @@ def extended(layer: Any, number: int, count: int, extend: Extend) -> Iterator[No
             handle.remove()
 
 
-class OutputCheck:
-    """Checks that a layer returns the same on a batch as on the full graph if it receives the same inputs.
-
-    Args:
-        layer: the layer.
-        nodes: (m,) graph rows to record.
-        count: number of batch nodes, which come first; the others only send messages.
-    """
-
-    def __init__(self, layer: nn.Module, nodes: Tensor, count: int) -> None:
-        self.layer, self.nodes, self.count = layer, nodes, count
-        self.received: list[Tensor] = []
-        self.returned: list[Tensor] = []
-
-    def keep(self, rows: Tensor, _: int) -> Tensor:
-        """Record a layer input on the full graph, and return it unchanged."""
-        self.received.append(rows[self.nodes.to(rows.device)])
-        return rows
-
-    def keep_output(self, _: nn.Module, __: Any, out: Any) -> None:
-        self.returned.append(_first(out)[self.nodes[: self.count].to(_first(out).device)])
-
-    def give(self, rows: Tensor, _: int) -> Tensor:
-        """Return the recorded layer input of the same call."""
-        kept = self.received.pop(0) if self.received else rows
-        if kept.shape[1:] != rows.shape[1:]:
-            self._refuse()
-        return kept
-
-    def check_output(self, _: nn.Module, __: Any, out: Any) -> None:
-        """Raise ConfigError if the layer output differs from the recorded one."""
-        got = _first(out)[: self.count]
-        expected = self.returned.pop(0) if self.returned else got[:0]
-        if got.shape != expected.shape:
-            self._refuse()
-        error, scale = (t.double().square().sum().sqrt() for t in (got - expected, expected))
-        if error > scale * torch.finfo(got.dtype).eps ** 0.5:  # not where something is NaN, which is named elsewhere
-            self._refuse()
-
-    def _refuse(self) -> None:
-        raise ConfigError(
-            f"{type(self.layer).__name__} returns something else on a batch than on the whole graph even where it "
-            f"receives the same from every neighbor, so TOP would be wrong for it: it may weigh edges by degrees or "
-            f"other properties of the graph that a batch does not have. Weigh them by torch-geometric's gcn_norm or "
-            f"get_laplacian in the layer itself, which TOP gives the whole graph, or train it by plain node batches"
-        )
-
-
 def _extend(value: Any, count: int, extend: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_extend(v, count, extend) for v in value)
     rows = isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 and len(value) == count
     return extend(value) if rows else value
-
-
-def _first(out: Any) -> Tensor:
-    first = out if isinstance(out, Tensor) else out[0]
-    assert isinstance(first, Tensor)
-    return first
-
-
-def _several(layer: nn.Module, passes: int) -> str:
-    return (
-        f"{type(layer).__name__} passes messages {passes} times a call; TOP compensates once a layer, so use as many "
-        f"layers of one pass instead"
-    )
 
 
 Normalise = Callable[..., Any]
@@ -180,14 +107,23 @@ class FullGraphEdges:
     """Edges of the full graph and their normalized weights, as rows of (N, N) sparse matrices.
 
     Args:
-        edges: (2, E) senders and receivers.
-        num_nodes: number of nodes N.
-        carried: edge data by model argument ("edge_weight", "edge_attr"), in the order of edges.
+        adjacency: adjacency of the full graph.
+        names: result of `edge_arguments`.
     """
 
-    def __init__(self, edges: Tensor, num_nodes: int, carried: Mapping[str, Tensor] | None = None) -> None:
-        self.edges, self.num_nodes, self.carried = edges, num_nodes, dict(carried or {})
+    def __init__(self, adjacency: Adjacency, names: Mapping[str, str]) -> None:
+        self.edges, self.num_nodes, self.names = adjacency.edge_index(), adjacency.num_nodes, dict(names)
+        self.carried = self.carried_by(adjacency)
         self._made: dict[tuple[Any, ...], Tensor] = {}
+
+    def carried_by(self, adjacency: Adjacency) -> dict[str, Tensor]:
+        """Return the edge data of an adjacency by model argument: weights (E,), features (E, D)."""
+        found = {}
+        for name, argument in self.names.items():
+            tensor = adjacency.weight if name == "edge_weight" else adjacency.edge_attr
+            assert tensor is not None
+            found[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
@@ -245,10 +181,7 @@ def full_graph_weights(
         ConfigError: the layer normalizes other edges than the batch's, or uses other weights than the graph's.
     """
     own = vars(layer)
-    changed: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}  # made for the whole graph
-    if "cached" in own:
-        changed["cached"] = False
-    changed |= _rebind_methods(
+    changed = _without_cache(layer) | _rebind_methods(
         layer, lambda normalise: _replacement(normalise, layer, batch, full_graph, edges, carried)
     )
     before = {name: own[name] for name in changed if name in own}
@@ -259,6 +192,13 @@ def full_graph_weights(
         for name in changed.keys() - before.keys():
             del own[name]
         own.update(before)
+
+
+def _without_cache(layer: nn.Module) -> dict[str, Any]:
+    """Return attributes with which a layer neither uses nor keeps weights of the edges that it was called with."""
+    own = vars(layer)
+    emptied: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}
+    return emptied | ({"cached": False} if "cached" in own else {})
 
 
 def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> dict[str, MethodType]:
@@ -313,7 +253,6 @@ def _equal(given: Any, edges: Tensor) -> bool:
 
 
 Call = Callable[..., Any]
-WITNESSES = 128  # nodes on which layers are held to what they give on the whole graph
 
 
 class ToppedModel(nn.Module):
@@ -326,20 +265,13 @@ class ToppedModel(nn.Module):
         call: calls the model.
         embed: computes the layer inputs on the full graph.
         full_graph: edges of the graph.
-        names: result of `edge_arguments`.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        compensation: Top,
-        call: Call,
-        embed: Embed,
-        full_graph: FullGraphEdges,
-        names: Mapping[str, str] | None = None,
+        self, model: nn.Module, compensation: Top, call: Call, embed: Embed, full_graph: FullGraphEdges
     ) -> None:
         super().__init__()
-        self.model, self.call, self.names = model, call, dict(names or {})
+        self.model, self.call = model, call
         self.compensation, self.embed, self.full_graph = compensation, embed, full_graph
 
     def batch(self, nodes: np.ndarray) -> NumberedTop:
@@ -350,18 +282,24 @@ class ToppedModel(nn.Module):
         return NumberedTop(made, torch.from_numpy(adjacency.nodes))
 
     def refresh(self) -> None:
-        """Fit the compensation to the model's present weights. Call it every few epochs during training."""
+        """Fit the compensation to the model's present weights. Call it every few epochs during training.
+
+        Raises:
+            ConfigError: see `top`; a model may have changed how it mixes nodes.
+        """
+        check_mixing(self.model, self.compensation.graph, self.call)
         self.compensation.refresh(self.model, self.embed)
 
     def forward(self, x: Tensor, batch: NumberedTop) -> Any:
         """Return the model output for the batch nodes.
 
         Raises:
-            ConfigError: a layer passes messages more than once per call, or normalizes other edges or weights.
+            ConfigError: a layer normalizes other edges or weights than the graph's.
         """
         if torch.compiler.is_compiling():  # layers are exchanged for the call: run as it is
             return torch.compiler.disable(self.forward)(x, batch)
-        return _run(self, x, batch, [batch.extended] * len(message_layers(self.model)))
+        extends = [batch.extended] * len(message_layers(self.model))
+        return _on_batch(self.model, self.call, x, batch, self.full_graph, extends)
 
 
 def top(
@@ -378,112 +316,256 @@ def top(
             graph has them; by default model(x, edge_index, ...).
 
     Raises:
-        ConfigError: the model has no message-passing layer, or one that a batch cannot be exact for: it passes
-            messages several times a call, or needs to know of the graph what a batch does not have.
+        ConfigError: the model has no message-passing layer, does not use the graph's edge data, or mixes nodes beyond
+            one pass of messages per layer.
         DataError: the graph has no features.
     """
     config = replace(config or TopConfig(), form="general")
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
-    names = edge_arguments(model, graph, call)
     call = call or _call
+    names = check_mixing(model, graph, call)
     compensation = Top(graph, config, "edges", seed=seed)
-    x, adjacency = torch.from_numpy(np.array(graph.x)), full_adjacency(graph)
-    edges, carried = adjacency.edge_index(), _carried(adjacency, names)
-    full_graph = partial(_over_all, call, x, edges, carried)
-    embed = compensation.full_graph_pass(full_graph)
-    topped = ToppedModel(model, compensation, call, embed, FullGraphEdges(edges, graph.num_nodes, carried), names)
-    _check(topped, x, full_graph)
+    x, full_graph = torch.from_numpy(np.array(graph.x)), FullGraphEdges(full_adjacency(graph), names)
+    embed = FullGraphPass(lambda model: _on_full_graph(model, call, x, full_graph), every=True)
     compensation.prepare(model, embed)
-    return topped
+    return ToppedModel(model, compensation, call, embed, full_graph)
 
 
 def _call(module: nn.Module, x: Tensor, edges: Tensor, **carried: Tensor) -> Any:
     return module(x, edges, **carried)
 
 
-def _over_all(call: Call, x: Tensor, edges: Tensor, carried: Mapping[str, Tensor], model: nn.Module) -> Any:
-    device = next(model.parameters()).device
-    return call(model, x.to(device), edges.to(device), **{name: tensor.to(device) for name, tensor in carried.items()})
+def _device(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def edge_arguments(model: nn.Module, graph: Graph, call: Call | None = None) -> dict[str, str]:
+def _on_full_graph(model: nn.Module, call: Call, x: Tensor, full_graph: FullGraphEdges) -> Any:
+    device = _device(model)
+    carried = {name: tensor.to(device) for name, tensor in full_graph.carried.items()}
+    return call(model, x.to(device), full_graph.edges.to(device), **carried)
+
+
+def _on_batch(
+    model: nn.Module, call: Call, x: Tensor, batch: NumberedTop, full_graph: FullGraphEdges, extends: Sequence[Extend]
+) -> Any:
+    edges, carried = batch.adjacency.edge_index(), full_graph.carried_by(batch.adjacency)
+    with ExitStack() as stack:
+        for number, (layer, extend) in enumerate(zip(message_layers(model), extends)):
+            stack.enter_context(extended(layer, number, batch.adjacency.num_receivers, extend))
+            stack.enter_context(full_graph_weights(layer, batch, full_graph, edges, carried))
+        return call(model, x.to(edges.device), edges, **carried)
+
+
+# ---- the check of a model on a small graph ---------------------------------------------------------------------------
+PROBE_NODES, PROBE_EDGES, PROBE_BATCH = 61, 400, 23
+NUDGE = 0.1  # change of the weights, relative to their root mean square, so that no gate is closed
+ADVICE = (
+    "for example without norms over all nodes, attention over all nodes, pooling, tables of nodes, layers of several "
+    "passes, and layers that weigh edges by degrees themselves rather than by torch-geometric's gcn_norm or "
+    "get_laplacian. Replace these, or train on plain node batches"
+)
+
+
+def check_mixing(model: nn.Module, graph: Graph, call: Call) -> dict[str, str]:
+    """Return `edge_arguments`, if a model on a batch with exact rows for all missing neighbors is the full model.
+
+    This is tried with a copy of the model in evaluation mode, on a small random graph.
+
+    Raises:
+        ConfigError: it is not, because a module mixes nodes beyond one pass of messages per layer.
+    """
+    message_layers(model)
+    probe, nodes = _probe_graph(graph)
+    try:
+        model = perturbed(model, NUDGE, seed=0).eval()
+    except Exception as error:
+        raise ConfigError(f"{type(model).__name__} cannot be copied ({_cause(error)}), which TOP needs") from error
+    layers = message_layers(model)
+    for layer in layers:
+        vars(layer).update(_without_cache(layer))
+    with torch.no_grad(), torch_seeded(0, devices=[]):
+        names = edge_arguments(model, probe, call)
+        x, full_graph = torch.from_numpy(probe.x), FullGraphEdges(full_adjacency(probe), names)
+        local = cutter_of(probe).induced(nodes, halo=True)
+        order = torch.from_numpy(local.nodes)
+        batch = NumberedTop(GeneralTop(induced_adjacency(probe, local), []), order).to(_device(model))
+        received: list[list[Tensor]] = [[] for _ in layers]
+
+        def record(rows: Tensor, number: int) -> Tensor:
+            received[number].append(rows[order[len(nodes) :]])
+            return rows
+
+        def exact(rows: Tensor, number: int) -> Tensor:
+            return torch.cat([rows, received[number].pop(0)])
+
+        with ExitStack() as stack:
+            expected = Trace(model, [PROBE_NODES], order[: len(nodes)], stack)
+            for number, layer in enumerate(layers):
+                stack.enter_context(extended(layer, number, PROBE_NODES, record))
+            expected.run(lambda x: _on_full_graph(model, call, x, full_graph), x)
+        for layer, inputs in zip(layers, received):
+            if not inputs:
+                raise ConfigError(
+                    f"{type(layer).__name__} of {type(model).__name__} does not receive one row of numbers per node, "
+                    f"which TOP needs"
+                )
+        with ExitStack() as stack:
+            found = Trace(model, [len(nodes), len(order)], torch.arange(len(nodes)), stack)
+            found.run(lambda x: _on_batch(model, call, x, batch, full_graph, [exact] * len(layers)), x[nodes])
+    found.compare(expected)
+    return names
+
+
+def edge_arguments(model: nn.Module, graph: Graph, call: Call) -> dict[str, str]:
     """Return the model argument ("edge_weight" or "edge_attr") for the graph's edge weights and edge features.
 
-    One-column edge features become weights, and weights become features, if the model only takes the other.
+    One-column edge features become weights, and weights become features, if the model only uses the other.
+
+    Raises:
+        ConfigError: the model does not use them: its output is the same for others, or it fails.
     """
-    has = {"edge_weight": graph.edge_weight is not None, "edge_attr": graph.edge_attr is not None}
-    other, found = {"edge_weight": "edge_attr", "edge_attr": "edge_weight"}, {}
-    for name in (name for name, given in has.items() if given):
-        thin = name == "edge_weight" or (graph.edge_attr is not None and graph.edge_attr.shape[1] == 1)
-        if _takes(model, call, name):
-            found[name] = name
-        elif thin and not has[other[name]] and _takes(model, call, other[name]):
-            found[name] = other[name]
-        else:
-            what = "edge weights" if name == "edge_weight" else f"edge features ({name})"
+    edge_data = {"edge_weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    has = {name: values for name, values in edge_data.items() if values is not None}
+    candidates, unused, cause = [{name: name for name in has}], list(has), ""
+    if len(has) == 1 and all(values.size == len(values) for values in has.values()):
+        candidates.append({name: "edge_attr" if name == "edge_weight" else "edge_weight" for name in has})
+    for names in candidates:
+        try:
+            unused = _unused(model, graph, call, names)
+        except Exception as error:
+            cause = f" ({_cause(error)})"
+            continue
+        if not unused:
+            return names
+    what = "edge weights" if unused[0] == "edge_weight" else f"edge features ({unused[0]})"
+    raise ConfigError(
+        f"{graph.name} has {what}, and {type(model).__name__} does not use them{cause}: give `top` a model or a call "
+        f"that passes {unused[0]} to the layers, or leave them out (graph.with_({unused[0]}=None))"
+    )
+
+
+def _unused(model: nn.Module, graph: Graph, call: Call, names: Mapping[str, str]) -> list[str]:
+    """Return the edge data without influence on the model's output."""
+
+    def outputs(graph: Graph) -> list[Tensor]:
+        x, full_graph = torch.from_numpy(graph.x), FullGraphEdges(full_adjacency(graph), names)
+        return list(tensors(_on_full_graph(model, call, x, full_graph)))
+
+    unused = []
+    for name in names:
+        values = getattr(graph, name)
+        smaller = values * named_rng(0).uniform(0.5, 1, values.shape).astype(values.dtype)
+        if all(map(_equal, outputs(graph), outputs(graph.with_(**{name: smaller})))):
+            unused.append(name)
+    return unused
+
+
+def _probe_graph(graph: Graph) -> tuple[Graph, np.ndarray]:
+    """Return a small random graph with rows of the graph's data, and nodes for a batch of it.
+
+    The first node has more neighbors in both directions than any node of the batch.
+    """
+    draw = named_rng(0)
+    ends = draw.integers(0, PROBE_NODES, (PROBE_EDGES, 2))
+    ends[:30, 1], ends[30:60, 0] = 0, 0
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    if graph.num_self_loops:
+        ends = np.concatenate([ends, np.arange(0, PROBE_NODES, 3)[:, None].repeat(2, 1)])
+
+    def rows(values: np.ndarray | None, count: int) -> np.ndarray | None:
+        if values is None:
+            return None
+        if not len(values):
+            return np.ones((count, *values.shape[1:]), values.dtype)
+        return np.array(values[draw.integers(0, len(values), count)])
+
+    weight, attr, x = rows(graph.edge_weight, len(ends)), rows(graph.edge_attr, len(ends)), rows(graph.x, PROBE_NODES)
+    probe = Graph.from_edges(
+        ends, PROBE_NODES, undirected=False, x=x, name=graph.name, edge_weight=weight, edge_attr=attr
+    )
+    return probe, draw.permutation(np.arange(PROBE_NODES // 2, PROBE_NODES))[:PROBE_BATCH]
+
+
+class ModuleCall(NamedTuple):
+    """Rows of the batch nodes that a module received and returned."""
+
+    title: str
+    received: list[Tensor]
+    returned: list[Tensor]
+
+
+class Trace:
+    """Records what the modules of a model receive and return for the nodes of a batch.
+
+    Modules inside a message-passing layer are left out: they see edges.
+
+    Args:
+        model: the model.
+        sizes: lengths of the tensors that hold one row per node.
+        rows: rows of the batch nodes in them.
+        stack: removes the hooks when it closes.
+    """
+
+    def __init__(self, model: nn.Module, sizes: list[int], rows: Tensor, stack: ExitStack) -> None:
+        self.title, self.sizes, self.rows = type(model).__name__, sizes, rows
+        self.running: list[tuple[str, list[Tensor]]] = []
+        self.calls: list[ModuleCall] = []
+        inner = {module for layer in message_layers(model) for module in layer.modules() if module is not layer}
+        for name, module in model.named_modules():
+            if name and module not in inner:
+                enter = partial(self._enter, f"{name} ({type(module).__name__})")
+                stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(self._leave).remove)
+
+    def run(self, forward: Callable[[Tensor], Any], x: Tensor) -> None:
+        """Record forward(x).
+
+        Raises:
+            ConfigError: the model fails.
+        """
+        self._enter(self.title, None, x, {})
+        try:
+            self._leave(None, None, forward(x))
+        except Exception as error:
             raise ConfigError(
-                f"{graph.name} has {what}, and {type(model).__name__} takes none: give `top` a call that passes {name} "
-                f"to the layers that use it, or leave them out (graph.with_({name}=None))"
-            )
-    return found
+                f"{self.running[-1][0]} fails on {len(x)} nodes ({_cause(error)}). TOP needs a model that runs on any "
+                f"part of a graph, {ADVICE}"
+            ) from error
+
+    def compare(self, expected: Trace) -> None:
+        """Raise ConfigError naming the first module that returns other rows than expected for the same ones."""
+        if not expected.calls[-1].returned:
+            raise ConfigError(f"{self.title} does not return one row per node, which TOP needs")
+        for call, other in zip(self.calls, expected.calls):
+            if _close(call.received, other.received) and not _close(call.returned, other.returned):
+                raise ConfigError(
+                    f"{call.title} mixes nodes beyond one pass of messages: on a batch it returns something else than "
+                    f"on the whole graph, even with exact rows for all neighbors. TOP needs a model that does not, "
+                    f"{ADVICE}"
+                )
+
+    def _enter(self, title: str, _: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        self.running.append((title, self._of_nodes([args, kwargs])))
+
+    def _leave(self, _: Any, __: Any, out: Any) -> None:
+        self.calls.append(ModuleCall(*self.running.pop(), self._of_nodes(out)))
+
+    def _of_nodes(self, values: Any) -> list[Tensor]:
+        return [t[self.rows.to(t.device)] for t in tensors(values) if t.ndim and len(t) in self.sizes]
 
 
-def _takes(model: nn.Module, call: Call | None, name: str) -> bool:
-    if call is None and not getattr(model, f"supports_{name}", True):  # torch-geometric's own models say so
+def _close(given: list[Tensor], expected: list[Tensor]) -> bool:
+    return len(given) == len(expected) and all(map(_close_rows, given, expected))
+
+
+def _close_rows(given: Tensor, expected: Tensor) -> bool:
+    if given.shape != expected.shape:
         return False
-    from torch_geometric.nn import Sequential
-
-    if call is None and isinstance(model, Sequential):  # it takes any keyword and passes over those it does not know
-        return name in model.signature.param_dict
-    known = inspect.signature(model.forward if call is None else call).parameters.values()
-    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in known)
+    eps = torch.finfo(given.dtype if given.is_floating_point() else torch.float32).eps
+    given, expected = given.double().nan_to_num(), expected.double().nan_to_num()  # NaN is an error elsewhere
+    return bool((given - expected).norm() <= expected.norm() * eps**0.5)
 
 
-def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Return edge data by model argument: weights (E,), features (E, D)."""
-    carried = {"edge_weight": adjacency.weight, "edge_attr": adjacency.edge_attr}
-    found = {}
-    for name, argument in names.items():
-        tensor = carried[name]
-        assert tensor is not None
-        found[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
-    return found
-
-
-def _run(topped: ToppedModel, x: Tensor, batch: NumberedTop, extends: list[Extend]) -> Any:
-    edges, carried = batch.adjacency.edge_index(), _carried(batch.adjacency, topped.names)
-    with ExitStack() as stack:
-        for number, (layer, extend) in enumerate(zip(message_layers(topped.model), extends)):
-            stack.enter_context(extended(layer, number, batch.adjacency.num_receivers, extend))
-            stack.enter_context(full_graph_weights(layer, batch, topped.full_graph, edges, carried))
-        return topped.call(topped.model, x, edges, **carried)
-
-
-def _check(topped: ToppedModel, x: Tensor, full_graph: Callable[[nn.Module], Any]) -> None:
-    graph, model = topped.compensation.graph, topped.model
-    nodes = _witnesses(graph.incoming.count)
-    local = topped.compensation.cutter.induced(nodes, halo=True)
-    every, device = torch.from_numpy(local.nodes), next(model.parameters()).device
-    adjacency = induced_adjacency(graph, local)
-    batch = NumberedTop(GeneralTop(adjacency, []), every).to(device)
-    layers = message_layers(model)
-    witnesses = [OutputCheck(layer, every, len(nodes)) for layer in layers]
-    with evaluating(model):
-        with ExitStack() as stack:
-            for number, (layer, witness) in enumerate(zip(layers, witnesses)):
-                stack.enter_context(extended(layer, number, graph.num_nodes, witness.keep))
-                stack.callback(layer.register_forward_hook(witness.keep_output).remove)
-            full_graph(model)
-        with ExitStack() as stack:
-            for layer, witness in zip(layers, witnesses):
-                stack.callback(layer.register_forward_hook(witness.check_output).remove)
-            _run(topped, x[nodes].to(device), batch, [w.give for w in witnesses])
-
-
-def _witnesses(degree: np.ndarray) -> np.ndarray:
-    """Return some nodes with few neighbors: these have other neighbors that a batch leaves out."""
-    order = np.argsort(degree, kind="stable")
-    order = order[degree[order] > 0] if degree.any() else order
-    few = order[: max(1, len(order) // 2)]
-    return np.sort(named_rng(0).permutation(few)[:WITNESSES])
+def _cause(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

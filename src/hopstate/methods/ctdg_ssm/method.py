@@ -22,9 +22,9 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import refuse_idle
 from hopstate.methods.ctdg_ssm.model import CTDGSSM, CTDGSSMConfig, Readout
 from hopstate.methods.method import Context, Method, Space
+from hopstate.methods.pair_trees.event_method import label_baselines
 from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.event_nodes import (
-    event_baselines,
     event_targets,
     init_context,
     load_backbone,
@@ -278,7 +278,7 @@ METHODS = {
         "arXiv:2606.04672",
         auto_config=_auto_config_nodes,
         automatic=MEMORY,
-        baselines=event_baselines,
+        baselines=label_baselines,
         space=SPACE,
         export=export_spec,
         relations=True,

@@ -14,10 +14,10 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes, frozen_bounds
 from hopstate.methods.method import Context, Method, Space
+from hopstate.methods.pair_trees.event_method import label_baselines
 from hopstate.methods.pair_trees.method import link_baselines
 from hopstate.methods.shared.event_nodes import (
     EventNodeRun,
-    event_baselines,
     event_targets,
     init_context,
     load_backbone,
@@ -157,7 +157,7 @@ METHODS = {
         "node classification with state-space models over past events",
         "arXiv:2408.06966",
         auto_config=partial(settings_from_init, links="dyg-mamba"),
-        baselines=event_baselines,
+        baselines=label_baselines,
         space=SPACE,
         export=export_spec,
         relations=True,

@@ -285,7 +285,10 @@ def make_source(
             raise ConfigError("neighbors are sampled for each layer; the model has none")
         fanouts = config.fanouts * depth if len(config.fanouts) == 1 else config.fanouts
         if len(fanouts) != depth:
-            raise ConfigError(f"batching.fanouts names {len(fanouts)} layers, the model has {depth}")
+            raise ConfigError(
+                f"batching.fanouts needs a number per layer: got {list(fanouts)} for model.num_layers={depth}. "
+                "Pass one number for all layers, or set model.num_layers"
+            )
         labor = config.kind == "labor"
         return LayerSource(graph, LayerSampler(graph, train, config.batch_size, fanouts, seed=seed, labor=labor))
     if config.kind == "shadow":

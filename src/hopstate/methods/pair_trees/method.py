@@ -155,26 +155,53 @@ def training_table(
 
 def fit_trees(model: PairTrees, x: np.ndarray, y: np.ndarray, *, seed: int, excluded: tuple[int, ...] = ()) -> None:
     """Fit trees to features x (R, F) and labels y (R,) without the columns excluded, and store them in the model."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    # an event has several negatives: scores are log-odds of one event against one negative
+    prior = float(np.log((y == 0).sum() / (y == 1).sum()))
+    columns = known_columns(x, excluded)
+    model.load_estimator(fitted(model.config, x, y, columns, seed=seed), columns, prior)
 
-    c = model.config
-    usable = (~np.isnan(x)).mean(0) >= MIN_KNOWN
-    usable[list(excluded)] = False
-    columns = np.flatnonzero(usable) if usable.any() else np.zeros(1, np.int64)
-    classifier = HistGradientBoostingClassifier(
-        learning_rate=c.learning_rate,
-        max_iter=c.num_trees,
-        max_leaf_nodes=c.max_leaves,
-        min_samples_leaf=max(1, min(c.min_leaf, len(x) // MIN_LEAVES)),
-        l2_regularization=c.l2,
+
+def known_columns(x: np.ndarray, excluded: tuple[int, ...] = ()) -> np.ndarray:
+    """Return the features of x (R, F) with enough values to be binned, without those excluded."""
+    known = (~np.isnan(x)).mean(0) >= MIN_KNOWN
+    known[list(excluded)] = False
+    return np.flatnonzero(known)
+
+
+def fitted(
+    config: PairTrees.Config,
+    x: np.ndarray,
+    y: np.ndarray,
+    columns: np.ndarray,
+    *,
+    seed: int,
+    loss: str = "log_loss",
+    weight: np.ndarray | None = None,
+) -> Any:
+    """Return scikit-learn's trees fitted to columns (C,) of features x (R, F).
+
+    Args:
+        config: number and size of trees.
+        y: (R,) classes if loss is log_loss, otherwise numbers.
+        seed: of scikit-learn.
+        loss: scikit-learn's name.
+        weight: (R,) weights of rows.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    estimator = HistGradientBoostingClassifier if loss == "log_loss" else HistGradientBoostingRegressor
+    trees = estimator(
+        loss=loss,
+        learning_rate=config.learning_rate,
+        max_iter=config.num_trees,
+        max_leaf_nodes=config.max_leaves,
+        min_samples_leaf=max(1, min(config.min_leaf, len(x) // MIN_LEAVES)),
+        l2_regularization=config.l2,
         early_stopping=False,
         random_state=seed,
     )
     with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would depend on the number of threads
-        classifier.fit(x[:, columns] if usable.any() else np.zeros((len(x), 1)), y)
-    # an event has several negatives: scores are log-odds of one event against one negative
-    prior = float(np.log((y == 0).sum() / (y == 1).sum()))
-    model.load_estimator(classifier, columns, prior)
+        return trees.fit(x[:, columns] if len(columns) else np.zeros((len(x), 1)), y, weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,17 +305,18 @@ class PairTreesTask(LinkTask):
             note(config.loop, f"{len(x):,} rows of features in {duration(time.perf_counter() - begin)}; training trees")
         fit_trees(self.trees, x, y, seed=config.loop.seed, excluded=GROWING)
         if self.folder is not None:
-            write_text(self.folder / "importances.csv", self._importances(features.names))
+            write_text(self.folder / "importances.csv", importances_csv(features.names, self.trees.importances()))
         seconds = round(time.perf_counter() - begin, 4)
         val_metrics = (
             {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
         )
         return [{"epoch": self.trees.num_fitted, **val_metrics, "seconds": seconds}], self.trees.num_fitted
 
-    def _importances(self, names: tuple[str, ...]) -> str:
-        share = self.trees.importances()
-        order = np.argsort(-share, kind="stable")
-        return "feature,gain\n" + "".join(f'"{names[i]}",{share[i]:.6g}\n' for i in order)
+
+def importances_csv(names: Sequence[str], share: np.ndarray) -> str:
+    """Return a table of features by their shares (F,) of the split gain."""
+    order = np.argsort(-share, kind="stable")
+    return "feature,gain\n" + "".join(f'"{names[i]}",{share[i]:.6g}\n' for i in order)
 
 
 def build(

@@ -141,17 +141,19 @@ class PairTrees(nn.Module):
         """Number of trained trees."""
         return int((self.size > 0).sum())
 
-    def load_estimator(self, classifier: Any, columns: np.ndarray, prior: float = 0.0) -> None:
+    def load_estimator(self, estimator: Any, columns: np.ndarray, prior: float = 0.0, output: int = 0) -> None:
         """Load the trees of a fitted HistGradientBoostingClassifier or its regressor.
 
-        columns (C,) map its columns to features. prior is added to its log-odds.
+        columns (C,) map its columns to features; none if it was fitted to a constant. prior is added to its log-odds.
+        output is the number of the class, of more than two.
         """
+        columns = columns if len(columns) else np.zeros(1, np.int64)
         self._forest = None
         for buffer in (self.child, self.threshold, self.value, self.gain, self.size):
             buffer.zero_()
-        self.baseline[0] = float(np.asarray(classifier._baseline_prediction).reshape(-1)[0]) + prior
-        for tree, (tree_nodes,) in enumerate(classifier._predictors):
-            nodes = tree_nodes.nodes
+        self.baseline[0] = float(np.asarray(estimator._baseline_prediction).reshape(-1)[output]) + prior
+        for tree, of_outputs in enumerate(estimator._predictors):
+            nodes = of_outputs[output].nodes
             n, index_of = len(nodes), np.arange(len(nodes), dtype=np.int32)
             leaf = nodes["is_leaf"].astype(bool)
             left, right = (np.where(leaf, index_of, nodes[side].astype(np.int32)) for side in ("left", "right"))

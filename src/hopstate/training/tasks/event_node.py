@@ -322,7 +322,11 @@ class EventNodeTask(EventTask[NodeFollower]):
         bootstrap: resamples for confidence intervals of the test split, for two classes; 0 computes none.
         clock: time normalization of the model's inputs, stored with the run.
         frozen: pretrained modules that stay unchanged.
+
+    takes_nodes: whether a node and a time are a query. Other models need the event.
     """
+
+    takes_nodes = True
 
     def __init__(
         self,
@@ -366,7 +370,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         stream, scorer, size = self.stream, self.scorer(split), self.eval_batch_size
 
         def score(rows: np.ndarray) -> Scores:
-            return scorer.score_nodes(stream.src[rows], stream.t[rows])
+            return self.score_events(scorer, *self.query_columns(stream, rows))
 
         return replay_split(scorer, score, stream, at, rows=rows, batch_size=size, wide=True)
 

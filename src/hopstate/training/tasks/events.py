@@ -256,9 +256,13 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         """Return a scorer that continues from a stream state and its node memory."""
         return self.source.follow(self.model, past)
 
+    def query_columns(self, stream: EventStream, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `score_events` for the events at rows (Q,), each (Q, ...)."""
+        return stream.pairs(rows)
+
     @abstractmethod
     def score_events(self, follower: Any, *queries: np.ndarray) -> Scores:
-        """Return (Q,) or (Q, C) scores of queries, the columns of `EventStream.pairs`."""
+        """Return (Q,) or (Q, C) scores of queries, as `query_columns` returns them."""
 
 
 class Untrained(EventSource[LinkFollower]):
