@@ -326,8 +326,7 @@ class EventStream:
 
     def pairs(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return src, dst and t of the events at rows, and their relations if they are typed."""
-        columns = (self.src, self.dst, self.t, self.relation)
-        return tuple(column[rows] for column in columns if column is not None)
+        return tuple(column[rows] for column in not_none(self.src, self.dst, self.t, self.relation))
 
     def take(self, rows: np.ndarray) -> EventBatch:
         """Return the events at the given positions of this stream."""
@@ -488,7 +487,7 @@ def expand_node_deletions(
     if stream.kind is None or not holds(stream.kind, GONE):
         return stream
     _check_deleted_nodes_seen(stream, seen)
-    edges = [stream.src, stream.dst, *([] if stream.relation is None else [stream.relation])]
+    edges = not_none(stream.src, stream.dst, stream.relation)
     front = 0 if earlier is None else len(earlier[0])
     if earlier is not None:
         edges = [np.concatenate(columns) for columns in zip(earlier, edges, strict=True)]
@@ -564,6 +563,11 @@ def _events_at(
     return stream.with_(**columns)
 
 
+def not_none(*values: Any) -> list[Any]:
+    """Return those that are not None."""
+    return [value for value in values if value is not None]
+
+
 def order_of_first(relation: np.ndarray) -> list[int]:
     """Return the distinct relations of events (E,), in the order of their first events.
 
@@ -607,7 +611,7 @@ def canonical_tie_order(stream: EventStream) -> EventStream:
         return stream
     order = _refined(np.arange(size), [t], [stream.dst, stream.src])
     later = [] if stream.labels is None else list(stream.labels.reshape(size, -1).T)
-    later += [] if stream.relation is None else [stream.relation]
+    later += not_none(stream.relation)
     if stream.edge_table is not None:
         later += [text.codes for text in stream.edge_table.texts] + list(stream.edge_table.values.T)
     elif stream.edge_attr is not None:

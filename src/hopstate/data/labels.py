@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.events import not_none
 from hopstate.data.readers.ids import EXACT, NO_LABEL
 from hopstate.data.readers.local import check_numbers
 from hopstate.data.readers.tables import (
@@ -26,7 +27,6 @@ from hopstate.data.readers.tables import (
     is_frame,
     is_numeric,
     node_ids,
-    not_none,
     plain_array,
     read_npy,
     read_table,

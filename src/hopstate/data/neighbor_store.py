@@ -191,7 +191,14 @@ class Histories(ABC):
         return self.last(nodes, np.full(len(nodes), end, self.time_dtype), LIMIT)
 
     def last_meeting(
-        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
+        self,
+        src: np.ndarray,
+        dst: np.ndarray,
+        times: np.ndarray,
+        directed: bool = False,
+        *,
+        relation: np.ndarray | None = None,
+        relations: EventRelations | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the time of each pair's last event strictly before its query time, and whether there is one.
 
@@ -201,42 +208,22 @@ class Histories(ABC):
             src, dst: (Q,) int64.
             times: (Q,).
             directed: count only events from src to dst.
+            relation: (Q,) count only events of each pair's own relation; relations are those of the events.
 
         Returns:
             (Q,) times, 0 if there is none; (Q,) bool.
         """
-        from hopstate.ops.neighbors.kernels import last_meeting_kernel
+        from hopstate.ops.neighbors.kernels import last_meeting_kernel, last_typed_meeting_kernel
 
         store = self._of(src, dst)
         src, dst, times = store.checked(src, dst, times)
         last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
-        entries = (store._start, store._length, store._codes, store._times)
-        last_meeting_kernel(src, dst, times, directed, *entries, last, met)
-        return last, met
-
-    def last_meeting_in(
-        self,
-        relations: EventRelations,
-        src: np.ndarray,
-        dst: np.ndarray,
-        times: np.ndarray,
-        relation: np.ndarray,
-        directed: bool = False,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of `last_meeting` among the events of each pair's own relation (Q,).
-
-        Args:
-            relations: those of the events.
-            src, dst, times, directed: see `last_meeting`.
-            relation: (Q,) relations asked for.
-        """
-        from hopstate.ops.neighbors.kernels import last_typed_meeting_kernel
-
-        store = self._of(src, dst)
-        src, dst, times = store.checked(src, dst, times)
-        last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
-        entries = (store._start, store._length, store._codes, store._events, store._times)
-        last_typed_meeting_kernel(src, dst, times, relation, *relations, directed, *entries, last, met)
+        entries, found = (store._start, store._length, store._codes), (store._times, last, met)
+        if relation is None or relations is None:
+            last_meeting_kernel(src, dst, times, directed, *entries, *found)
+        else:
+            typed = relation, *relations, directed, *entries, store._events
+            last_typed_meeting_kernel(src, dst, times, *typed, *found)
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:

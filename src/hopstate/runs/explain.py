@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hopstate.data.dates import Clock, format_duration, format_time, format_times, plot_times
-from hopstate.data.events import EventBatch
+from hopstate.data.events import EventBatch, not_none
 from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.data.vocabulary import Vocabulary
@@ -127,8 +127,7 @@ def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None =
 
 def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarray, ...]:
     """Return the columns of one query."""
-    pair = np.array([u]), np.array([v]), np.array([t])
-    return pair if relation is None else (*pair, relation)
+    return tuple(not_none(np.array([u]), np.array([v]), np.array([t]), relation))
 
 
 def _history_scores(

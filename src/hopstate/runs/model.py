@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.events import not_none
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
@@ -155,7 +156,7 @@ class TrainedModel(nn.Module):
         ends, t = self._query_rows(*query)
         if isinstance(self.task, (LinkTask, EventNodeTask)):
             asked = query_relations(self.past, relation, len(t), "pairs") if isinstance(self.task, LinkTask) else None
-            columns = (ends[0], ends[-1], t) if asked is None else (ends[0], ends[-1], t, asked)
+            columns = not_none(ends[0], ends[-1], t, asked)
             return torch.from_numpy(PairQueries(self.task, self.past).scores(*columns))
         raise ConfigError(f"{type(self.network).__name__} supports neither node nor pair queries")
 

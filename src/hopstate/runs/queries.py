@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hopstate.data.dates import format_times
+from hopstate.data.events import not_none
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, HopstateWarning, StorageError
 from hopstate.evaluation.calibration import IsotonicCurve, fit_isotonic
@@ -128,7 +129,7 @@ class QuerySession:
         Raises:
             DataError: the model cannot score an unknown node.
         """
-        columns = (*pair_rows(self.past, src, dst), t, *(() if relation is None else (relation,)))
+        columns = not_none(*pair_rows(self.past, src, dst), t, relation)
         queries = self.queries
 
         def scores_of(part: slice) -> np.ndarray:

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from hopstate.data.events import ADD, EventBatch
+from hopstate.data.events import ADD, EventBatch, not_none
 from hopstate.data.stream_state import StreamState
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.metrics import average_precision
@@ -117,8 +117,7 @@ class Quality:
         targets, known = np.concatenate([new.dst[:, None], others], 1), before.num_nodes
         wider = replace(before, num_nodes=known + 2, node_ids=None)
         queries, recency = PairQueries(self.live.task, wider), Recency(wider.store(), relations=wider.relations)
-        relations = () if new.relation is None else (new.relation,)
-        for u, row, t, *own in zip(new.src, targets, new.t, *relations, strict=True):
+        for u, row, t, *own in zip(new.src, targets, new.t, *not_none(new.relation), strict=True):
             valid = row >= 0
             v = np.where(row[valid] < known, row[valid], known + 1)  # such as were not met
             ends = np.full(len(v), min(u, known)), v, np.full(len(v), t), *(one.repeat(len(v)) for one in own)

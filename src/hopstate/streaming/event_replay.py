@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.events import EventBatch, type_codes
+from hopstate.data.events import EventBatch, not_none, type_codes
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.layers.modes import evaluating
 from hopstate.ops.threads import one_thread
@@ -56,8 +56,7 @@ class EventReplay:
 
     def query(self) -> tuple[np.ndarray, ...]:
         """Return u (1,), v (1,), t (1,), and the relation (1,) if there is one."""
-        columns = (*self.pair, self.t, self.relation)
-        return tuple(np.array([value]) for value in columns if value is not None)
+        return tuple(np.array([value]) for value in not_none(*self.pair, self.t, self.relation))
 
     def states(self) -> list[StreamState]:
         """Return the state of all events, and those without one."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.events import not_none
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.layers.modes import evaluating
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
@@ -127,7 +128,7 @@ class HistoryScorer(_HistoryScorer[PairTokenizer]):
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
-        return self._run(self.tokenizer.pairs, src, dst, t, *(() if relation is None else (relation,)))
+        return self._run(self.tokenizer.pairs, *not_none(src, dst, t, relation))
 
     def score_over(self, others: Sequence[HistoryScorer], *query: np.ndarray) -> list[Tensor]:
         """Return (1,) probabilities of one query of `score` by scorers of the same model over several states."""

@@ -202,10 +202,8 @@ class LiveTask(Protocol[FollowerT]):
         """Return the arguments of `score_events` for the events at rows (Q,), each (Q, ...)."""
         ...
 
-    def score_events(
-        self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
-    ) -> Scores:
-        """Return the (Q,) or (Q, C) scores of events."""
+    def score_events(self, follower: FollowerT, *queries: np.ndarray) -> Scores:
+        """Return the (Q,) or (Q, C) scores of queries, as `query_columns` returns them."""
         ...
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:

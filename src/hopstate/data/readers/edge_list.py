@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.events import not_none
 from hopstate.data.graph import Graph, sides_of
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
@@ -44,7 +45,6 @@ from hopstate.data.readers.tables import (
     is_array,
     is_numeric,
     node_ids,
-    not_none,
     plain_array,
     read_npy,
     read_table,

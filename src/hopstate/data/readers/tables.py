@@ -518,11 +518,6 @@ def rows_are_nodes(path: Path | str) -> str:
     )
 
 
-def not_none(*values: Any) -> list[Any]:
-    """Return those that are not None."""
-    return [value for value in values if value is not None]
-
-
 def stem_of(path: Path) -> str:
     """Return a file's name before its first dot."""
     return path.name.split(".")[0]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventBatch, EventStream, not_none
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.errors import ConfigError
 from hopstate.methods.ensemble.members import Member, StackedModel, members_of
@@ -74,7 +74,7 @@ class EnsembleScorer:
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> np.ndarray:
         """Return (Q, M) log-odds of pairs by each member, or its scores if they are not probabilities."""
-        asked = (src, dst, t) if relation is None else (src, dst, t, relation)
+        asked = not_none(src, dst, t, relation)
         scores = [getattr(scorer, "log_odds", scorer.score)(*asked) for scorer in self.scorers]
         return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in scores], 1)
 

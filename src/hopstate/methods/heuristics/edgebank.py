@@ -177,7 +177,7 @@ class EdgeBank:
         if relation is None or not len(self.memory.relation):
             return scores
         relations = EventRelations(self.memory.relation.rows)
-        last, met = store.last_meeting_in(relations, src, dst, ever, relation, directed=True)
+        last, met = store.last_meeting(src, dst, ever, directed=True, relation=relation, relations=relations)
         return (scores + self._remembers(src, dst, since, last, met)) / 2
 
     def _remembers(

@@ -68,7 +68,7 @@ class Recency(StatelessScorer):
         scores = np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
         if relation is None or self.relations is None:
             return scores
-        _, typed = self.store.last_meeting_in(self.relations, src, dst, t, relation, directed=self.directed)
+        _, typed = self.store.last_meeting(src, dst, t, self.directed, relation=relation, relations=self.relations)
         return np.where(met & ~typed, np.maximum(scores - OTHER_RELATION, NEVER), scores)
 
     def log_odds(

@@ -285,9 +285,9 @@ class EventTreesTask(EventNodeTask):
         attr = np.zeros((len(stream), 0), np.float32) if stream.edge_attr is None else stream.edge_attr
         return stream.src[rows], stream.dst[rows], stream.t[rows], relation[rows], attr[rows]
 
-    def score_events(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *own: Any) -> Scores:
+    def score_events(self, follower: Any, *queries: np.ndarray) -> Scores:
         """Return (Q,) or (Q, W) outputs of events, with their relations (Q,) and features (Q, D) if given."""
-        found: Scores = follower.score(src, dst, t, *own)
+        found: Scores = follower.score(*queries)
         return found
 
     def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:

@@ -382,14 +382,8 @@ class EventNodeTask(EventTask[NodeFollower]):
     def live_batch(self) -> int:
         return self.eval_batch_size
 
-    def score_events(
-        self,
-        follower: NodeFollower,
-        src: np.ndarray,
-        dst: np.ndarray,
-        t: np.ndarray,
-        relation: np.ndarray | None = None,
-    ) -> Scores:
+    def score_events(self, follower: NodeFollower, *queries: np.ndarray) -> Scores:
+        src, _, t, *_ = queries
         return follower.score_nodes(src, t)
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:

@@ -261,10 +261,8 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         return stream.pairs(rows)
 
     @abstractmethod
-    def score_events(
-        self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
-    ) -> Scores:
-        """Return (Q,) or (Q, C) scores for events."""
+    def score_events(self, follower: Any, *queries: np.ndarray) -> Scores:
+        """Return (Q,) or (Q, C) scores of queries, as `query_columns` returns them."""
 
 
 class Untrained(EventSource[LinkFollower]):

@@ -271,15 +271,8 @@ class LinkTask(EventTask[LinkFollower]):
     def live_batch(self) -> int:
         return self.evaluation.batch_size
 
-    def score_events(
-        self,
-        follower: LinkFollower,
-        src: np.ndarray,
-        dst: np.ndarray,
-        t: np.ndarray,
-        relation: np.ndarray | None = None,
-    ) -> Scores:
-        return follower.score(src, dst, t) if relation is None else follower.score(src, dst, t, relation)
+    def score_events(self, follower: LinkFollower, *queries: np.ndarray) -> Scores:
+        return follower.score(*queries)
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:
         return new.additions()
