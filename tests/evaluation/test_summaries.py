@@ -68,7 +68,7 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], n
             assert isinstance(task, LinkTask)
             made = task.report("val").curve
         assert made is not None
-        assert (made.events, made.ratio, made.strategy) == (kept.events, kept.ratio, kept.strategy)
+        assert (made.num_events, made.ratio, made.strategy) == (kept.num_events, kept.ratio, kept.strategy)
         for one, other in ((made.scores, kept.scores), (made.values, kept.values)):
             np.testing.assert_allclose(one, other, rtol=0, atol=F64)
 

@@ -211,6 +211,9 @@ def test_tables_of_edges_are_read_as_they_stand_or_refused(tmp_path: Path, rows:
 
 
 # ---- pages and tables ------------------------------------------------------------------------------------------
+COPY = "navigator.clipboard.writeText(this.previousElementSibling.textContent);this.textContent='copied'"
+
+
 class Tags(HTMLParser):
     """Counts elements, and attributes that would run something."""
 
@@ -221,7 +224,7 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         image = tag == "img" and not (dict(attrs)["src"] or "").startswith("data:image/svg+xml;base64,")
         self.scripts += tag in ("script", "iframe") or image
-        self.handlers += sum(name.startswith("on") for name, _ in attrs)
+        self.handlers += sum(name.startswith("on") and value != COPY for name, value in attrs)
 
 
 EVIL = [

@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_tables_keep_order_and_index(run: Run, index: object) -> None:
     new = NEW.set_axis(index, axis=0)  # type: ignore[call-overload]
     sorted_ = run.predict(NEW.sort_values("time", kind="stable"))
-    for found in (run.predict(new), run.stream(new, cold_start=True, save=run.path / "other")):
+    for found in (run.predict(new), run.stream(new, ignore_state=True, save=run.path / "other")):
         assert found.index.equals(new.index)
         assert found.src.tolist() == NEW.source.tolist()
         assert found.t.tolist() == NEW.time.tolist()

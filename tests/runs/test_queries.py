@@ -271,7 +271,7 @@ def test_the_page_of_a_run_and_the_commands_on_it(
     run = copied(trained(name), tmp_path / "run")
     assert main(["inspect", str(run.path)]) == 0
     shown = capsys.readouterr().out
-    assert f"{run.metrics['test']['average_precision']:.4f}" in shown
+    assert f"{100 * run.metrics['test']['average_precision']:.2f}" in shown
     lines = [line.strip() for line in shown.splitlines() if line.strip().startswith("hopstate ")]
     assert any(line.startswith("hopstate rank") for line in lines)
     for line in lines:

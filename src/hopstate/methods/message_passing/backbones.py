@@ -56,6 +56,7 @@ class Convolution:
         edges: what of the edges the layer reads: "weights", "features", "relations", "none", or "unused" without any
             edge.
         initial_residual: whether the layer takes the first representation too and has a residual of its own (GCNII).
+        deep: whether ten layers train without layer norm: sums over neighbors grow with every layer, means do not.
         needs_degrees: whether it is made from the in-degrees of the training graph.
         num_layers: automatic number of layers for node tasks; None: that of the preset.
         link_layers: automatic number of layers for link prediction.
@@ -69,6 +70,7 @@ class Convolution:
     normalization: Normalization | None = "sum"
     edges: EdgeRole = "none"
     initial_residual = False
+    deep = True
     needs_degrees = False
     num_layers: int | None = None
     link_layers = 2
@@ -137,6 +139,7 @@ class GIN(Convolution):
     summary = "graph isomorphism network, residual"
     source = "arXiv:1810.00826"
     normalization = "sum"
+    deep = False
     edges = "features"
 
     def normalization_of(self, edge_dim: int) -> Normalization | None:
@@ -176,6 +179,7 @@ class PNA(Convolution):
     name = "pna"
     summary = "principal neighborhood aggregation, residual"
     source = "arXiv:2004.05718"
+    deep = False
     normalization = "edges"
     edges = "features"
     needs_degrees = True

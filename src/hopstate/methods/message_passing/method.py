@@ -102,7 +102,7 @@ def auto_config_backbone(
     name = choose_preset(stats)
     if backbone.edges == "unused" or backbone.initial_residual:  # blocks of its own, or none that reads neighbors
         name = "shallow"
-    elif name == "deep" and config.batching.kind == "neighbor":  # neighborhoods grow with every layer
+    elif name == "deep" and (not backbone.deep or config.batching.kind == "neighbor"):  # neighborhoods grow, too
         name = "medium"
     chosen = {**PRESETS[name], "loop.epochs": 300, "loop.patience": 60}
     if backbone.num_layers is not None:
