@@ -327,7 +327,7 @@ def top(
     names = check_mixing(model, graph, call)
     compensation = Top(graph, config, "edges", seed=seed)
     x, full_graph = torch.tensor(graph.x), FullGraphEdges(full_adjacency(graph), names)
-    embed = FullGraphPass(lambda model: _on_full_graph(model, call, x, full_graph), every=True)
+    embed = FullGraphPass(partial(_on_full_graph, call=call, x=x, full_graph=full_graph), every=True)
     compensation.prepare(model, embed)
     return ToppedModel(model, compensation, call, embed, full_graph)
 
