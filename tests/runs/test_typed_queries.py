@@ -12,6 +12,7 @@ from hopstate.datasets.temporal_generators import OrderConfig, generate_orders
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
+from hopstate.runs.explain import explain
 from hopstate.runs.run import Run, fit
 from made_events import LOOP, RANDOM, SMALL
 
@@ -71,6 +72,20 @@ def test_relations_of_a_pair_are_ranked(run: Run) -> None:
         assert best == pytest.approx(part["score"].iloc[0])
     with pytest.raises(ConfigError, match="candidates"):
         run.rank("c1", predict="relation")
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer", "pair-trees"])
+def test_an_explanation_is_of_the_relation_that_is_given(method: str, tmp_path: Path) -> None:
+    own = fit(method, table(0, 300), out=tmp_path / "run", config={**LOOP, **RANDOM, **SMALL[method], **READ})
+    for relation in ("pay", "order"):
+        found = explain(own.path, "c1", "s2", relation=relation)
+        assert found.score == pytest.approx(own.score([("c1", "s2")], relation=relation)["score"][0], rel=1e-5)
+        assert np.isfinite(found.events["contribution"]).all()
+        assert len(found.events)
+    with pytest.raises(ConfigError, match="relation"):
+        explain(own.path, "c1", "s2")
+    reasons = own.rank("c1", relation="pay", top=2, explain=True)["why"]
+    assert reasons.str.len().min() > 0
 
 
 def test_later_events_need_the_relation(run: Run, tmp_path: Path, capsys) -> None:

@@ -160,7 +160,7 @@ class _Plan:
 
     def gaps(self) -> Tensor:
         """Return (V + 1, G) time deltas of the pair at the query."""
-        query = self.given.query()
+        query = self.given.query()[:3]
         whole = self._inputs.query_gaps(*query)
         reads_ends = self._inputs.model.gaps > 1 or self._inputs.pair_features is not None
         gaps = whole.repeat(len(self.given.left_out) + 1, 1)
