@@ -106,7 +106,7 @@ class EventTargets:
             return result | {"roc_auc": ovr_roc_auc(y, values)} | one_class
         score = values[:, 1]
         areas = {"roc_auc": roc_auc(y, score), "average_precision": average_precision(y, score)}
-        result = areas | {"positives": float(y.sum())} | result | one_class
+        result = areas | {"positives": int(y.sum())} | result | one_class
         if bootstrap and len(np.unique(y)) == 2:
             drawn = bootstrap_areas(score[y == 1], score[y == 0], None, repeats=bootstrap, seed=seed)
             result |= interval_columns(drawn)
