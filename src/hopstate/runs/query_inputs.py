@@ -19,7 +19,15 @@ from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit, renumbered
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
+from hopstate.errors import (
+    ConfigError,
+    DataError,
+    HopstateWarning,
+    MissingFileError,
+    ShapeError,
+    TimeOrderError,
+    nearest,
+)
 from hopstate.io.files import check_output
 from hopstate.io.output import check_table_path
 from hopstate.runs.data import settings_of_run
@@ -397,6 +405,8 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
         if not len(found):
             raise DataError(f"no {what} were given")
         return _texts_of_objects(found)
+    if not given.expanduser().exists():
+        raise MissingFileError(f"{what}: no file at {given}. Give a file with one column of ids")
     table = _table_of(given, what, 1, vocabulary)
     names = [str(name) for name in table.frame.columns]
     matching = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
