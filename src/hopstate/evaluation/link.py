@@ -85,7 +85,7 @@ class LinkScores:
 
 KINDS = ("repeat_pairs", "new_pairs", "new_nodes")
 HITS = (1, 3, 10)
-MOST_RELATIONS = 50  # relations with metrics of their own
+MAX_RELATIONS = 50  # relations with metrics of their own
 TOP_K = 10  # places that NDCG and recall look at
 
 
@@ -152,7 +152,7 @@ def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str
     Args:
         rank: (P,) ranks of events.
         relation: (P,) their relations.
-        names: names of the relations; metrics are called "mrr[NAME]", of the `MOST_RELATIONS` most frequent.
+        names: names of the relations; metrics are called "mrr[NAME]", of the `MAX_RELATIONS` most frequent.
     """
     counts = np.bincount(relation, minlength=len(names))
     seen = np.flatnonzero(counts)
@@ -161,7 +161,7 @@ def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str
         name: np.bincount(relation, values, len(names))[seen] / counts[seen] for name, values in by_relation.items()
     }
     found = {f"{name}_macro": float(values.mean()) for name, values in means.items()}
-    for at in np.argsort(-counts[seen], kind="stable")[:MOST_RELATIONS].tolist():
+    for at in np.argsort(-counts[seen], kind="stable")[:MAX_RELATIONS].tolist():
         label = names[seen[at]]
         found |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
         found[f"num_events[{label}]"] = int(counts[seen[at]])
@@ -263,8 +263,8 @@ def score_queries(
             src = np.concatenate([one.src[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             dst = np.concatenate([one.dst[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
             scores = np.empty(len(own))
-            asked = src, dst, *stream.pairs(rows_of_pairs)[2:]
-            scores[order] = as_scores(scorer.score(*asked), len(own))
+            columns = src, dst, *stream.pairs(rows_of_pairs)[2:]
+            scores[order] = as_scores(scorer.score(*columns), len(own))
             for out, (at, some) in zip(found, parts, strict=True):
                 out[at], scores = scores[: len(some)], scores[len(some) :]
         if b % _PAGES == _PAGES - 1:

@@ -279,9 +279,9 @@ def score_session(
     columns: Columns = NO_COLUMNS,
 ) -> pd.DataFrame:
     """Return the table of `score` for an open run; columns as `columns_of` has them, if other than the run's."""
-    asked = _pairs(opened, pairs, time, relation, columns)
-    scores = run_to_completion(opened.scores(*asked))
-    return run_to_completion(_table(opened, *asked, scores, explain=explain))
+    queries = _pairs(opened, pairs, time, relation, columns)
+    scores = run_to_completion(opened.scores(*queries))
+    return run_to_completion(_table(opened, *queries, scores, explain=explain))
 
 
 def pair_probabilities(
@@ -479,9 +479,9 @@ def _rank_relations(
     t = query_times(past, time, len(u), "sources", opened.dates)
     warn_unseen(past, u, v)
     place, target, code = (axis.ravel() for axis in np.indices((len(u), len(v), count)))
-    asked = u.at(place), v.at(target), t[place], code.astype(np.int32)
-    scores = yield from opened.scores(*asked)
-    table = yield from _table(opened, *asked, scores, explain=explain)
+    queries = u.at(place), v.at(target), t[place], code.astype(np.int32)
+    scores = yield from opened.scores(*queries)
+    table = yield from _table(opened, *queries, scores, explain=explain)
     joined = np.tile(_joins_types(past, v), (len(u), 1))
     by_pair = scores.reshape(-1, count)
     if scores.min() < 0 or scores.max() > 1:  # no probabilities

@@ -447,8 +447,8 @@ class RelationEnds:
         """Return (Q,) whether each relation (Q,) joins each of nodes (Q,) as a source (side 0) or a target (side 1)."""
         if self._stream.node_type is not None:
             return self._allowed[side][relation, self._stream.node_type[nodes]]
-        keys, asked = self._keys[side], relation.astype(np.int64) * self._stream.num_nodes + nodes
-        return keys[np.minimum(np.searchsorted(keys, asked), len(keys) - 1)] == asked
+        keys, wanted = self._keys[side], relation.astype(np.int64) * self._stream.num_nodes + nodes
+        return keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
 
     def targets(self, relation: int) -> np.ndarray:
         """Return the sorted targets that a relation joins."""

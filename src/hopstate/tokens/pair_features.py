@@ -211,7 +211,7 @@ MOST_COLUMNS = 8  # maximum number of event features to use, by variance
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
 
-MOST_RELATIONS = 32  # maximum number of relations with columns of their own, by number of events
+MAX_RELATIONS = 32  # maximum number of relations with columns of their own, by number of events
 
 _TYPED = (
     "since the pair met in the relation",
@@ -333,14 +333,14 @@ class PairFeatures:
 
 
 def frequent_relations(stream: EventStream, rows: np.ndarray) -> np.ndarray | None:
-    """Return the relations of most events at rows (P,), at most `MOST_RELATIONS`; None if there is only one."""
+    """Return the relations of most events at rows (P,), at most `MAX_RELATIONS`; None if there is only one."""
     if len(stream.relation_names) < 2:
         return None
     assert stream.relation is not None
     relation, every = stream.relation[stream.additions(rows)], np.arange(len(stream.relation_names))
     order = np.array(order_of_first(np.concatenate([relation, every])))
     counts = np.bincount(relation, minlength=len(every))
-    return order[np.argsort(-counts[order], kind="stable")][:MOST_RELATIONS]
+    return order[np.argsort(-counts[order], kind="stable")][:MAX_RELATIONS]
 
 
 def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndarray:

@@ -35,9 +35,9 @@ from hopstate.training.tasks.event_node import EventNodeTask, EventTargets
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.target import Target, has_label
 
-MOST_CLASSES = 16  # classes whose earlier labels are features
-ONE = 1 << 20  # fixed point of labels: integer sums do not depend on the order of events
-LARGEST = 1 << 20  # clip of standardized labels, so that sums fit in 64 bits
+MAX_CLASSES = 16  # classes whose earlier labels are features
+LABEL_SCALE = 1 << 20  # fixed point of labels: integer sums do not depend on the order of events
+MAX_LABEL = 1 << 20  # clip of standardized labels, so that sums fit in 64 bits
 NO_CLASS = -20.0  # log-odds of a class without a label among the events for training
 _LABELS = ("number of labels {}", "since the last label {}")
 _ENDS = ("of the source", "at the target", "of the target")
@@ -80,20 +80,20 @@ class LabelHistory:
         return out
 
     def _mean(self, first: np.ndarray, end: np.ndarray) -> np.ndarray:
-        return (self.sums[end] - self.sums[first]) / (ONE * (end - first)[:, None])
+        return (self.sums[end] - self.sums[first]) / (LABEL_SCALE * (end - first)[:, None])
 
 
 def label_values(y: np.ndarray, target: Target) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the labeled rows (n,) and fixed-point labels (n, W) of each history: one of classes, one per number."""
     if target.goal == "classes":
         rows = np.flatnonzero((y >= 0) & (y < target.width))
-        classes = np.arange(target.width)[:MOST_CLASSES] if target.width > 2 else np.ones(1, np.int64)
-        return [(rows, (y[rows, None] == classes) * ONE)]
+        classes = np.arange(target.width)[:MAX_CLASSES] if target.width > 2 else np.ones(1, np.int64)
+        return [(rows, (y[rows, None] == classes) * LABEL_SCALE)]
     center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
-    standard = np.clip((y.reshape(len(y), -1) - center) / scale, -LARGEST, LARGEST)
+    standard = np.clip((y.reshape(len(y), -1) - center) / scale, -MAX_LABEL, MAX_LABEL)
     known = [np.flatnonzero(~np.isnan(column)) for column in standard.T]
     return [
-        (rows, np.rint(column[rows, None] * ONE).astype(np.int64))
+        (rows, np.rint(column[rows, None] * LABEL_SCALE).astype(np.int64))
         for rows, column in zip(known, standard.T, strict=True)
     ]
 
@@ -101,7 +101,7 @@ def label_values(y: np.ndarray, target: Target) -> list[tuple[np.ndarray, np.nda
 def label_names(target: Target) -> list[str]:
     """Return the names of the label features, in the order of `EventTreesScorer.features`."""
     names = target.names if target.goal != "classes" or target.width > 2 else target.names[1:]
-    groups = [names[:MOST_CLASSES]] if target.goal == "classes" else [(name,) for name in names]
+    groups = [names[:MAX_CLASSES]] if target.goal == "classes" else [(name,) for name in names]
     return [
         name
         for group in groups
