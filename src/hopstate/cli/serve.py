@@ -101,8 +101,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--repair", action="store_true", help=mend)
     deadline = "seconds in which a request is answered, or refused with status 503 (default: 10)"
     parser.add_argument("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
-    told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
-    parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
+    log_help = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
+    parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=log_help)
     source = "events from kafka://HOST:PORT/TOPIC as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
     sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
@@ -152,9 +152,9 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **SERVER))
 
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
-    told = partial(print, f"serving {name} at {url} (who next: /, API: /docs)", flush=True)
+    announce = partial(print, f"serving {name} at {url} (page: /, API: /docs)", flush=True)
     return CommandResult(
-        {"serving": name, "url": url}, told, then=partial(_until_stopped, server, place, app.state.engine)
+        {"serving": name, "url": url}, announce, then=partial(_until_stopped, server, place, app.state.engine)
     )
 
 
@@ -186,7 +186,7 @@ def _bound(host: str, port: int) -> socket.socket:
     place = None
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        place = socket.socket(family, kind, proto)  # told to be TCP: only then small answers are sent at once
+        place = socket.socket(family, kind, proto)  # the protocol is TCP: only with it small answers are sent at once
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         place.bind(address)
     except (OSError, UnicodeError) as error:
@@ -224,6 +224,6 @@ def _replay(argv: list[str]) -> CommandResult:
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["position", "score"])
     write_table(table, Path(o.out))
     begin = int(table["position"].iloc[0]) if len(table) else 0
-    told = f", from event {begin} on: what came before was cut" if begin else ""
+    skipped = f", from event {begin} on: what came before was cut" if begin else ""
     record = {"out": o.out, "rows": len(table), "first": begin}
-    return CommandResult(record, lines(f"{len(table)} events scored again{told}: {o.out}"))
+    return CommandResult(record, lines(f"{len(table)} events scored again{skipped}: {o.out}"))

@@ -160,14 +160,16 @@ class ServiceEngine:
         self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
 
     def warm_up(self) -> None:
-        """Explain a ranking twice, so that kernels are compiled and it is known how long one takes."""
+        """Explain a ranking twice, which compiles kernels and measures how long one takes."""
         past = self.live.past
         if not len(past):
             return
         source = past.src[-1:] if past.node_ids is None else past.node_ids.names(past.src[-1:])
+        relation = None if past.relation is None else past.relation_names[past.relation[-1]]
 
         def start() -> Steps[Any]:
-            return capture_warnings(rank_session(self.live.session(), source.tolist(), explain=True))
+            ranking = rank_session(self.live.session(), source.tolist(), relation=relation, explain=True)
+            return capture_warnings(ranking)
 
         for _ in range(2):
             self._queue.submit_steps(start, rank_kind(top=10, explain=True)).exception()
