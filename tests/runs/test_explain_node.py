@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch_geometric.nn import GATConv, GCN2Conv, GCNConv, PNAConv, SAGEConv
 
 import hopstate
 from hopstate.cli.main import main
@@ -26,6 +27,15 @@ HEADS = {
     "gat": {"model.heads": 2},
     "nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 0},
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parents() -> None:
+    """Build torch-geometric's own layers first, as a user with other networks does."""
+    for conv in (GCNConv, SAGEConv, GATConv):
+        conv(2, 2)
+    GCN2Conv(2, 0.1)
+    PNAConv(2, 2, ["mean"], ["identity"], torch.tensor([0, 1]))
 
 
 def path_graph(nodes: int = 30) -> Graph:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
-from torch_geometric.nn import GATConv, GCN2Conv, GCNConv, GINConv, PNAConv, RGCNConv, SAGEConv
+from torch_geometric.nn import GATConv, GCN2Conv, GCNConv, GINConv, MessagePassing, PNAConv, RGCNConv, SAGEConv
 
 from hopstate.layers.message import Adjacency
 from hopstate.ops.edge_attention import edge_attention
@@ -45,7 +45,17 @@ class SparseProduct(torch.autograd.Function):
         return torch.sparse.mm(ctx.matrix, x)
 
 
-class _SparseSum:
+class _Explainable:
+    """Layers that torch-geometric's explainers can mask even after a layer of the parent class was built.
+
+    Building a layer replaces `propagate` of its class by a version without masks, which subclasses would inherit.
+    """
+
+    propagate = MessagePassing.propagate
+    edge_updater = MessagePassing.edge_updater
+
+
+class _SparseSum(_Explainable):
     """Layers that sum neighbors with a CSR matrix of weights."""
 
     def message_and_aggregate(self, edge_index: Tensor, x: Any) -> Tensor:
@@ -69,7 +79,7 @@ class GCNII(_SparseSum, GCN2Conv):
     """`GCN2Conv` with `SparseProduct`."""
 
 
-class GAT(GATConv):
+class GAT(_Explainable, GATConv):
     """Multi-head attention over in-neighbors and the node itself, with concatenated heads.
 
     `takes_graph` marks that it accepts a graph without edge features instead of an edge list.
@@ -99,7 +109,7 @@ class GAT(GATConv):
         return out.flatten(1) + self.bias
 
 
-class PNA(PNAConv):
+class PNA(_Explainable, PNAConv):
     """Mean, minimum, maximum and standard deviation of messages, each unscaled, amplified and attenuated by degree.
 
     `takes_graph`: see `GAT`.
@@ -144,7 +154,7 @@ class PNA(PNAConv):
         return self.lin(F.linear(own, first, after.bias) + plain + amplified * factor + attenuated / least)
 
 
-class RGCN(RGCNConv):
+class RGCN(_Explainable, RGCNConv):
     """W_0 h_i + sum_r mean_j W_r h_j over the in-neighbors j of relation r, whose number is the one edge feature.
 
     Args:
