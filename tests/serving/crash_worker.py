@@ -93,7 +93,12 @@ def work(job: Job, pipe: Connection) -> None:
 
 def _open(job: Job) -> LiveRun:
     log = _Log(job.folder, syncs=job.fault.syncs)
-    options: dict[str, Any] = {"snapshot_every": _SNAPSHOTS, "device": "cpu", "method": job.method, "future": NEVER}
+    options: dict[str, Any] = {
+        "snapshot_every": _SNAPSHOTS,
+        "device": "cpu",
+        "method": job.method,
+        "max_clock_skew": NEVER,
+    }
     return LiveRun(job.run, folder=job.folder, log=log, **options)
 
 

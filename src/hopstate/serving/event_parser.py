@@ -274,18 +274,6 @@ class EventParser:
         self._scaling = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
 
-    @property
-    def features(self) -> list[str]:
-        """Names of the features of an event, as a request may have them."""
-        return list(self._reading.get("edge_columns") or [f"f{i}" for i in range(self._width)])
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Names of source, target, time, kind ("" for none) and features of an event, as the run's own file has."""
-        ends = {usual: own or usual for (_, _, usual, _), own in zip(_ENDS, self._columns, strict=True)}
-        typed = {"relation": self._relation} if self._relation else {}
-        return {**ends, "kind": next(iter(self._kinds), ""), **typed, "features": self.features}
-
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
         names = [body[RELATION] for body in bodies] if self._relation else []

@@ -287,11 +287,6 @@ class LiveRun:
     def __exit__(self, *error: object) -> None:
         self.close(snapshot=error[0] is None)
 
-    @property
-    def event_fields(self) -> dict[str, Any]:
-        """Names of the fields of an event; see `EventParser.fields`."""
-        return self._parser.fields
-
     def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
         return self._parser.unread_fields(events)
