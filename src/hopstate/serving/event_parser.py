@@ -120,12 +120,7 @@ class ClockSkewLimit:
         return int(self._clock() * IN_SECOND[self._unit])
 
     def exceeded(self, t: int | float, last: int | float | None) -> bool:
-        """Return whether an event is further ahead than it may be.
-
-        Args:
-            t: its time.
-            last: of the event before it.
-        """
+        """Return whether a time is further ahead than it may be; last is that of the event before."""
         if self.length is None:
             return False
         since = self._now() if self.by_clock else last
@@ -348,11 +343,7 @@ class EventParser:
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
         """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
 
-        Args:
-            bodies: the events.
-            past: what they come after.
-            places: where each stands in its request, for messages.
-            strict: refuse fields that the run does not read.
+        places tell where each stands in its request; strict refuses fields that the run does not read.
         """
         named, t = self._rename_all(bodies, past, places, strict=strict)
         last, aside = past.last_time if len(past) else None, dict[int, Note]()

@@ -60,11 +60,7 @@ SLICE = 32  # events of a commit that are scored before others may ask
 def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> int | None:
     """Return how many events the run's own data had when a log was begun, None if the log is new.
 
-    Args:
-        facts: of the log.
-        run: the run folder.
-        model: the fingerprint of its weights.
-        place: of the log, for messages.
+    The run and the fingerprint of its weights must be those in the log's facts; messages name the place of the log.
     """
     if "model" not in facts:
         return None
@@ -274,7 +270,6 @@ class LiveRun:
             self._keep()
 
     def close(self, *, snapshot: bool = True) -> None:
-        """Let go of the run."""
         with self._open:
             if snapshot and self.position > self.snapshot_position:
                 self.snapshot()

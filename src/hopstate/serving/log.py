@@ -58,12 +58,7 @@ _ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, fl
 
 
 class Entry(NamedTuple):
-    """An event to be logged.
-
-    Args:
-        body: a JSON object.
-        id: tells it from others, None where nothing does.
-    """
+    """An event to be logged: a JSON object, and what tells it from others, None where nothing does."""
 
     body: str
     id: str | None = None
@@ -91,15 +86,10 @@ def checksum(*texts: str) -> int:
 
 @dataclass(frozen=True)
 class Commit:
-    """Events that were taken together.
+    """Events that were taken together."""
 
-    Args:
-        first: position of the first in the log, from 0.
-        bodies: of all, JSON objects.
-    """
-
-    first: int
-    bodies: tuple[str, ...]
+    first: int  # position of the first in the log, from 0
+    bodies: tuple[str, ...]  # of all, JSON objects
 
 
 class EventLog(ABC):

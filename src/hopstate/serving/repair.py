@@ -44,20 +44,13 @@ Salvage = Callable[[EventLog | None, EventLog, int], None]
 
 @dataclass(frozen=True)
 class Repair:
-    """What became of a log.
-
-    Args:
-        place: of the log.
-        start, end: bounds of its positions now.
-        lost: first and last position of events that were lost, as they were before.
-        aside: where the damaged log is now, "" if it was intact.
-    """
+    """What became of a log."""
 
     place: str
-    start: int
+    start: int  # bounds of its positions now
     end: int
-    lost: tuple[tuple[int, int], ...] = ()
-    aside: str = ""
+    lost: tuple[tuple[int, int], ...] = ()  # first and last position of events that were lost, as they were before
+    aside: str = ""  # where the damaged log is now, "" if it was intact
 
     def __str__(self) -> str:
         found = f"{self.place}: {self.end - self.start} intact events"
