@@ -39,7 +39,6 @@ from hopstate.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-AS_STORED = "stored"  # of unlabeled_value: -1 is no label, and every other number is kept as it is
 TASKS = ("auto", "classification", "regression")
 MULTILABEL = ("error", "first", "whole", "all")
 MAX_CLASS_CODES = 10  # whole numbers of at most so many values are classes
@@ -309,7 +308,7 @@ def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
 
 def is_unlabeled(values: pd.Series, unlabeled_value: str | None) -> np.ndarray:
     """Return which values equal the marker of a missing label."""
-    if unlabeled_value in (None, "none", AS_STORED):
+    if unlabeled_value in (None, "none"):
         return np.zeros(len(values), bool)
     if not is_numeric(values):
         return (values.astype(str).str.strip() == unlabeled_value).to_numpy(bool)
@@ -511,7 +510,7 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value:
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     known = np.isfinite(numbers)
     broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
-    if unlabeled_value != AS_STORED and (numbers[known] == -1).any() and not len(broken):
+    if (numbers[known] == -1).any() and not len(broken):
         check_minus_one(numbers, known, where, place, unlabeled_value)
         codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
         return codes, names, (note + told,)

@@ -94,7 +94,7 @@ class _Plan:
         context = self._inputs.contexts([events for _, _, events, _ in parts], left_out)
         steps: list[list[_Block]] = [[] for _ in self.given.batches]
         for k, (step, replay, events, gap) in enumerate(parts):
-            steps[step].append(self._block(replay, events, gap, context.of(k).edges))
+            steps[step].append(self._block(replay, events, gap, context.of(k)))
         return steps
 
     def _parts(self, batch: EventBatch) -> Iterator[tuple[int, EventBatch, np.ndarray]]:

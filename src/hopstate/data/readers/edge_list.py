@@ -130,7 +130,7 @@ def read_edge_list(
     fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
     if options.relation_column is not None:
         column = str(table.column(options.relation_column, (), None, "relation_column"))
-        fields["relation"], fields["relation_names"] = relations_of(table, column, None, ())
+        fields["relation"], fields["relation_names"] = relations_of(table, column, None)
     if types:
         fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), found.count)
     elif two_sets is not False:

@@ -161,7 +161,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     relation: np.ndarray | None = None
     relation_names: tuple[str, ...] = ()
     if roles.relation is not None:
-        relation, relation_names = relations_of(table, roles.relation, kinds, stream_fields.pop("relation_names", ()))
+        relation, relation_names = relations_of(table, roles.relation, kinds)
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
     if roles.features:
@@ -324,14 +324,12 @@ def _event_features(
 
 
 # ---- relations and types of nodes --------------------------------------------------------------------------------
-def relations_of(
-    table: Table, column: str, kinds: np.ndarray | None, known: Sequence[str]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return relations (E,) of a column and their names, sorted unless known; that of a deleted node is no matter."""
+def relations_of(table: Table, column: str, kinds: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return relations (E,) of a column and their sorted names; that of a deleted node is no matter."""
     texts = category_texts(table, column).to_numpy(object)
     needed = np.ones(len(texts), bool) if kinds is None else kinds != GONE
     table.check((texts == "") & needed, column, "no relation", "Fill it in, or remove the row.")
-    names = tuple(known) or names_of_types([texts[needed]])
+    names = names_of_types([texts[needed]])
     check_num_types(names, f"{table.path}: column {column!r}")
     codes = codes_of_types(texts, names)
     return np.where(needed, codes, 0).astype(np.int32), names
