@@ -266,10 +266,7 @@ def encode_classes(
 ) -> tuple[np.ndarray, tuple[str, ...] | None, str]:
     """Return (N,) classes, -1 unknown, their names in sorted order (None if they are 0..C-1), and a note.
 
-    Args:
-        labels: (n,) labels of the rows that are known.
-        labeled: (N,) which rows these are.
-        where: file and column.
+    labels (n,) are those of the labeled rows (N,).
     """
     classes, y = np.unique(labels, return_inverse=True)
     codes = np.full(len(labeled), -1, np.int64)
@@ -280,7 +277,6 @@ def encode_classes(
 
 
 def check_words(values: pd.Series, where: str, place: Place) -> None:
-    """Raise DataError if a label is a marker of missing values, as R and pandas write them."""
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
@@ -288,7 +284,6 @@ def check_words(values: pd.Series, where: str, place: Place) -> None:
 
 
 def missing_word_error(where: str, word: str, rows: str) -> DataError:
-    """Return the error for a label that is a marker of missing values."""
     option = f"--read.unlabeled_value {shlex.quote(word)}"
     return DataError(
         f"{where} holds {word!r} in {rows}; say whether that is 'no label' ({option}) or a class of that name "

@@ -85,7 +85,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         return self._seen
 
     def reset(self) -> None:
-        """Forget the observed events."""
         if self.live:
             self._seen = None
             self.tokenizer.store = self.seen
@@ -101,7 +100,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         return deepcopy(self.seen) if self.live else None
 
     def restore(self, state: NeighborStore | None) -> None:
-        """Restore a state from `state`."""
         if state is not None:
             self._observed(deepcopy(state))
 

@@ -219,7 +219,6 @@ class MemoryScorer:
         return self.memory.snapshot()
 
     def restore(self, state: NodeState) -> None:
-        """Restore a state from `state`."""
         self.memory = state.snapshot().to(self._device)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
@@ -293,7 +292,6 @@ class LazyMemoryScorer(MemoryScorer):
         return self.memory.subset(torch.from_numpy(np.flatnonzero(self._moved)).to(self._device))
 
     def restore(self, state: NodeState) -> None:
-        """Restore a state from `state`."""
         assert state.rows is not None
         self.reset()
         self.memory = self.memory.put(state.to(self._device))

@@ -93,8 +93,6 @@ def read_edge_list(
 
     Args:
         source: table of edges, a path or in memory: two columns of ids, others numeric edge features.
-        options: how columns are read.
-        nan: "error" or "zero", for node and edge features.
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """

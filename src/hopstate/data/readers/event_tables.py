@@ -251,7 +251,6 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
 
 
 def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
-    """Return the error for roles without a column; it lists all of them, with the columns of the table."""
     if is_unnamed(table):
         return table.too_narrow(options[0])
     aliases = dict(zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True))
@@ -368,7 +367,6 @@ def node_types_of(
 
 
 def check_num_types(names: Sequence[str], where: str) -> None:
-    """Raise DataError if there are too many types."""
     if len(names) > MAX_RELATIONS:
         raise DataError(
             f"{where}: too many relations or types: got {len(names):,} different values, {names[0]!r} among them. Name "

@@ -89,7 +89,6 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
 
 
 def _integer_column(table: Table, name: str) -> np.ndarray:
-    """Return a column of whole numbers as int64."""
     ids = table.ids(name)
     if ids.dtype.kind != "i":
         raise FormatError(f"{table.path}: column {name!r} holds texts such as {ids[0]!s}, not whole numbers")
@@ -97,7 +96,6 @@ def _integer_column(table: Table, name: str) -> np.ndarray:
 
 
 def _features(path: Path) -> np.ndarray:
-    """Return the matrix of numbers of a .npy file."""
     array = load_npy(path)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; features are a matrix of numbers")
