@@ -22,7 +22,7 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.memory_scorer import WarmStart
-from hopstate.streaming.protocols import Follower, FollowerT, HasMemory, LiveTask, Scores
+from hopstate.streaming.protocols import FollowerT, HasMemory, LiveTask, Replayable, Scores
 from hopstate.streaming.replay import as_scores, check_scores
 from hopstate.streaming.slices import Steps, run_to_completion
 
@@ -222,7 +222,7 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
     return np.concatenate(parts)
 
 
-def _state_after(state: StreamState, follower: Follower, settled: int) -> StreamState:
+def _state_after(state: StreamState, follower: Replayable, settled: int) -> StreamState:
     """Return the stream state with the follower's node memory, updated by the events before id `settled`."""
     if not isinstance(follower, HasMemory):
         return replace(state, settled=settled)
