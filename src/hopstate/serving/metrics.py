@@ -222,11 +222,9 @@ def _latest(live: LiveRun) -> list[dict[str, Any]]:
 
 
 class StructuredLogger:
-    """A writer of lines; what cannot be written is left out, for no request waits for a log of words.
+    """A writer of lines to stderr; what cannot be written is left out, for no request waits for a log of words.
 
-    Args:
-        form: "json" (an object each: time, event and its fields), "text" (the same for people), "off" for none.
-        out: where; the process's stderr by default.
+    Their form is "json" (an object each: time, event and its fields), "text" (the same for people), or "off".
     """
 
     def __init__(self, form: Form = "off", out: TextIO | None = None) -> None:

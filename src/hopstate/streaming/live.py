@@ -28,14 +28,7 @@ from hopstate.streaming.slices import Steps, run_to_completion
 
 
 class PairQueries:
-    """Scores queries against a fixed stream state.
-
-    Args:
-        task: the trained model.
-        past: the stream state, which is not modified.
-
-    follower: the model, as the last query left it.
-    """
+    """Scores queries against a fixed stream state; follower is the model as the last query left it."""
 
     def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
         self.task, self.past = task, past
@@ -46,15 +39,7 @@ class PairQueries:
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> np.ndarray:
-        """Score queries as if each were the next event.
-
-        Args:
-            src, dst: (Q,) nodes; node models use src.
-            t: (Q,) times, not before the last event of the stream state.
-            relation: (Q,) relations, if events have some.
-
-        Returns:
-            (Q,) or (Q, C) float64 scores.
+        """Return (Q,) or (Q, C) float64 scores of queries (Q,), as if each were the next event; node models use src.
 
         Raises:
             DivergenceError: a score is NaN or infinite.
@@ -132,7 +117,6 @@ def continue_stream(
     *,
     score: bool = True,
     allow_duplicates: bool = False,
-    checked: bool = False,
 ) -> tuple[dict[str, np.ndarray], StreamState]:
     """Score new events and add them to the stream state.
 
@@ -142,7 +126,6 @@ def continue_stream(
         events: events with the user's ids, not before the last event of the state. Features of unseen nodes are zeros.
         score: if False, only update the state. Default: True.
         allow_duplicates: the last events of the state occur once more. Default: False.
-        checked: skip the check that the state belongs to this model. Default: False.
 
     Returns:
         Columns of scores (empty if score is False), and the stream state after the events.
@@ -152,9 +135,7 @@ def continue_stream(
         ShapeError: the event features have another width than the model's.
         TimeOrderError, DataError: see `StreamState.joined`; or a node is outside a fixed vocabulary.
     """
-    return run_to_completion(
-        continue_stream_sliced(task, past, events, score=score, allow_duplicates=allow_duplicates, checked=checked)
-    )
+    return run_to_completion(continue_stream_sliced(task, past, events, score=score, allow_duplicates=allow_duplicates))
 
 
 def continue_stream_sliced(
@@ -171,7 +152,7 @@ def continue_stream_sliced(
     """Do what `continue_stream` does, in slices that stop before and after each memory update.
 
     Args:
-        task, past, events, score, allow_duplicates, checked: see `continue_stream`.
+        checked: skip the check that the state belongs to this model.
         slice_size: maximum number of events to score per slice. Default: full batches.
         begun: memory of this state after its open batches, used if the new events do not change these batches.
     """

@@ -197,10 +197,7 @@ def _ends_of(stream: EventStream) -> np.ndarray | None:
 class MemoryScorer:
     """Scores pairs or nodes from a node memory that observed events update.
 
-    Args:
-        model: the memory model.
-        inputs: converts event batches to model inputs.
-        at_once: maximum number of events with equal timestamps per memory update. Default: all.
+    at_once: maximum number of events with equal timestamps per memory update. Default: all.
     """
 
     def __init__(self, model: MemoryModel, inputs: ActiveEvents, *, at_once: int | None = None) -> None:

@@ -183,8 +183,6 @@ def read_table(
             pandas, pyarrow, polars or DuckDB, or a dictionary of columns.
         id_columns: names that mark a header, and whose columns hold ids.
         num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
-        header, separator: as in `hopstate.read_events`.
-        what: how messages call a table in memory.
     """
     if is_frame(source) or isinstance(source, Mapping):
         table = Table(_normalize_frame(source, what), what, None)
