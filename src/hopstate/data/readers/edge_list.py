@@ -23,7 +23,7 @@ from hopstate.data.readers.encode import (
 )
 from hopstate.data.readers.event_tables import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
-from hopstate.data.readers.notes import date_hint, isolated_nodes_note, possible_time_note, uninformative_columns
+from hopstate.data.readers.notes import date_hint, isolated_nodes_note, uninformative_columns
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -114,7 +114,7 @@ def read_edge_list(
     if used:
         missing = "error" if options.missing == "auto" else options.missing
         features, more = encode_features(table, used, "edge features", missing, specs)
-        notes += more + possible_time_note(table.frame, [name for name in used if name not in specs])
+        notes += more
     nodes = NodeTables.read(options, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
     if not nodes.are_rows:
