@@ -23,7 +23,7 @@ from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.memory_scorer import WarmStart
 from hopstate.streaming.protocols import FollowerT, HasMemory, LiveTask, Replayable, Scores
-from hopstate.streaming.replay import as_scores, check_scores
+from hopstate.streaming.replay import as_scores, check_scores, full_batches
 from hopstate.streaming.slices import Steps, run_to_completion
 
 
@@ -33,9 +33,7 @@ class PairQueries:
     def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
         self.task, self.past = task, past
         self._open = past.events(past.settled)
-        boundaries = batch_boundaries(self._open.t, task.live_batch)
-        full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= task.live_batch
-        self._boundaries = boundaries if full else boundaries[:-1]  # the last batch is open: it has moved nothing yet
+        self._boundaries = full_batches(batch_boundaries(self._open.t, task.live_batch), task.live_batch)
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> np.ndarray:
