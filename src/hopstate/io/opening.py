@@ -181,7 +181,6 @@ class BoundedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read some bytes into a buffer; return how many."""
         block = self._file.read(len(buffer))
         if self._text:
             self._check_text(block)

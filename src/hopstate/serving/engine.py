@@ -237,10 +237,7 @@ class ServiceEngine:
     async def answer(self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
-        kind is that of questions that take about as long.
-
-        Raises:
-            BusyServiceError, OverloadError: there is too much other work.
+        kind is that of questions that take about as long. Too much other work is a BusyServiceError or OverloadError.
         """
         self._check_capacity()
         deadline = time.monotonic() + self.limits.deadline
@@ -267,8 +264,7 @@ class ServiceEngine:
     async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`.
 
-        Raises:
-            BusyServiceError, OverloadError: there is too much other work; none of the events is taken.
+        If there is too much other work, a BusyServiceError or OverloadError says so, and no event is taken.
         """
         self.live.check_writer()
         self._check_capacity()

@@ -41,12 +41,9 @@ _REFUSALS = (HopstateError, RecursionError, OverflowError, UnicodeError)  # of a
 
 
 class Topic:
-    """A topic, of whose partitions one is read or written at a time.
+    """A topic, of whose partitions one is read or written at a time; name and place may be shown.
 
-    Args:
-        url: `kafka://HOST:PORT,HOST:PORT/TOPIC?...` with librdkafka's settings (`security.protocol=sasl_ssl`, ...).
-
-    name, place: of the topic, as it may be shown.
+    The url is `kafka://HOST:PORT,HOST:PORT/TOPIC?...` with librdkafka's settings (`security.protocol=sasl_ssl`, ...).
     """
 
     def __init__(self, url: str) -> None:

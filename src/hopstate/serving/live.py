@@ -405,12 +405,7 @@ class ReplicaError(HopstateError):
 
 
 class Replica(LiveRun):
-    """A live run that follows a log; arguments are those of `LiveRun`.
-
-    Args:
-        folder: where its own snapshots lie; RUN/replica by default.
-        log: place of the writer's log; RUN/live by default.
-    """
+    """A live run that follows a log; its own snapshots lie in RUN/replica, the writer's log in RUN/live by default."""
 
     home = "replica"
     is_replica = True

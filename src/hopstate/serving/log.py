@@ -364,11 +364,7 @@ class AcknowledgedPosition:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder itself, which is made if there is none: no file of it can be deleted to get around the lock.
-
-    Raises:
-        BusyError: another has locked it.
-    """
+    """Lock a folder itself, which is made if there is none: no file of it can be deleted to get around the lock."""
     try:
         import fcntl
     except ImportError:  # Windows, where nobody deletes a file that is open
@@ -391,10 +387,9 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 class SqliteLog(EventLog):
-    """A log in a file.
+    """A log in a file of a folder, which is made if there is none.
 
     Args:
-        folder: where; made if there is none.
         read_only: read while another process may write.
         vfs: name of SQLite's layer to the disk; SQLite's own if None.
         verify: False opens a damaged one, of which `intact` and `intact_facts` are read.

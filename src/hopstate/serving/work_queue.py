@@ -99,10 +99,7 @@ class WorkQueue:
     ) -> Job[T]:
         """Let the thread do work in slices until its end or `cancel`; `start`, which begins it, is called there too.
 
-        Args:
-            start: begins the work.
-            kind: of work that takes about as long, None if that is unknown.
-            deadline: time of the clock by which it is to be done, or else to be refused with OverloadError.
+        kind is that of work that takes about as long. After the deadline work is refused with OverloadError.
         """
         seconds = self.seconds(kind, unknown=math.inf)
         if seconds <= SHORT:

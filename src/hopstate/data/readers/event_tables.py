@@ -348,11 +348,7 @@ def node_type_columns(table: Table, given: str | None) -> tuple[str, ...]:
 def node_types_of(
     table: Table, columns: Sequence[str], ends: tuple[np.ndarray, np.ndarray], num_nodes: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the types (N,) of nodes by two columns, -1 where all cells of a node are empty, and their names.
-
-    Raises:
-        DataError: a node has two types; the row is named.
-    """
+    """Return the types (N,) of nodes by two columns, -1 where all cells of a node are empty, and their names."""
     texts = [category_texts(table, column).to_numpy(object) for column in columns]
     names = names_of_types(texts)
     check_num_types(names, f"{table.path}: columns {', '.join(columns)}")

@@ -140,7 +140,6 @@ class _SingleSpacedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read some bytes into a buffer; return how many."""
         count = self._lines.readinto(buffer)
         if count:
             return count
