@@ -7,6 +7,7 @@ so that `except ValueError` keeps working.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import operator
 import re
 import unicodedata
@@ -87,6 +88,14 @@ class LeakError(HopstateError, AssertionError):
 
 # caused by files, disks, libraries or other processes, so all of several runs would fail
 SHARED_ERRORS = (OSError, ImportError, CheckpointError, RanksError)
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return a module of an optional dependency; if it is missing, the error names the extra that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(f"{module} is not installed: pip install 'hopstate[{extra}]'") from None
 
 
 def described(error: Exception) -> str:

@@ -25,8 +25,8 @@ from hopstate.errors import (
     DataError,
     HopstateError,
     HopstateWarning,
-    MissingExtraError,
     StorageError,
+    import_extra,
 )
 from hopstate.serving.event_parser import ID
 from hopstate.serving.live import LiveRun
@@ -47,7 +47,7 @@ class Topic:
     """
 
     def __init__(self, url: str) -> None:
-        self.kafka = _kafka()
+        self.kafka = import_extra("confluent_kafka", "kafka")
         try:
             parts = urlsplit(url)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -123,14 +123,6 @@ class Topic:
                 raise self.kafka.KafkaException(wrong[0])
         # beside messages an error waits: they would be lost with it, and it comes again where it lasts
         yield from ((m.partition(), m.offset(), m.value()) for m, e in zip(found, errors, strict=True) if e is None)
-
-
-def _kafka() -> Any:
-    try:
-        import confluent_kafka
-    except ImportError:
-        raise MissingExtraError("Kafka needs confluent-kafka: pip install 'hopstate[kafka]'") from None
-    return confluent_kafka
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from hopstate.errors import (
     ConfigError,
     DataError,
     HopstateError,
-    MissingExtraError,
     MissingFileError,
     StorageError,
+    import_extra,
 )
 from hopstate.io.files import file_lock, make_folder, named_errors, replace_file, sync_folder
 
@@ -407,7 +407,7 @@ class SqliteLog(EventLog):
     ) -> None:
         self.path = Path(folder) / NAME
         self.place = str(self.path)
-        self._apsw = _apsw()
+        self._apsw = import_extra("apsw", "serve")
         self._resources, self._lock = ExitStack(), threading.RLock()
         if not read_only:
             self._resources.enter_context(locked_folder(self.path.parent))
@@ -505,14 +505,6 @@ class SqliteLog(EventLog):
 
     def close(self) -> None:
         self._resources.close()
-
-
-def _apsw() -> Any:
-    try:
-        import apsw
-    except ImportError:
-        raise MissingExtraError("a live run needs apsw: pip install 'hopstate[serve]'") from None
-    return apsw
 
 
 def parse_events(texts: Sequence[str], first: int, place: object) -> list[dict[str, Any]]:

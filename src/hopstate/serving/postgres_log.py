@@ -27,9 +27,9 @@ from hopstate.errors import (
     ConfigError,
     DataError,
     HopstateWarning,
-    MissingExtraError,
     MissingFileError,
     StorageError,
+    import_extra,
 )
 from hopstate.serving.log import FORMAT, TABLES, EventLog, StoredRow, checksum, duplicate_id_message
 
@@ -56,7 +56,7 @@ class PostgresLog(EventLog):
     """
 
     def __init__(self, url: str, *, read_only: bool = False, verify: bool = True) -> None:
-        self._psycopg, self.read_only = _psycopg(), read_only
+        self._psycopg, self.read_only = import_extra("psycopg", "postgres"), read_only
         self._address, self.schema, self.place = _parts(url)
         self._connection, self._lock = None, threading.RLock()
         if not _NAME.fullmatch(self.schema):
@@ -203,11 +203,3 @@ def _parts(url: str) -> tuple[str, str, str]:
 
 def _first(error: BaseException) -> str:
     return str(error).strip().split("\n")[0]
-
-
-def _psycopg() -> Any:
-    try:
-        import psycopg
-    except ImportError:
-        raise MissingExtraError("PostgreSQL needs psycopg: pip install 'hopstate[postgres]'") from None
-    return psycopg
