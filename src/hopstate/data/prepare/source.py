@@ -320,7 +320,7 @@ def _times(table: Table, columns: Columns, facts: dict[str, Any]) -> Any:
         zone = zone_of(values[good])
         facts["zones"] = sorted({*facts["zones"], *([zone] if good.any() else [])})
     elif table.written or not is_numeric(values):
-        return pa.array(as_text(values), pa.string()) if table.raw_strings(name) is None else table.raw_strings(name)
+        return pa.array(as_text(values), pa.string()) if table.written.get(name) is None else table.written.get(name)
     return found.t
 
 
@@ -328,7 +328,7 @@ def _labels(table: Table, name: str, unlabeled_value: str | None, facts: dict[st
     """Return labels: numbers of a typed column, else texts, null where there is none."""
     values = table.frame[name]
     if table.written:
-        cells = table.raw_strings(name)
+        cells = table.written.get(name)
     elif values.dtype == bool:
         return values.to_numpy(np.int64)
     elif is_numeric(values) and values.dtype.kind in "iuf":

@@ -116,8 +116,10 @@ def read_edge_list(
         features, more = encode_features(table, used, "edge features", missing, specs)
         notes += more
     nodes = NodeTables.read(options, specs=specs, edge_columns=table.names, all_ids=all_ids)
-    src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
-    if not nodes.are_rows:
+    src, dst, two_sets = _two_sets(
+        table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.count is not None
+    )
+    if nodes.count is None:
         src, dst = to_common_type(src, dst)
         for end, ids in zip(ends, (src, dst), strict=True):
             check_not_negative(table, end, ids)
@@ -315,11 +317,6 @@ class NodeTables:
             features, ids = features.take(_rows_in_order(ids, count, files[0])), None
         notes = (*notes, *(() if labels is None else labels.notes))
         return cls(features, all_ids if features is None else ids, labels, count, files, notes)
-
-    @property
-    def are_rows(self) -> bool:
-        """Whether ids are the rows of nodes."""
-        return self.count is not None
 
     def place(self, columns: list[np.ndarray], called: Sequence[str], table: Table | None) -> PlacedNodes:
         """Return the rows of ids of edges, and of labels."""

@@ -41,7 +41,7 @@ def ids_of(table: Table, column: str) -> Any:
     numeric = values.dtype.kind in "iuf"
     if values.dtype.kind in "mM":
         raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, which are not ids; write texts")
-    cells = table.raw_strings(column)
+    cells = table.written.get(column)
     if cells is None:
         if not numeric:
             return _texts(table, column, pa.array(as_text(values), pa.large_string()))

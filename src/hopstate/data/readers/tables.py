@@ -88,13 +88,9 @@ class Table:
         ids = ids_of(self, column)
         return ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False).astype(TEXT)
 
-    def raw_strings(self, column: str) -> Any:
-        """Return a column as it is written, as strings of pyarrow; None if the table is not text."""
-        return self.written.get(column)
-
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None if the table is not text."""
-        cells = self.raw_strings(column)
+        cells = self.written.get(column)
         return None if cells is None else cells.to_pandas()
 
     def worded(self, column: str) -> pd.Series:
