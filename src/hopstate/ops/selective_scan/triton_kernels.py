@@ -300,13 +300,13 @@ def backward(
         g = tl.zeros((BLOCK, WIDE), tl.float32)
         if HAS_DFINAL:
             g = tl.load(dfinal + base + slot, mask=both, other=0.0).to(tl.float32)
-        segments = (length + SEGMENT - 1) // SEGMENT
-        for order in range(segments):
-            k = (segments - 1 - order) * SEGMENT
+        # Half a segment at a time, the later half first, so that the states fit into registers.
+        halves = 2 * ((length + SEGMENT - 1) // SEGMENT)
+        for order in range(halves):
+            k = (halves - 1 - order) // 2 * SEGMENT
             first = start + k
             if REVERSE:
                 first = end - 1 - k
-            segment = (first, length - k)
             passed = k
             if CHUNKED:
                 passed = k + tl.load(orders + piece)
@@ -314,19 +314,22 @@ def backward(
             h0 = tl.load(checkpoints + (first // SEGMENT) * channels * S + slot, mask=both & kept, other=0.0)
             if HAS_INITIAL:
                 h0 += tl.load(initial + owner + slot, mask=both & ~kept, other=0.0).to(tl.float32)
+            segment = (first, length - k)
+            if order % 2 == 0:
+                h0 = _replay(0, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                h0 = _replay(1, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                h0 = _replay(2, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                h0 = _replay(3, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                k += SEGMENT // 2
+                first = start + k
+                if REVERSE:
+                    first = end - 1 - k
+                segment = (first, length - k)
             h1 = _replay(0, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             h2 = _replay(1, h1, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             h3 = _replay(2, h2, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             h4 = _replay(3, h3, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h5 = _replay(4, h4, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h6 = _replay(5, h5, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h7 = _replay(6, h6, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h8 = _replay(7, h7, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             carry = (g, in_a, in_skip)
-            carry = _unwind(7, h7, h8, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(6, h6, h7, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(5, h5, h6, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(4, h4, h5, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             carry = _unwind(3, h3, h4, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             carry = _unwind(2, h2, h3, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             carry = _unwind(1, h1, h2, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
