@@ -34,7 +34,6 @@ def run(argv: list[str]) -> CommandResult:
         "out": o.out,
         "plot": o.plot,
         "device": o.device,
-        "method": o.method,
         "csv_escape": o.csv_escape,
     }
     if o.node is not None:

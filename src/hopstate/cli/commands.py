@@ -31,10 +31,23 @@ _BASIC_KEYS = {
 }
 
 
+class _NameMethod(argparse.Action):
+    """Import a custom method; this process then opens runs of it."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        from hopstate.methods import get_method  # imports torch
+
+        get_method(values)
+
+
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "--data": {"help": "other data than it was trained on: a file, folder or name"},
     "--device": {"help": "auto, cpu, cuda, ...; by default the run's own setting"},
-    "--method": {"help": "module:NAME, if the run's method is code of your own"},
+    "--method": {
+        "action": _NameMethod,
+        "metavar": "MODULE:NAME",
+        "help": "the run's method, if it is code of your own",
+    },
     "--no-csv-escape": {
         "action": "store_false",
         "dest": "csv_escape",
@@ -66,6 +79,9 @@ class CommandParser(argparse.ArgumentParser):
     def add_run(self, *options: str) -> None:
         """Add the run folder, and some of the options that commands on runs share."""
         self.add_argument("run", help="run folder that `hopstate fit` left")
+        self.add_shared(*options)
+
+    def add_shared(self, *options: str) -> None:
         for name in options:
             self.add_argument(name, **_RUN_OPTIONS[name])
 

@@ -25,7 +25,7 @@ def run(argv: list[str]) -> CommandResult:
 
     if o.check and o.to == "onnx":
         require_packages("onnxruntime")
-    path = export_run(o.run, o.to, o.out, data=o.data, method=o.method, opset=o.opset)
+    path = export_run(o.run, o.to, o.out, data=o.data, opset=o.opset)
     description = path.with_name("export.json")
     facts = json.loads(description.read_text("utf-8"))
     left_out, versions = facts["left_out"], facts["versions"]
@@ -39,7 +39,7 @@ def run(argv: list[str]) -> CommandResult:
         messages.append(f"versions: written by torch {versions['torch']}; older versions may not read it")
     messages += [f"left out of the program: {left_out}"] if left_out else []
     if o.check:
-        checked = check_program(o.run, path, run_data=o.data, method=o.method)
+        checked = check_program(o.run, path, run_data=o.data)
         record["check"] = checked
         messages.append(f"check: {checked.text()}; the tolerance is {checked.within:g}")
     return CommandResult(record, lines(*messages))

@@ -49,7 +49,6 @@ def _evaluate(argv: list[str]) -> CommandResult:
         "evaluation": evaluation,
         "cold_start": o.cold_start,
         "device": o.device,
-        "method": o.method,
     }
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
     remark = self_negative_note(metrics)
@@ -75,7 +74,6 @@ def _predict(argv: list[str]) -> CommandResult:
         "read": read,
         "cold_start": o.cold_start,
         "device": o.device,
-        "method": o.method,
         "csv_escape": o.csv_escape,
     }
     table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
@@ -106,7 +104,7 @@ def _stream(argv: list[str]) -> CommandResult:
         "out": o.out,
         "allow_duplicates": o.allow_duplicates,
     }
-    options |= {"method": o.method, "csv_escape": o.csv_escape}
+    options |= {"csv_escape": o.csv_escape}
     table = score_stream(o.run, o.data, read=read, device=o.device, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
@@ -173,7 +171,7 @@ def _rank(argv: list[str]) -> CommandResult:
 
 
 def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("relation", "events", "explain", "out", "csv_escape", "state", "ignore_state", "device", "method")
+    names = ("relation", "events", "explain", "out", "csv_escape", "state", "ignore_state", "device")
     return {name: getattr(o, name) for name in names} | {"read": read}
 
 

@@ -315,7 +315,7 @@ _TABLE_OPTIONS = (
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
 
-def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
+def settings_of_run(folder: RunFolder) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
 
     Data that were given in memory are where the run keeps them; see `hopstate.runs.in_memory`.
@@ -324,7 +324,7 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
         CheckpointError: they are missing or damaged, or of a method that nobody named.
     """
     settings = folder.settings()
-    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"), named)
+    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"))
     for group in ("read", "loop"):
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")

@@ -52,7 +52,6 @@ def evaluate(
     evaluation: Mapping[str, Any] | None = None,
     cold_start: bool = False,
     device: str | None = None,
-    method: str | None = None,
 ) -> dict[str, float]:
     """Return the metrics of a trained run on a split.
 
@@ -65,11 +64,10 @@ def evaluate(
         cold_start: treat other events as a separate stream with an empty history, split as the run's data. Default:
             False.
         device: where to compute; None takes the run's own setting.
-        method: "module:NAME" of a custom method; its module is imported.
 
     Raises:
-        CheckpointError: the run is not finished, the data have another number of features, or a custom method is not
-            given here.
+        CheckpointError: the run is not finished, the data have another number of features, or it is of a custom method
+            that was not named in this process (`hopstate.methods.get_method`).
         ConfigError: an evaluation setting is unknown, or other events are given without cold_start.
 
     Example:
@@ -77,11 +75,8 @@ def evaluate(
         True
     """
     same_events = data is not None and not cold_start
-    data = plain_table(data) if is_event_stream_run(RunFolder.open(run), method) else data
-    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events, method=method) as (
-        trainer,
-        _,
-    ):
+    data = plain_table(data) if is_event_stream_run(RunFolder.open(run)) else data
+    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (trainer, _):
         return trainer.evaluate(split)
 
 
@@ -95,7 +90,6 @@ def predict(
     cold_start: bool = False,
     run_data: Any = None,
     device: str | None = None,
-    method: str | None = None,
     csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's ids.
@@ -112,7 +106,6 @@ def predict(
         cold_start: treat other events as a separate stream with an empty history. Default: False.
         run_data: the run's events, if it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
-        method: as in `evaluate`.
         csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
@@ -130,8 +123,8 @@ def predict(
     from hopstate.training.tasks.event_node import EventNodeTask
 
     folder = RunFolder.open(run)
-    check_table(out, folder, method, data, read)  # before the work, not after it
-    temporal = is_event_stream_run(folder, method)
+    check_table(out, folder, data, read)  # before the work, not after it
+    temporal = is_event_stream_run(folder)
     given = plain_table(data) if temporal else data
     new = new_events(folder, given, read or {}, features=cold_start) if temporal and data is not None else None
     if new is not None and not same_data(folder, new) and not (cold_start and split != "all"):
@@ -139,9 +132,9 @@ def predict(
             raise ConfigError(
                 f"events after the run's own have no {split} split; leave --split out, or give --cold-start"
             )
-        table = _predict_later(folder, new, data, run_data, device, method, cold_start=cold_start)
+        table = _predict_later(folder, new, data, run_data, device, cold_start=cold_start)
     else:
-        with load_run(run, given, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+        with load_run(run, given, read, device) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
@@ -162,13 +155,12 @@ def _predict_later(
     given: Any,
     run_data: Any,
     device: str | None,
-    method: str | None,
     *,
     cold_start: bool,
 ) -> pd.DataFrame:
     """Return predictions of events after the run's data; with cold_start, of a separate stream."""
     new = preprocess_for_run(folder, new)
-    with temporal_task(folder.path, run_data, device, method) as (_, task):
+    with temporal_task(folder.path, run_data, device) as (_, task):
         past = initial_state(task, new) if cold_start else state_after_run_data(folder, task, run_data)
         if not cold_start:
             warn_new_ids(past, new)
@@ -196,7 +188,6 @@ def score_stream(
     read: Mapping[str, Any] | None = None,
     allow_duplicates: bool = False,
     device: str | None = None,
-    method: str | None = None,
     csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score new events with a trained temporal model, each before it is added to the state, and save the state.
@@ -216,7 +207,6 @@ def score_stream(
         allow_duplicates: accept events equal to those of the last call, which are otherwise rejected as a repeated
             call.
         device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
         csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
@@ -239,14 +229,14 @@ def score_stream(
     from hopstate.data.stream_checkpoint import check_folder, save_stream_state
 
     folder = RunFolder.open(run)
-    require_event_stream_run(folder, method)
+    require_event_stream_run(folder)
     target = Path(save) if save is not None else folder.path / "state"
     check_folder(target)
-    check_table(out, folder, method, data, read)
+    check_table(out, folder, data, read)
     own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
     with (
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
-        temporal_task(run, run_data, device, method) as (_, task),
+        temporal_task(run, run_data, device) as (_, task),
     ):
         new = preprocess_for_run(folder, new_events(folder, plain_table(data), read or {}))
         columns, after = continue_stream(
@@ -273,7 +263,6 @@ def node_outputs(
     ignore_state: bool = False,
     run_data: Any = None,
     device: str | None = None,
-    method: str | None = None,
 ) -> pd.DataFrame:
     """Return class probabilities of nodes at times. The state of the run does not change.
 
@@ -286,7 +275,6 @@ def node_outputs(
         time: (Q,) times, or one for all: numbers in the run's time unit, or dates.
         state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
         device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
 
     Returns:
         Columns node, t and score, the probability of the second of two classes; of more, prediction and p_<class>.
@@ -306,9 +294,9 @@ def node_outputs(
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, time = nodes["node"].to_numpy(), nodes["t"].to_numpy()
-    with temporal_task(run, run_data, device, method) as (folder, task):
+    with temporal_task(run, run_data, device) as (folder, task):
         if not isinstance(task, EventNodeTask) or not task.takes_nodes:
-            name = settings_of_run(folder, method)[0].name
+            name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         past, dates = load_state(folder, task, run_data, state, ignore_state=ignore_state), time_zone_of_dates(folder)
         asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")

@@ -81,7 +81,6 @@ def load_run(
     evaluation: Mapping[str, Any] | None = None,
     bare: bool = False,
     same_events: bool = False,
-    method: str | None = None,
 ) -> Iterator[tuple[Trainer, Task]]:
     """Yield the trainer and task of a finished run with its best weights, on its own or on other data.
 
@@ -92,12 +91,11 @@ def load_run(
         evaluation: other settings of evaluation.
         bare: build the task without events, for a model that continues from a stream state.
         same_events: reject events that differ from the training data, because they would replace the whole history.
-        method: "module:NAME" of a custom method; see `hopstate.methods.method_of_run`.
     """
     folder = RunFolder.open(run)
     given = {key: as_frame(value) for key, value in (read or {}).items()}
     tables = {key: value for key, value in given.items() if is_frame(value) or is_array(value)}
-    chosen, settings = settings_of_run(folder, method)
+    chosen, settings = settings_of_run(folder)
     if device is not None:
         settings["loop"]["device"] = device
     if evaluation:
@@ -214,14 +212,14 @@ def _build(
 
 
 # ---- the state of a run ----------------------------------------------------------------------------------------
-def is_event_stream_run(folder: RunFolder, named: str | None = None) -> bool:
-    """Return whether a run is of a method for event streams; named as `method` in `hopstate.evaluate`."""
-    return settings_of_run(folder, named)[0].data == "events"
+def is_event_stream_run(folder: RunFolder) -> bool:
+    """Return whether a run is of a method for event streams."""
+    return settings_of_run(folder)[0].data == "events"
 
 
-def require_event_stream_run(folder: RunFolder, named: str | None = None) -> None:
-    """Raise ConfigError unless a run is of a method for event streams; arguments as `is_event_stream_run`."""
-    method, _ = settings_of_run(folder, named)
+def require_event_stream_run(folder: RunFolder) -> None:
+    """Raise ConfigError unless a run is of a method for event streams."""
+    method, _ = settings_of_run(folder)
     if method.data != "events":
         raise ConfigError(
             f"{folder.path} is a run of {method.name}, which works on {method.data} and has no event history. For "
@@ -238,9 +236,7 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
 
 
 @contextmanager
-def temporal_task(
-    run: str | Path, run_data: Any = None, device: str | None = None, method: str | None = None
-) -> Iterator[tuple[RunFolder, Any]]:
+def temporal_task(run: str | Path, run_data: Any = None, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
     """Yield the folder and the task of a temporal run, without its data, ready to follow a state.
 
     Raises:
@@ -249,9 +245,9 @@ def temporal_task(
     import torch
 
     folder = RunFolder.open(run)
-    require_event_stream_run(folder, method)
+    require_event_stream_run(folder)
     with (
-        load_run(run, run_data, device=device, bare=True, method=method) as (trainer, task),
+        load_run(run, run_data, device=device, bare=True) as (trainer, task),
         torch.no_grad(),
         trainer.precision(),
     ):
@@ -334,13 +330,12 @@ def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str
         ) from None
 
 
-def save_run_state(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
+def save_run_state(folder: RunFolder, record: EventStream) -> None:
     """Save the stream state after a finished run's data, so that later commands do not recompute it.
 
     Args:
         folder: the run; the caller holds its lock.
         record: its own data.
-        method: as in `hopstate.evaluate`.
 
     Warns:
         HopstateWarning: it cannot be saved.
@@ -348,7 +343,7 @@ def save_run_state(folder: RunFolder, record: EventStream, method: str | None = 
     from hopstate.data.stream_checkpoint import save_stream_state
 
     try:
-        with temporal_task(folder.path, method=method) as (_, task):
+        with temporal_task(folder.path) as (_, task):
             save_stream_state(state_after_stream(task, preprocess_for_run(folder, record)), folder.path / PAST)
     except HopstateError as error:
         warnings.warn(f"the state after the run's data was not saved: {error}", HopstateWarning, stacklevel=3)

@@ -107,14 +107,13 @@ def _is_in_file(record: EventStream) -> np.ndarray:
 
 
 def check_table(
-    out: str | Path | None, folder: RunFolder, method: str | None, data: Any, read: Mapping[str, Any] | None, *more: Any
+    out: str | Path | None, folder: RunFolder, data: Any, read: Mapping[str, Any] | None, *more: Any
 ) -> None:
     """Check that a table can be written and overwrites no input file.
 
     Args:
         out: the table; None is not checked.
         folder: the run.
-        method: as in `hopstate.evaluate`.
         data, read: what else is read, and how.
         more: further files that are read.
 
@@ -123,7 +122,7 @@ def check_table(
         ConfigError: out is read, or the run's method is not known.
         StorageError: out cannot be written.
     """
-    settings = settings_of_run(folder, method)[1]
+    settings = settings_of_run(folder)[1]
     if out is None:
         return
     check_table_path(out)

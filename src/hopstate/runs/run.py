@@ -279,7 +279,7 @@ def fit_config(
         wanted = with_baselines and "test" in result.metrics and ranks.first
         found = _baselines(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
-            save_run_state(run, record, method.name)
+            save_run_state(run, record)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             with torch.no_grad(), trainer.precision():
                 save_calibration(run, task)
