@@ -48,11 +48,6 @@ _RUN_OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "MODULE:NAME",
         "help": "the run's method, if it is code of your own",
     },
-    "--no-csv-escape": {
-        "action": "store_false",
-        "dest": "csv_escape",
-        "help": "write texts unchanged, even if a spreadsheet would run them as a formula",
-    },
     "--state": {"help": "folder of the state to go on from (default: RUN/state, if any)"},
     "--ignore-state": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
 }

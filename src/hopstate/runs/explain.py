@@ -344,7 +344,6 @@ def explain(
     out: str | Path | None = None,
     plot: str | Path | None = None,
     device: str | None = None,
-    csv_escape: bool = True,
 ) -> Explanation | NodeExplanation:
     """Return the contribution of past events and features to the score of a pair, or to the prediction of a node.
 
@@ -359,7 +358,6 @@ def explain(
         out: also write the table there (.csv or .parquet); features go to a second file (`features_path`).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         ConfigError: the run's method does not score pairs, or has no gradients for a node.
@@ -377,7 +375,7 @@ def explain(
     if node is not None:
         if plot is not None:
             raise ConfigError("plot draws pairs only. Write the explanation of a node as a table (out)")
-        return _explain_node(run, node, data, out, csv_escape=csv_escape)
+        return _explain_node(run, node, data, out)
     with temporal_task(run, device=device) as (folder, task):
         if not isinstance(task, LinkTask):
             name = settings_of_run(folder)[0].name
@@ -388,9 +386,9 @@ def explain(
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
         found = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
     if out is not None:
-        write_table(found.table, Path(out), csv_escape=csv_escape)
+        write_table(found.table, Path(out))
         if len(found.features):
-            write_table(found.features, features_path(out), csv_escape=csv_escape)
+            write_table(found.features, features_path(out))
     if plot is not None:
         found.plot(plot)
     return found
@@ -574,9 +572,7 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
     return found
 
 
-def _explain_node(
-    run: str | Path, node: Any, data: Any, out: str | Path | None, *, csv_escape: bool
-) -> NodeExplanation:
+def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None) -> NodeExplanation:
     folder = RunFolder.open(run)
     known, _ = settings_of_run(folder)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
@@ -584,7 +580,7 @@ def _explain_node(
         found = explain_node(task, known, node, names)
     if out is not None:
         for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
-            write_table(table, Path(path), csv_escape=csv_escape)
+            write_table(table, Path(path))
     return found
 
 

@@ -90,7 +90,6 @@ def predict(
     cold_start: bool = False,
     run_data: Any = None,
     device: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's ids.
 
@@ -106,7 +105,6 @@ def predict(
         cold_start: treat other events as a separate stream with an empty history. Default: False.
         run_data: the run's events, if it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
@@ -145,7 +143,7 @@ def predict(
             else:
                 table = pd.DataFrame(columns)
     if out is not None:
-        write_table(table, Path(out), csv_escape=csv_escape)
+        write_table(table, Path(out))
     return table
 
 
@@ -188,7 +186,6 @@ def score_stream(
     read: Mapping[str, Any] | None = None,
     allow_duplicates: bool = False,
     device: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score new events with a trained temporal model, each before it is added to the state, and save the state.
 
@@ -207,7 +204,6 @@ def score_stream(
         allow_duplicates: accept events equal to those of the last call, which are otherwise rejected as a repeated
             call.
         device: where to compute; None takes the run's own setting.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, t (in the run's time unit), score; of a method for nodes, node, t, and score, the
@@ -248,9 +244,7 @@ def score_stream(
         table = in_input_order(
             columns, new, data, after.time_unit or "", time_zone_of_dates(folder), include_unscored=True
         )
-        save_stream_state(
-            after, target, before=lambda: None if out is None else write_table(table, Path(out), csv_escape=csv_escape)
-        )
+        save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out)))
     return table
 
 

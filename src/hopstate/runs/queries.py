@@ -202,7 +202,6 @@ def score(
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
@@ -210,8 +209,8 @@ def score(
     events only.
 
     Args:
-        run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
-            device and csv_escape, and every id must be known.
+        run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out
+            and device, and every id must be known.
         pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
             Unseen ids of a stream are scored with an empty history, with a warning.
         time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
@@ -224,7 +223,6 @@ def score(
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, relation if events have some, t, score, probability (calibrated), and why if explain. Rows and
@@ -260,7 +258,7 @@ def score(
             device=device,
         ) as opened:
             table = score_session(opened, given, time, relation, explain=explain, columns=columns_of(read or {}))
-    return _write_table_to(with_index_of(table, pairs), out, csv_escape)
+    return _write_table_to(with_index_of(table, pairs), out)
 
 
 def score_session(
@@ -324,9 +322,9 @@ def _table(
     return table
 
 
-def _write_table_to(table: pd.DataFrame, out: str | Path | None, csv_escape: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None) -> pd.DataFrame:
     if out is not None:
-        write_table(table, Path(out), csv_escape=csv_escape)
+        write_table(table, Path(out))
     return table
 
 
@@ -350,7 +348,6 @@ def rank(
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
@@ -371,7 +368,7 @@ def rank(
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
-        events, state, ignore_state, run_data, read, out, device, csv_escape: as in `score`.
+        events, state, ignore_state, run_data, read, out, device: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, relation if events have some, t, score, probability, and why if explain. With
@@ -411,7 +408,7 @@ def rank(
                     opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict
                 )
             )
-    return _write_table_to(table, out, csv_escape)
+    return _write_table_to(table, out)
 
 
 def rank_session(
