@@ -57,9 +57,6 @@ def run(argv: list[str]) -> CommandResult:
 def numbers(text: str) -> list[int]:
     """Return the whole numbers of a list such as 0,2,5-7, each once.
 
-    Raises:
-        ConfigError: text is no such list.
-
     >>> numbers("0,2,5-7")
     [0, 2, 5, 6, 7]
     """

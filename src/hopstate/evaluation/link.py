@@ -373,10 +373,6 @@ def link_negatives(
     """Return the negatives of a split and of its events with unseen nodes, by (split, strategy).
 
     An entry is missing if events with unseen nodes leave no other pair. For the arguments see `evaluate_link`.
-
-    Raises:
-        ConfigError: the split is unknown.
-        DataError: negatives belong to another split.
     """
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
@@ -410,10 +406,6 @@ def score_links(
     """Return the scores of a split's events and negatives, in one pass over the stream.
 
     For the arguments see `evaluate_link`; negatives are those of `link_negatives`.
-
-    Raises:
-        ConfigError: the protocol is unknown.
-        DivergenceError: a score is NaN or infinite.
     """
     if protocol not in ("pooled", "dyglib"):
         raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
@@ -440,14 +432,7 @@ def link_report(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> LinkReport:
-    """Compute the metrics of scores.
-
-    Args:
-        scores: scores by (split, strategy).
-        negatives: the negatives that were scored.
-        stream: the event stream.
-        protocol, bootstrap, seed: see `evaluate_link`.
-    """
+    """Compute the metrics of scores."""
     rows, reliability = [], {}
     for (name, strategy), own in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"

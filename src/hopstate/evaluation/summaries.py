@@ -95,12 +95,7 @@ def pair_reliability(
 
 
 def link_curves(report: LinkReport, split: str) -> dict[str, Any]:
-    """Return the ranking and reliability curves of a split.
-
-    Args:
-        report: evaluation results and the calibration curve.
-        split: "test".
-    """
+    """Return the ranking and reliability curves of a split."""
     ranking, bins, curve = [], [], report.curve
     for (name, strategy), scored in report.scores.items():
         if name != split:

@@ -20,14 +20,7 @@ from hopstate.training.run_folder import RunFolder
 
 
 def run_card(path: str | Path) -> str:
-    """Return what a run is, on what data, how good, and commands that use it.
-
-    Args:
-        path: the run folder.
-
-    Raises:
-        CheckpointError, MissingFileError: no run is there, or it is damaged.
-    """
+    """Return what a run is, on what data, how good, and commands that use it."""
     folder = RunFolder.open(path)
     with reading(path, "a run", CheckpointError):
         return _card(folder, *settings_of_run(folder))

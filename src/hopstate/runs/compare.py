@@ -105,11 +105,7 @@ class Comparison:
                 )
 
     def run(self, folder: Path) -> list[Row] | None:
-        """Train what is not trained yet; return a row per method that has results, None if it was interrupted.
-
-        Raises:
-            HopstateError: no run could be finished; it is the first run's.
-        """
+        """Train what is not trained yet; return a row per method that has results, None if it was interrupted."""
         rows: list[Row] = []
         first_error = None
         for name in self.methods:
@@ -134,11 +130,7 @@ class Comparison:
         return add_baselines(rows, self._test_baselines)
 
     def _one(self, name: str, split: int, seed: int, where: Path) -> Row:
-        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
-
-        Raises:
-            KeyboardInterrupt: it was interrupted, and saved.
-        """
+        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one."""
         method = get_method(name)
         arguments = [f"--data={self.data}", f"--loop.seed={seed}"]
         arguments += [f"{NUMBER[method.data]}={split}"] if method.data in NUMBER else []
@@ -169,13 +161,7 @@ class Comparison:
         return folder.result()
 
     def _row(self, name: str, runs: list[tuple[int, int]], results: list[Row | None]) -> Row:
-        """Return the row of a method: means and deviations over its finished runs.
-
-        Args:
-            name: of the method.
-            runs: split and seed of each run.
-            results: of the runs, None of those that failed.
-        """
+        """Return the row of a method: means and deviations over its finished runs."""
         finished = [result for result in results if result is not None]
         first = finished[0]
         metric, kinds = first["metric"], [m for m in link_metrics() if m in first["metrics"]["test"]]

@@ -445,11 +445,7 @@ def node_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) 
 
 
 def last_events(past: StreamState) -> EventBatch:
-    """Return the latest events of a state without deletions.
-
-    Raises:
-        DataError: the state has no such event.
-    """
+    """Return the latest events of a state without deletions."""
     found = past.events(max(0, len(past) - SAMPLE_SIZE))
     rows = found.additions(np.arange(len(found)))
     if not len(rows):
@@ -555,11 +551,7 @@ def require_packages(*packages: str) -> None:
 
 
 def run_program(path: Path, inputs: Arrays) -> list[np.ndarray]:
-    """Return the outputs of a program, in order.
-
-    Raises:
-        FormatError: the program cannot be opened, or only by unpickling.
-    """
+    """Return the outputs of a program, in order."""
     is_torch = path.suffix == ".pt2"
     try:
         if is_torch:

@@ -237,11 +237,7 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
 
 @contextmanager
 def temporal_task(run: str | Path, run_data: Any = None, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
-    """Yield the folder and the task of a temporal run, without its data, ready to follow a state.
-
-    Raises:
-        ConfigError: the run's method is not one for event streams.
-    """
+    """Yield the folder and the task of a temporal run, without its data, ready to follow a state."""
     import torch
 
     folder = RunFolder.open(run)
@@ -263,14 +259,7 @@ def load_state(
     *,
     ignore_state: bool = False,
 ) -> StreamState:
-    """Return the stream state of a run.
-
-    Args:
-        folder, task: the run.
-        run_data: its own data, if they are not in a file.
-        state: the folder of a state; None takes the kept one, if there is one.
-        ignore_state: take the end of the run's own data.
-    """
+    """Return the stream state in a folder, otherwise the saved one, otherwise the state after the run's data."""
     from hopstate.data.stream_checkpoint import load_stream_state
 
     start = None if ignore_state else state if state is not None else saved_state_folder(folder)
@@ -282,14 +271,7 @@ def load_state(
 
 
 def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any = None) -> StreamState:
-    """Return the stream state after the run's data.
-
-    Raises:
-        ConfigError: it was trained on a record in memory, and run_data is not given.
-
-    Warns:
-        HopstateWarning: the data are not those that it was trained on.
-    """
+    """Return the stream state after the run's data."""
     from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
 
     record, source = _load_run_events(folder, run_data)
@@ -331,15 +313,7 @@ def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str
 
 
 def save_run_state(folder: RunFolder, record: EventStream) -> None:
-    """Save the stream state after a finished run's data, so that later commands do not recompute it.
-
-    Args:
-        folder: the run; the caller holds its lock.
-        record: its own data.
-
-    Warns:
-        HopstateWarning: it cannot be saved.
-    """
+    """Save the stream state after a finished run's data, so that later commands do not recompute it."""
     from hopstate.data.stream_checkpoint import save_stream_state
 
     try:
@@ -356,17 +330,7 @@ def preprocess_for_run(folder: RunFolder, record: EventStream) -> Any:
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
-    """Read events for a run with its reading options; features are not scaled.
-
-    Args:
-        folder: the run.
-        data: a file, a folder, the name of a data set, or a record.
-        read: options that override the run's.
-        features: whether node features (read.x) are allowed.
-
-    Raises:
-        ConfigError: an option is unknown, or node features are not allowed.
-    """
+    """Read events for a run with its reading options; features are not scaled."""
     from hopstate.data.readers.read_events import read_events
 
     if "scale" in read:
@@ -404,11 +368,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
 
 
 def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -> EventStream:
-    """Return events with relations or node types (field) in the numbers of a run, without those it does not have.
-
-    Raises:
-        DataError: the run has relations and the events have none, or one that is unknown.
-    """
+    """Return events with relations or node types (field) in the numbers of a run, without those it does not have."""
     types, names = getattr(events, field), getattr(events, f"{field}_names")
     if types is None and known and field == "relation":
         raise DataError(

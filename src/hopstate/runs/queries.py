@@ -123,9 +123,6 @@ class QuerySession:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,), in slices; the state may change between them.
 
         relation (Q,) is that of each pair, None if the run's events have none.
-
-        Raises:
-            DataError: the model cannot score an unknown node.
         """
         columns = not_none(*pair_rows(self.past, src, dst), t, relation)
         queries = self.queries
@@ -166,11 +163,7 @@ def open_session(
     device: str | None = None,
     links: bool = True,
 ) -> Iterator[QuerySession]:
-    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
-
-    Raises:
-        ConfigError: the run's method is not a temporal one, or does not score pairs although links is set.
-    """
+    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`."""
     with temporal_task(run, run_data, device) as (folder, task):
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder)[0].name
@@ -654,13 +647,7 @@ def reject_temporal_options(**given: Any) -> None:
 
 
 class GraphSession:
-    """A static link-prediction run, opened for queries.
-
-    Args:
-        task: its task.
-        columns: as `columns_of` has them.
-        typed: whether edges have relations. Scores do not depend on that of a pair.
-    """
+    """A static link-prediction run, opened for queries."""
 
     def __init__(self, task: StaticLinkTask, columns: Columns, *, typed: bool) -> None:
         self.task, self.graph, self.columns, self.typed = task, task.messages, columns, typed
@@ -751,11 +738,7 @@ def probabilities(opened: QuerySession, scores: np.ndarray) -> tuple[np.ndarray,
 
 
 def calibration_of(opened: QuerySession) -> IsotonicCurve:
-    """Return the calibration curve from the run folder, otherwise fit one to validation once per session.
-
-    Raises:
-        HopstateError: no curve can be fitted. Later calls raise the same error.
-    """
+    """Return the calibration curve from the run folder, otherwise fit one to validation once per session."""
     if opened.curve is None:
         try:
             opened.curve = load_calibration(opened.folder, opened.task) or _fit_calibration(opened)

@@ -285,15 +285,7 @@ class Section:
         marks: Sequence[str] = (),
         colors: Sequence[str] = (),
     ) -> None:
-        """Add a table without the columns in which no row says anything.
-
-        Args:
-            caption: above it.
-            columns: their names.
-            rows: cells by column; the first names the row.
-            marks: "best", "baseline" or "" of each row; none marks no row.
-            colors: of each row's method; none colors no row.
-        """
+        """Add a table without the columns in which no row says anything."""
         if not rows:
             return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]

@@ -288,12 +288,7 @@ def fit_config(
 
 
 def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:
-    """Connect the ranks of torchrun, and check that they are to train one model on one record.
-
-    Raises:
-        ConfigError: they were given different settings or data.
-        RanksError: another has ended.
-    """
+    """Connect the ranks of torchrun, and check that they are to train one model on one record."""
     make_fabric(config.loop.device, config.loop.precision)
     ranks.check_same("settings", stored_config(method, config), "start all with one command")
     ranks.check_same("data", record.content_hash, f"{config.data} must hold the same on every machine")
@@ -342,12 +337,7 @@ def load(path: str | Path) -> Run:
 # ---- where a run begins --------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Path]:
-    """Yield the folder out, or a new one under runs/, which is removed if it is empty after an error.
-
-    Args:
-        out: the folder, or None.
-        method, data: name a new one.
-    """
+    """Yield the folder out, or a new one under runs/, which is removed if it is empty after an error."""
     if out is not None:
         yield Path(out)
         return
@@ -379,9 +369,6 @@ def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) ->
     """Yield the locked folder of a new run; restore the folder if the run fails to start.
 
     Rank 0 does all that; the others take the folder that it broadcasts.
-
-    Raises:
-        BusyError: another process is training in that folder.
     """
     if not ranks.first:
         yield Path(ranks.broadcast(str))

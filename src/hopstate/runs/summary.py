@@ -116,9 +116,6 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
 
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
-    Args:
-        metrics: of a split of links, with `collision_rate` for each such kind.
-
     >>> self_negative_note({"average_precision": 0.84, "collision_rate": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
@@ -136,10 +133,6 @@ def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, 
     """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
     NaN values are skipped. "all" means every one of several kinds.
-
-    Args:
-        values: metric → mean of a method, between 0 and 1, larger is better.
-        baselines: baseline → metric → mean.
 
     >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
     >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})

@@ -113,11 +113,6 @@ class RunFolder:
 
         A folder whose earlier start failed before training counts as empty. The caller holds the folder's lock
         (`hopstate.io.files.locked`).
-
-        Args:
-            path: the folder.
-            config: the run's settings.
-            resume: continue the existing run.
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
