@@ -143,8 +143,8 @@ def preprocess(
     """Impute and scale the features of a record.
 
     Features are standardized by default, except those of published datasets. Scalers are fitted to the training split
-    only. A trained run, or a run that starts from another (`init`), uses the stored scalers. If edges is set, the method
-    learns from a graph's edge features.
+    only. A trained run, or a run that starts from another (`init`), uses the stored scalers. `edges` says whether
+    the method learns from a graph's edge features.
 
     Returns:
         The record, and JSON-able scalers by feature name.

@@ -421,7 +421,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
 
 
 def query_times(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
-    """Return (count,) times in a state's unit and type, of one for all or one each; None is the first after its last event."""
+    """Return (count,) times in a state's unit and type, one for all or one each; None is the first after its last."""
     if not len(past):
         raise DataError("the run has seen no event, so it cannot be queried")
     last = past.t[-1]
