@@ -33,7 +33,7 @@ from hopstate.errors import (
 from hopstate.io.files import cache_folder, replace_file, save_array
 from hopstate.io.opening import exists, expand_home, reading, shorten
 from hopstate.io.tensors import load_npy
-from hopstate.methods.method import Context, Method, RunConfig
+from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept
 from hopstate.runs.data import (
@@ -68,7 +68,6 @@ PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
-_MAX_LISTED_IDS = 10
 
 
 @contextmanager
@@ -121,12 +120,8 @@ def load_run(
                 else:
                     record = load_data(config.data, config.read, chosen.data)
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
-            if data is not None and isinstance(record, Graph):
-                tabled = _is_table(data)
-                if settings.get("task") == "link":
-                    split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=tabled)
-                if tabled:
-                    warn_new_nodes(folder, chosen, config, record, facts["num_nodes"])
+            if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
+                split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
             metrics = data_metrics(config.data)
             context = Context(run=Path(place), cache=cache_folder(), metrics=metrics, trained=facts)
             loaded = _build(folder, chosen, config, record, context, saved.tensors.get("model", {}))
@@ -405,7 +400,7 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
         )
 
 
-# ---- nodes and links of another graph than the run was trained on ------------------------------------------------
+# ---- links of another graph than the run was trained on ------------------------------------------------
 def save_node_ids(run: RunFolder, record: Record) -> None:
     """Save the ids of a graph's nodes in the run, unless they equal rows or exceed `_MAX_ID_BYTES`."""
     if not isinstance(record, Graph) or record.node_ids is None:
@@ -415,33 +410,6 @@ def save_node_ids(run: RunFolder, record: Record) -> None:
     if width * len(ids) <= _MAX_ID_BYTES:
         plain = ids.astype(str) if record.node_ids.is_text else ids
         replace_file(run.path / IDS_FILE, lambda part: save_array(part, plain))
-
-
-def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Graph, num_nodes: int) -> None:
-    """Warn of nodes of a graph that a run does not know, unless the graph has no node in common with the run's.
-
-    Args:
-        run: the run.
-        method, config: its method, and how it is applied.
-        graph: the other graph.
-        num_nodes: nodes of the run's own.
-    """
-    both = _ids_of_both(run, graph, num_nodes)
-    if both is None:
-        return
-    ids, run_ids = both
-    known = np.isin(ids, run_ids)
-    new = ids[~known]
-    if not len(new) or not known.any():
-        return
-    first = ", ".join(map(str, new[:_MAX_LISTED_IDS].tolist())) + (", ..." if len(new) > _MAX_LISTED_IDS else "")
-    reason = method.transductive(config) if method.transductive is not None else ""
-    also = f". {reason}: answers for the {known.sum():,} known ones change too" if reason else ""
-    warnings.warn(
-        f"{len(new):,} of {len(ids):,} nodes of {graph.name} are new to the run: {first}{also}",
-        HopstateWarning,
-        stacklevel=5,
-    )
 
 
 def _ids_of_both(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, np.ndarray] | None:
