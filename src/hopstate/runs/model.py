@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -46,7 +45,6 @@ class TrainedModel(nn.Module):
         device: where to compute. Default: the run's setting.
 
     The model stays in evaluation mode even after `train()`. To train further, resume the run with `fit --resume`.
-    Unpickling opens the run folder again and loads the pickled weights.
 
     network: the method's own module with the chosen weights, in eval mode.
     ids: the user's ids of the nodes, in the order of their rows.
@@ -55,7 +53,7 @@ class TrainedModel(nn.Module):
     def __init__(self, run: str | Path, data: Any = None, device: str | None = None) -> None:
         super().__init__()
         folder = RunFolder.open(run)
-        self._opened = folder.path.resolve(), data, device
+        self._folder = folder
         temporal, self._dates = is_event_stream_run(folder), time_zone_of_dates(folder)
         with load_run(run, data, device=device, bare=temporal) as (_, task):
             self.task = task
@@ -72,17 +70,6 @@ class TrainedModel(nn.Module):
     def train(self, mode: bool = True) -> TrainedModel:
         """Stay in evaluation mode."""
         return super().train(False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TrainedModel, self._opened, self.network.state_dict()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
-        made = memo[id(self)] = TrainedModel.__new__(TrainedModel)
-        made.__dict__ = copy.deepcopy(self.__dict__, memo)
-        return made
 
     @property
     def ids(self) -> np.ndarray:
@@ -180,7 +167,7 @@ class TrainedModel(nn.Module):
             explainer = Explainer(module, GNNExplainer(), explanation_type="model", edge_mask_type="object", ...)
             explainer(inputs["x"], inputs["edge_index"], index=3)
         """
-        method, _ = settings_of_run(RunFolder.open(self._opened[0]))
+        method, _ = settings_of_run(self._folder)
         if not callable(method.export):
             raise ConfigError(f"{method.name} has no form of plain tensors: {method.export}")
         form: ExportSpec = method.export(self.task)
