@@ -163,8 +163,9 @@ class Reporter:
             self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({scores}), {duration(seconds)}")
 
     def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
-        """Draw loss and validation metric by epoch, and mark the selected epoch."""
+        """Write metrics.csv, and draw loss and validation metric by epoch with the selected epoch."""
         if rows:
+            self.run.write_table(rows)
             draw_curves(self.run.curves, rows, self.metric, progress.best_epoch, self.positive)
 
 
