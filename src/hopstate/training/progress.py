@@ -153,14 +153,9 @@ class Reporter:
         found = {f"chosen/{split}_{name}": v for split, values in metrics.items() for name, v in values.items()}
         self._loggers.log({"epoch": progress.epoch, "chosen/epoch": progress.best_epoch, **found})
 
-    def stages(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
-        """Report a model fitted without gradients: one row per stage, and the selected epoch."""
-        for row in rows:
-            self._loggers.log(row)
-        found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
-        if found and len(rows) > 1:
-            scores = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
-            self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({scores}), {duration(seconds)}")
+    def log(self, row: dict[str, Any]) -> None:
+        """Pass the metrics of a model fitted without gradients to the loggers."""
+        self._loggers.log(row)
 
     def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
         """Write metrics.csv, and draw loss and validation metric by epoch with the selected epoch."""

@@ -274,17 +274,14 @@ class Trainer:
         """Fit a model without gradient steps; a run interrupted before it is saved restarts."""
         p, begin = self.progress, time.perf_counter()
         with self._stop.immediately():
-            found = self.task.fit_without_gradients()
-        if found is None:
+            row = self.task.fit_without_gradients()
+        if row is None:
             return
-        rows, chosen = found
-        for row in rows:
-            self.run.append_metrics(row)
-            if row["epoch"] == chosen:
-                p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
-            p.epoch = int(row["epoch"])
+        self.run.append_metrics(row)
+        p.epoch = p.best_epoch = int(row["epoch"])
+        p.best = row.get(f"val_{self.task.metric}", math.nan)
         p.seconds += time.perf_counter() - begin
-        reporter.stages(rows, chosen, p.seconds)
+        reporter.log(row)
         self.save()
 
     # ---- one epoch -------------------------------------------------------------------------------------
