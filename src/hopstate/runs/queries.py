@@ -36,7 +36,6 @@ from hopstate.runs.query_inputs import (
     read_ids,
     read_pairs,
     resolve_nodes,
-    warn_destinations,
     warn_unseen,
     with_index_of,
 )
@@ -427,7 +426,6 @@ def rank_session(
     codes = query_relations(opened.past, relation, 1, "sources")
     pool = Candidates(opened, candidates, exclude_seen=exclude_seen, prefilter=prefilter, relation=codes)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
-    warn_destinations(opened.past, nodes)
     parts = []
     for i in range(len(nodes)):
         found = pool.of(nodes, i, t[i])

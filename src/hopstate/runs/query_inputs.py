@@ -239,29 +239,6 @@ def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     )
 
 
-def warn_destinations(past: StreamState, sources: QueryNodes) -> None:
-    """Warn of sources that were only ever destinations, if no node is both."""
-    names = list(dict.fromkeys(sources.names[only_destinations(past, sources.rows)].tolist()))
-    if names:
-        warnings.warn(
-            f"{len(names)} of the given sources occur only as destinations: "
-            f"{_join_names([repr(name) for name in names[:_SHOWN]], len(names))}. No node is both here, so the "
-            "model has learned nothing about their destinations",
-            HopstateWarning,
-            stacklevel=4,
-        )
-
-
-def only_destinations(past: StreamState, rows: np.ndarray) -> np.ndarray:
-    """Return (q,) whether nodes (rows, -1 if unknown) were never a source; False for all if some node is both."""
-    sent, received = past.ever_active()
-    if (sent & received).any():
-        return np.zeros(len(rows), bool)
-    known = rows >= 0
-    known[known] = (received & ~sent)[rows[known]]
-    return known
-
-
 def _join_names(names: Sequence[str], count: int) -> str:
     return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
