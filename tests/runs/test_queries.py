@@ -355,7 +355,7 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
     config = {**LOOP, "model.channel_dim": 4, "model.time_dim": 8, "history.max_length": 4}
     run = fit("dyg-mamba-nodes", own, out=tmp_path / "nodes", config=config)
     with pytest.raises(ConfigError, match="dyg-mamba-nodes"):
-        run.score(PAIRS, run_data=own)
+        run.score(PAIRS)
 
 
 @pytest.mark.slow

@@ -88,7 +88,6 @@ def predict(
     out: str | Path | None = None,
     read: Mapping[str, Any] | None = None,
     cold_start: bool = False,
-    run_data: Any = None,
     device: str | None = None,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's ids.
@@ -103,7 +102,6 @@ def predict(
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
         cold_start: treat other events as a separate stream with an empty history. Default: False.
-        run_data: the run's events, if it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
 
     Raises:
@@ -130,7 +128,7 @@ def predict(
             raise ConfigError(
                 f"events after the run's own have no {split} split; leave --split out, or give --cold-start"
             )
-        table = _predict_later(folder, new, data, run_data, device, cold_start=cold_start)
+        table = _predict_later(folder, new, data, device, cold_start=cold_start)
     else:
         with load_run(run, given, read, device) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
@@ -151,15 +149,14 @@ def _predict_later(
     folder: RunFolder,
     new: EventStream,
     given: Any,
-    run_data: Any,
     device: str | None,
     *,
     cold_start: bool,
 ) -> pd.DataFrame:
     """Return predictions of events after the run's data; with cold_start, of a separate stream."""
     new = preprocess_for_run(folder, new)
-    with temporal_task(folder.path, run_data, device) as (_, task):
-        past = initial_state(task, new) if cold_start else state_after_run_data(folder, task, run_data)
+    with temporal_task(folder.path, device) as (_, task):
+        past = initial_state(task, new) if cold_start else state_after_run_data(folder, task)
         if not cold_start:
             warn_new_ids(past, new)
         dates = new.dates if cold_start else time_zone_of_dates(folder)
@@ -182,7 +179,6 @@ def score_stream(
     ignore_state: bool = False,
     save: str | Path | None = None,
     out: str | Path | None = None,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     allow_duplicates: bool = False,
     device: str | None = None,
@@ -199,7 +195,6 @@ def score_stream(
         ignore_state: continue from the end of the run's data, even if a state is saved. Default: False.
         save: folder for the state after the events. Default: RUN/state.
         out: also write the scores there (.csv or .parquet).
-        run_data: the run's data, if they were in memory and no state is saved yet.
         read: reading options that differ from the run's, e.g. {"time_column": "when"}.
         allow_duplicates: accept events equal to those of the last call, which are otherwise rejected as a repeated
             call.
@@ -232,12 +227,12 @@ def score_stream(
     own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
     with (
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
-        temporal_task(run, run_data, device) as (_, task),
+        temporal_task(run, device) as (_, task),
     ):
         new = preprocess_for_run(folder, new_events(folder, plain_table(data), read or {}))
         columns, after = continue_stream(
             task,
-            load_state(folder, task, run_data, state, ignore_state=ignore_state),
+            load_state(folder, task, state, ignore_state=ignore_state),
             new,
             allow_duplicates=allow_duplicates,
         )
@@ -255,7 +250,6 @@ def node_outputs(
     *,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     device: str | None = None,
 ) -> pd.DataFrame:
     """Return class probabilities of nodes at times. The state of the run does not change.
@@ -267,7 +261,7 @@ def node_outputs(
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
         time: (Q,) times, or one for all: numbers in the run's time unit, or dates.
-        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
+        state, ignore_state: the state to query, as in `hopstate.stream`.
         device: where to compute; None takes the run's own setting.
 
     Returns:
@@ -288,11 +282,11 @@ def node_outputs(
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, time = nodes["node"].to_numpy(), nodes["t"].to_numpy()
-    with temporal_task(run, run_data, device) as (folder, task):
+    with temporal_task(run, device) as (folder, task):
         if not isinstance(task, EventNodeTask) or not task.takes_nodes:
             name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
-        past, dates = load_state(folder, task, run_data, state, ignore_state=ignore_state), time_zone_of_dates(folder)
+        past, dates = load_state(folder, task, state, ignore_state=ignore_state), time_zone_of_dates(folder)
         asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
         times = query_times(past, time, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]

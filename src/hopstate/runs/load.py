@@ -31,7 +31,7 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expand_home, reading, shorten
+from hopstate.io.opening import exists, expand_home, reading
 from hopstate.io.tensors import load_npy
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
@@ -52,7 +52,7 @@ from hopstate.runs.data import (
     settings_of_run,
     time_zone_of_dates,
 )
-from hopstate.runs.in_memory import record_of
+from hopstate.runs.in_memory import parse_inputs, record_of, register
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
@@ -231,49 +231,37 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
 
 
 @contextmanager
-def temporal_task(run: str | Path, run_data: Any = None, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
+def temporal_task(run: str | Path, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
     """Yield the folder and the task of a temporal run, without its data, ready to follow a state."""
     import torch
 
     folder = RunFolder.open(run)
     require_event_stream_run(folder)
-    with (
-        load_run(run, run_data, device=device, bare=True) as (trainer, task),
-        torch.no_grad(),
-        trainer.precision(),
-    ):
+    with load_run(run, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, LiveTask)
         yield folder, task
 
 
 def load_state(
-    folder: RunFolder,
-    task: LiveTask[Any],
-    run_data: Any = None,
-    state: str | Path | None = None,
-    *,
-    ignore_state: bool = False,
+    folder: RunFolder, task: LiveTask[Any], state: str | Path | None = None, *, ignore_state: bool = False
 ) -> StreamState:
     """Return the stream state in a folder, otherwise the saved one, otherwise the state after the run's data."""
     from hopstate.data.stream_checkpoint import load_stream_state
 
     start = None if ignore_state else state if state is not None else saved_state_folder(folder)
-    return (
-        state_after_run_data(folder, task, run_data)
-        if start is None
-        else load_stream_state(start, model=fingerprint(task))
-    )
+    if start is None:
+        return state_after_run_data(folder, task)
+    return load_stream_state(start, model=fingerprint(task))
 
 
-def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any = None) -> StreamState:
+def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
     """Return the stream state after the run's data."""
     from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
 
-    record, source = _load_run_events(folder, run_data)
+    record = _load_run_events(folder)
     if not same_data(folder, record):
         warnings.warn(
-            f"{shorten(source)} differs from the data that this run was trained on. It is used as the "
-            "run's event history",
+            f"{record.name} differs from the data that this run was trained on. It is used as the run's event history",
             HopstateWarning,
             stacklevel=3,
         )
@@ -285,26 +273,28 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any =
     return state_after_stream(task, preprocess_for_run(folder, record))
 
 
-def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str]:
-    """Return a run's own events, and what they are called in messages."""
-    if run_data is not None and not isinstance(run_data, (str, Path)):
-        return run_data, run_data.name
-    method, settings = settings_of_run(folder)
-    source = str(settings.get("data")) if run_data is None else str(run_data)
-    if source.startswith("memory:"):
-        raise ConfigError(
-            f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as run_data, "
-            "or cold_start=True to do without"
-        )
+def _load_run_events(folder: RunFolder) -> EventStream:
+    """Return a run's own events."""
     try:
-        if run_data is None:
-            return load_run_data(folder, method, settings), source
-        return load_data(source, config_of_run(folder, method, settings).read, method.data), source
+        return load_run_data(folder, *settings_of_run(folder))
     except MissingFileError as error:
         raise MissingFileError(
-            f"{error}; this run answers from its own data, which are its past: put them back, or give them again "
-            "(run_data= in Python)"
+            f"{error}; this run answers from its own data, which are its past: put them back, or give them again: "
+            "hopstate.load(RUN, data=...)"
         ) from None
+
+
+def register_data(folder: RunFolder, data: Any) -> Record:
+    """Read a run's own data again, and use them for the run as long as the returned record lives."""
+    method, settings = settings_of_run(folder)
+    inputs = parse_inputs(method.data, data, None, None)
+    config = config_of_run(folder, method, settings | {"data": inputs.source})
+    if inputs.record is None and not inputs.tables:
+        record = load_data(config.data, config.read, method.data)
+    else:
+        record = record_of(method.data, data, inputs.tables, reader_kwargs(config.read))
+    register(folder, record)
+    return record
 
 
 def save_run_state(folder: RunFolder, record: EventStream) -> None:

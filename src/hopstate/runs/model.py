@@ -18,7 +18,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import settings_of_run, time_zone_of_dates
-from hopstate.runs.load import is_event_stream_run, load_run, load_state
+from hopstate.runs.load import is_event_stream_run, load_run, load_state, register_data
 from hopstate.runs.query_inputs import parse_query_times, query_relations
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
@@ -55,7 +55,8 @@ class TrainedModel(nn.Module):
         folder = RunFolder.open(run)
         self._folder = folder
         temporal, self._dates = is_event_stream_run(folder), time_zone_of_dates(folder)
-        with load_run(run, data, device=device, bare=temporal) as (_, task):
+        self._record = register_data(folder, data) if temporal and data is not None else None
+        with load_run(run, None if temporal else data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
             self.network.eval()
@@ -63,7 +64,7 @@ class TrainedModel(nn.Module):
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
-                    self.past = load_state(folder, task, data)
+                    self.past = load_state(folder, task)
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
 

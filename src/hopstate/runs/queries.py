@@ -63,7 +63,6 @@ class QuerySession:
         folder: the run.
         task: its task, without its data.
         past: the state.
-        run_data: the run's data, if they are not in a file.
         pace: duration of a time slice, so that a service can interleave queries. Default: no slices.
 
     curve: the calibration curve once it is loaded, or the error if there is none.
@@ -74,10 +73,9 @@ class QuerySession:
         folder: RunFolder,
         task: LinkTask,
         past: StreamState,
-        run_data: Any = None,
         pace: SliceSizer | None = None,
     ) -> None:
-        self.folder, self.task, self.run_data, self._pace = folder, task, run_data, pace
+        self.folder, self.task, self._pace = folder, task, pace
         self.columns = columns_of(settings_of_run(folder)[1]["read"])
         self.curve: IsotonicCurve | HopstateError | None = None
         self._follow(past)
@@ -157,22 +155,21 @@ def open_session(
     events: Any = None,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
     links: bool = True,
 ) -> Iterator[QuerySession]:
     """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`."""
-    with temporal_task(run, run_data, device) as (folder, task):
+    with temporal_task(run, device) as (folder, task):
         if links and not isinstance(task, LinkTask):
             name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = load_state(folder, task, run_data, state, ignore_state=ignore_state)
+        past = load_state(folder, task, state, ignore_state=ignore_state)
         for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
             past = continue_stream(task, past, new, score=False)[1]
-        yield QuerySession(folder, task, past, run_data)
+        yield QuerySession(folder, task, past)
 
 
 def _as_list(events: Any) -> list[Any]:
@@ -190,7 +187,6 @@ def score(
     explain: bool = False,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
@@ -201,8 +197,8 @@ def score(
     events only.
 
     Args:
-        run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out
-            and device, and every id must be known.
+        run: run folder of temporal or static link prediction. Static runs (task link) accept only read, out and
+            device, and every id must be known.
         pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
             Unseen ids of a stream are scored with an empty history, with a warning.
         time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
@@ -211,7 +207,7 @@ def score(
             relations in pairs.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
+        state, ignore_state: the state to query, as in `hopstate.stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
@@ -237,7 +233,7 @@ def score(
         reject_temporal_options(
             time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
         )
-        with graph_session(run, run_data, device) as links:
+        with graph_session(run, device) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
         with open_session(
@@ -245,7 +241,6 @@ def score(
             events=events,
             state=state,
             ignore_state=ignore_state,
-            run_data=run_data,
             read=read,
             device=device,
         ) as opened:
@@ -336,7 +331,6 @@ def rank(
     events: Any = None,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
@@ -360,7 +354,7 @@ def rank(
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
-        events, state, ignore_state, run_data, read, out, device: as in `score`.
+        events, state, ignore_state, read, out, device: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, relation if events have some, t, score, probability, and why if explain. With
@@ -383,7 +377,7 @@ def rank(
             time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
             ignore_state=ignore_state, prefilter=prefilter,
         )  # fmt: skip
-        with graph_session(run, run_data, device) as links:
+        with graph_session(run, device) as links:
             table = links.rank_sources(sources, top, candidates, exclude_seen)
     else:
         with open_session(
@@ -391,7 +385,6 @@ def rank(
             events=events,
             state=state,
             ignore_state=ignore_state,
-            run_data=run_data,
             read=read,
             device=device,
         ) as opened:
@@ -609,7 +602,7 @@ class Prefilter:
 
 def prefilter_recall(opened: QuerySession, count: int) -> float:
     """Return the recall of a prefilter on a sample of validation events; NaN if there are none."""
-    with load_run(opened.folder.path, opened.run_data) as (_, task):
+    with load_run(opened.folder.path) as (_, task):
         assert isinstance(task, LinkTask)
         return prefilter_recall_on(task.stream, task.split.val, count)
 
@@ -711,13 +704,13 @@ class GraphSession:
 
 
 @contextmanager
-def graph_session(run: str | Path, run_data: Any, device: str | None) -> Iterator[GraphSession]:
-    """Yield a run of links of a graph opened for queries; run_data is its data if they are not in a file."""
+def graph_session(run: str | Path, device: str | None) -> Iterator[GraphSession]:
+    """Yield a run of links of a graph opened for queries."""
     import torch
 
     folder = RunFolder.open(run)
     read = settings_of_run(folder)[1].get("read") or {}
-    with load_run(run, run_data, device=device) as (trainer, task), torch.no_grad(), trainer.precision():
+    with load_run(run, device=device) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
         yield GraphSession(task, columns_of(read), typed=bool(load_data_facts(folder).get("relation_names")))
 
@@ -748,7 +741,7 @@ def calibration_of(opened: QuerySession) -> IsotonicCurve:
 
 
 def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
-    with load_run(opened.folder.path, opened.run_data) as (trainer, task), trainer.precision():
+    with load_run(opened.folder.path) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
         curve = task.calibration_curve()
     if curve is None:

@@ -44,7 +44,7 @@ from hopstate.runs.data import (
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
-from hopstate.runs.load import save_node_ids, save_run_state
+from hopstate.runs.load import register_data, save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import rank, save_calibration, score
 from hopstate.streaming.protocols import MemoryModel
@@ -320,8 +320,13 @@ def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     return stored
 
 
-def load(path: str | Path) -> Run:
+def load(path: str | Path, data: Any = None) -> Run:
     """Return a finished run from its folder.
+
+    Args:
+        path: the run folder.
+        data: the run's own data, if they are not where its folder says: a file, a table or a record. This process uses
+            them while the `Run` exists.
 
     Raises:
         MissingFileError: no such folder.
@@ -331,7 +336,8 @@ def load(path: str | Path) -> Run:
     if not (folder.path / "result.json").is_file():
         raise CheckpointError(f"{path} was not finished; continue it with resume (--resume --out {path})")
     result = folder.result()
-    return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
+    record = None if data is None else register_data(folder, data)
+    return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"], record=record)
 
 
 # ---- where a run begins --------------------------------------------------------------------------------------------

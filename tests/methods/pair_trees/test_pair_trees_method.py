@@ -167,7 +167,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
                 )
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
-    calls = [score_stream(trained_on.path, part(later, a, a + 50), run_data=own) for a in (0, 50)]
+    calls = [score_stream(trained_on.path, part(later, a, a + 50)) for a in (0, 50)]
     np.testing.assert_allclose(pd.concat(calls).score, expected, rtol=F64)
 
 
