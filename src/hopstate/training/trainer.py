@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -59,38 +59,17 @@ STOPPING = (
 )
 
 
-class _StoppedImmediately(KeyboardInterrupt):
-    """Ctrl-C at a point where stopping immediately loses no work."""
-
-
 class Stop(threading.Event):
-    """A request to stop training.
-
-    Args:
-        notify: called with a message if the request waits for the current step.
-
-    ended: whether the current work was stopped immediately.
-    """
+    """A request to stop training, which waits for the current step. A second request raises KeyboardInterrupt."""
 
     def __init__(self, notify: Callable[[str], object] = lambda text: None) -> None:
         super().__init__()
-        self.ended, self._immediate, self._notify = False, False, notify
-
-    @contextmanager
-    def immediately(self) -> Iterator[None]:
-        """Let the first Ctrl-C stop the block immediately, because everything it needs is saved."""
-        self._immediate = threading.current_thread() is threading.main_thread()
-        try:
-            yield
-        finally:
-            self._immediate = False
+        self._notify = notify
 
     def request(self) -> None:
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        if self._immediate:
-            raise _StoppedImmediately
         with contextlib.suppress(RuntimeError, OSError):  # the signal may interrupt another print
             self._notify(STOPPING)
 
@@ -102,8 +81,6 @@ def interrupts(notify: Callable[[str], object] = lambda text: None) -> Iterator[
     with signals_to(lambda number: stop.request()) as before:
         try:
             yield stop
-        except _StoppedImmediately:
-            stop.ended = True
         except RanksError:
             # torchrun now ends the remaining ranks: let them report the error first
             before[signal.SIGTERM] = signal.SIG_IGN
@@ -226,7 +203,7 @@ class Trainer:
             metrics = self._final()
             reporter.final(metrics, self.progress)
             reporter.draw(self.run.history(), self.progress)
-        return FitResult(stop.ended, self.progress, metrics)
+        return FitResult(False, self.progress, metrics)
 
     def _set_up(self) -> int:
         """Move the model to its device, create its optimizer and return the number of trained parameters."""
@@ -273,8 +250,7 @@ class Trainer:
     def _fit_without_gradients(self, reporter: Reporter) -> None:
         """Fit a model without gradient steps; a run interrupted before it is saved restarts."""
         p, begin = self.progress, time.perf_counter()
-        with self._stop.immediately():
-            row = self.task.fit_without_gradients()
+        row = self.task.fit_without_gradients()
         if row is None:
             return
         self.run.append_metrics(row)
@@ -461,8 +437,7 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        with self._stop.immediately() if self.ranks.size == 1 else nullcontext():
-            metrics = {split: self.evaluate(split) for split in self.splits}
+        metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
