@@ -61,8 +61,6 @@ class Reporter:
         self.console = screen(stderr=True)
         self.live = config.progress and self.console.is_terminal and config.epochs > 0
         self._last_line = time.monotonic()
-        self._clock: tuple[int, float] | None = None  # step and time at which the measurement started
-        self._expectation_shown = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
         self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), len(rows))
         self._bar = Bar(
@@ -91,44 +89,17 @@ class Reporter:
 
     def begin(self, parameters: int, steps: int, progress: Progress) -> None:
         """Print the size of the run before its first step."""
-        if not self.config.progress:
-            return
         again = f" ({progress.epoch} done)" if progress.epoch else ""
         self.note(
             f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
-            f"epochs{again}; the expected time follows its first steps"
+            f"epochs{again}"
         )
-        self._expectation_shown = False
-
-    def _expect(self, progress: Progress, count: int) -> None:
-        """Print the expected duration once, measured on the first steps after compilation.
-
-        Durations below `QUIET_SECONDS` are not printed.
-        """
-        now, done = time.monotonic(), progress.total_steps
-        if self._clock is None:
-            self._clock = (done, now)
-            return
-        first, then = self._clock
-        if done - first < 2 or (now - then < 1.0 and done - first < 2 * count):
-            return
-        self._expectation_shown = True
-        epoch = (now - then) / (done - first) * count
-        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
-        if left > QUIET_SECONDS:
-            early = " (fewer where validation stands still)" if self.config.patience is not None else ""
-            self.note(
-                f"expected: {duration(epoch)} an epoch besides validation, at most {duration(left)} for all that are "
-                f"left{early}"
-            )
 
     def note(self, text: str) -> None:
         if self.config.progress:
             self.console.print(text, highlight=False)
 
     def step(self, progress: Progress, count: int) -> None:
-        if self.config.progress and not self._expectation_shown:
-            self._expect(progress, count)
         if self.live:
             self._bar.update(self._task, completed=progress.epoch + progress.step / count)
         elif self.config.progress and time.monotonic() - self._last_line > BATCH_SECONDS:
