@@ -177,7 +177,7 @@ class _Board:
 
     def _finish(self, run: RunFolder) -> None:
         from hopstate.evaluation.labels import figure, metric_label
-        from hopstate.runs.summary import duration
+        from hopstate.training.progress import duration
 
         self._finished.add(run.path)
         self._bars.remove_task(self._rows[run.path])

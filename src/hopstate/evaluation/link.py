@@ -23,7 +23,7 @@ from hopstate.data.events import EventBatch, EventStream, as_slice
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration
+from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, interval_columns
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import hits, mrr, ndcg, ranks, recall_at_k
@@ -289,14 +289,12 @@ class LinkReport:
         scores: scores by (split, strategy).
         distinct: keys of the scores whose negatives do not equal those of an earlier key.
         reliability: calibration by (split, strategy); empty if scores are not probabilities.
-        curve: calibration curve.
     """
 
     rows: list[dict[str, Any]]
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     distinct: frozenset[tuple[str, str]] = frozenset()
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
-    curve: IsotonicCurve | None = None
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
         """Return one metric.

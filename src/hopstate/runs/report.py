@@ -30,7 +30,6 @@ from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
     baselines_not_exceeded_by_method,
-    duration,
     megabytes,
     num_events,
     self_negative_note,
@@ -38,6 +37,7 @@ from hopstate.runs.summary import (
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
+from hopstate.training.progress import duration
 from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, load_curves, machine
 
 if TYPE_CHECKING:

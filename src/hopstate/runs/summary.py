@@ -79,12 +79,6 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
 
 
 # ---- costs -----------------------------------------------------------------------------------------------------------
-def duration(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
-
-
 def megabytes(value: float | None) -> str:
     return "" if value is None else f"{value:.0f} MB"
 

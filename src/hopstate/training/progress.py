@@ -135,12 +135,14 @@ class Reporter:
             draw_curves(self.run.curves, rows, self.metric, progress.best_epoch, self.positive)
 
 
-def duration(seconds: float) -> str:
-    """Format seconds for people.
+def duration(seconds: float | None) -> str:
+    """Format seconds for people, "" if they are unknown.
 
     >>> duration(0.25), duration(42), duration(150), duration(9000)
     ('0.25 s', '42 s', '2.5 min', '2.5 h')
     """
+    if seconds is None:
+        return ""
     if seconds < 10:
         return f"{seconds:.2g} s"
     if seconds < 100:
