@@ -23,7 +23,7 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, RanksError
 from hopstate.io.opening import reading
-from hopstate.layers.modes import state_parameters, training_products
+from hopstate.layers.modes import training_products
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
     Checkpoint,
@@ -37,7 +37,7 @@ from hopstate.training.checkpoint import (
     save_checkpoint,
     write_result,
 )
-from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rates
+from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rate
 from hopstate.training.devices import (
     average_gradients,
     check_ranks,
@@ -210,7 +210,7 @@ class Trainer:
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
         if parameters:
-            optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
+            optimizer = make_optimizer(self.config.optim, parameters)
             task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         return sum(p.numel() for p in parameters)
 
@@ -306,7 +306,7 @@ class Trainer:
 
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress
-        set_rates(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
+        set_rate(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch) if self.ranks.size == 1 else self._backward_on_ranks(batch)
         if loss is not None:
