@@ -1,4 +1,4 @@
-"""A trained run as a `torch.nn.Module`, with its inputs and node embeddings."""
+"""A trained run as a `torch.nn.Module`, and its node embeddings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import settings_of_run, time_zone_of_dates
 from hopstate.runs.load import is_event_stream_run, load_run, load_state, register_data
 from hopstate.runs.query_inputs import parse_query_times, query_relations
-from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import LazyMemoryScorer
 from hopstate.streaming.protocols import LiveTask
@@ -28,7 +27,7 @@ from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import FullGraph, NodeTask, RowBatches
+from hopstate.training.tasks.node import NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.task import Task
 
@@ -91,26 +90,6 @@ class TrainedModel(nn.Module):
             name = names[int(np.argmax(rows < 0))].item()
             raise DataError(f"unknown id {name!r}{nearest(str(name), known.first())}")
         return rows
-
-    def inputs(self, *query: Any) -> Any:
-        """Return what `network` takes for nodes (n,) of a graph, for source, target, time of pairs or for node, time.
-
-        Raises:
-            ConfigError: the network is fed by its sampler, batch by batch, or by its memory.
-        """
-        source = self.task.source if isinstance(self.task, (NodeTask, StaticLinkTask)) else None
-        if isinstance(source, RowBatches):
-            return source.inputs(self.rows(query[0]) if query else np.arange(len(self.ids)))
-        if isinstance(source, FullGraph):
-            return source.inputs
-        if self.past is not None:
-            assert isinstance(self.task, LiveTask)
-            follower, (ends, at) = self.task.follow(self.past), self._query_rows(*query)
-            if isinstance(follower, HistoryScorer) and len(ends) == 2:
-                return follower.tokenizer.pairs(ends[0], ends[1], at)
-            if isinstance(follower, HistoryNodeScorer) and len(ends) == 1:
-                return follower.tokenizer.nodes(ends[0], at)
-        raise ConfigError(f"{type(self.network).__name__} has no separate inputs; call the model with ids")
 
     def forward(self, *query: Any) -> Tensor:
         """Return outputs: of nodes (n,) their (n, C) logits; of pairs their scores (n,), at times; of nodes at times.
