@@ -245,16 +245,15 @@ class EventParser:
 
     Args:
         run: the run folder.
-        method: as in `hopstate.evaluate`.
         late: what becomes of late ones; see `LiveRun`.
 
     skew_limit: how far ahead one may be, None for no bound.
     """
 
-    def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
+    def __init__(self, run: RunFolder, late: Late) -> None:
         self.run, self.late = run, late
         self.skew_limit: ClockSkewLimit | None = None
-        self._columns, self._reading = _reading_of(run, method)
+        self._columns, self._reading = _reading_of(run)
         self._fields: dict[tuple[str, ...], Fields] = {}
         declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
@@ -503,8 +502,8 @@ class EventParser:
         return found
 
 
-def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
-    method, settings = settings_of_run(run, named)
+def _reading_of(run: RunFolder) -> tuple[tuple[str | None, ...], dict[str, Any]]:
+    method, settings = settings_of_run(run)
     own = inherited_read_options(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})

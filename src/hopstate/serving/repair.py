@@ -75,7 +75,7 @@ def repair(run: str | Path, folder: str | Path | None = None, log: str | None = 
 
     Args:
         run, folder, log: as in `LiveRun`.
-        options: device and method, as in `LiveRun`.
+        options: device, as in `LiveRun`.
 
     Raises:
         BusyError: it is being written.

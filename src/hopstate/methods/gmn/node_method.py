@@ -392,12 +392,6 @@ SPACE: Space = {
 }
 
 
-def transductive(config: GMNRun) -> str:
-    """Return the inputs that depend on all nodes."""
-    own = " and its Laplacian eigenvectors (encoding.kind) are" if config.encoding.kind == "laplacian" else " is"
-    return f"Its sequence of nodes{own} of the whole graph"
-
-
 METHODS = {
     "gmn": Method(
         "gmn",
@@ -413,7 +407,6 @@ METHODS = {
         automatic=AUTOMATIC,
         baselines=graph_baselines,
         space=SPACE,
-        transductive=transductive,
         export=export_spec,
         relations=True,
     )
