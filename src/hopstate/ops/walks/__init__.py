@@ -1,6 +1,6 @@
 """Random walks and their induced subgraphs as packed tokens (GMN, algorithm 1, lines 1 to 7).
 
-`kernels` samples walks and `subgraph_kernels` builds tokens, vectorized if `wide_kernels` allows it.
+`kernels` samples walks and `subgraph_kernels` builds tokens.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from hopstate.ops.threads import run_units, usual_threads
 
 __all__ = ["Subgraphs", "WalkTable", "random_walks", "random_walks_naive", "walk_features", "walk_subgraphs"]
 
-_DIRECT = 1 << 20  # maximum table size for direct marks; larger tables use a hash table per token
 _EDGES = 1 << 30  # edges of tokens that there is room for from the start
-_WIDE = True  # use vectorized lookups if the processor supports them
 
 _NONE32, _NONE64 = np.empty(0, np.uint32), np.empty(0, np.float64)
 
@@ -238,7 +236,6 @@ def walk_subgraphs(
     largest = max(bounds, default=1)
     if largest > 2**16:
         raise ConfigError(f"a token may hold up to 65,536 nodes; {walks} walks of {max_length} steps visit {largest:,}")
-    direct = len(table.table) <= min(_DIRECT, 8 * len(nodes) * repeats * sum(bounds))  # clearing marks costs, too
     bits = max(10, (32 * largest - 1).bit_length())
     graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
 
@@ -264,9 +261,7 @@ def walk_subgraphs(
             table.loops,
             edge_ids,
             keep_walks,
-            direct,
             bits,
-            _WIDE and subgraph_kernels.WIDE,
         )
 
     return _join(table, _on_threads(make, np.arange(len(nodes))))
