@@ -50,7 +50,6 @@ class PreparedGraph:
         key: (N,) sort key of the node sequence.
         settings: walk settings.
         signs: number of trailing eigenvector columns, whose signs are flipped at random in training.
-        weights: (E,) transition weights of the walks, None for uniform walks.
     """
 
     indptr: np.ndarray
@@ -60,7 +59,6 @@ class PreparedGraph:
     key: np.ndarray
     settings: WalkSettings
     signs: int = 0
-    weights: np.ndarray | None = None
 
     @property
     def edge_dim(self) -> int:
@@ -69,7 +67,7 @@ class PreparedGraph:
 
     @cached_property
     def table(self) -> WalkTable:
-        return WalkTable.of(self.indptr, self.indices, self.weights)
+        return WalkTable.of(self.indptr, self.indices)
 
     @cached_property
     def adjacency(self) -> Adjacency:

@@ -105,7 +105,7 @@ def _edges(mark, shift, first, last, nodes, table, used, degree, target, positio
 @njit(cache=True, nogil=True)
 def _walk_lengths(graph, batch, names, ladder, first, repeats, per, seed, scratch, start, state):
     """Fill scratch with the walks of all lengths from the nodes of batch, those of ladder[j] from row first[j]."""
-    place, table, threshold, other, weights, back, out = graph
+    place, table, back = graph
     no_ids = np.empty((0, 0), np.int32)
     each = repeats * per
     n = batch.size * each
@@ -117,7 +117,7 @@ def _walk_lengths(graph, batch, names, ladder, first, repeats, per, seed, scratc
                 start[i], state[i] = place[v], seeded(seed, stream + w)
                 i += 1
         rows = scratch[first[j] : first[j + 1], :n]
-        advance(table, threshold, other, weights, back, out, state[:n], ladder[j], start[:n], rows, no_ids)
+        advance(table, back, state[:n], ladder[j], start[:n], rows, no_ids)
 
 
 @njit(cache=True, nogil=True)
