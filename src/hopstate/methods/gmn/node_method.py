@@ -182,7 +182,6 @@ class GMNRun(NodeRun):
             neither. "features": only edge features. "drop": ignore both.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes per step; null uses the full graph if it fits walks.max_memory.
-        messages: in batches, the message-passing part runs on the nodes that walks "visited", or on the "whole" graph.
     """
 
     walks: WalksConfig = field(default_factory=WalksConfig)
@@ -192,13 +191,9 @@ class GMNRun(NodeRun):
     edges: Use = "auto"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
-    messages: Literal["visited", "whole"] = "visited"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )
-
-    def __post_init__(self) -> None:
-        refuse_idle(self, messages=not self.model.uses_mpnn and "no Psi passes messages over the graph")
 
 
 def node_encoding(
@@ -310,7 +305,7 @@ def prepare(
 
 def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return a graph made ready, and the settings for it."""
-    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, messages_everywhere=config.messages == "whole")
+    plan = partial(plan_batches, graph.num_nodes, graph.num_edges)
     return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
 
 
@@ -352,7 +347,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         )  # fmt: skip
         source = WalkedNodeBatches(
             config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
-            messages_everywhere=config.messages == "whole", **shared,
+            **shared,
         )  # fmt: skip
         if context.trained is None:
             note(config.loop, source.describe_truncation())
