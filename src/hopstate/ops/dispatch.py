@@ -110,6 +110,15 @@ def check_rates(A: Tensor) -> None:
         raise DataError(f"A[{channel}, {state}] = {float(A[channel, state]):.6g}, expected A < 0 so that states decay")
 
 
+def check_steps(delta: Tensor) -> None:
+    """Check that no step is negative."""
+    bad = delta < 0
+    if bool(bad.any()):
+        token, channel = bad.nonzero()[0].tolist()
+        value = float(delta[token, channel])
+        raise DataError(f"delta at token {token}, channel {channel} is {value:.6g}, expected a step >= 0")
+
+
 SEGMENT, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
 GPU_SEGMENT = 8  # of the Triton kernels: tokens between checkpoints
 

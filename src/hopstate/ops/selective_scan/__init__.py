@@ -223,7 +223,7 @@ def selective_scan(
 
     Raises:
         ShapeError: shapes, dtypes or devices disagree.
-        DataError: offsets do not cover the tokens, or A >= 0. Values on a GPU are not checked, and neither are steps.
+        DataError: offsets do not cover the tokens, A >= 0, or a step is negative. Values on a GPU are not checked.
         ConfigError: the discretization is unknown, or a program exported with the reference uses states.
 
     >>> u = torch.ones(3, 1)  # three tokens, one channel: a sequence of two, then one of one
