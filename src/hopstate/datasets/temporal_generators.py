@@ -281,7 +281,6 @@ class ClubConfig:
         num_nodes: members.
         num_events: talks.
         num_clubs: hidden groups; as many features has an event.
-        clubs: whether partners are sought in the club; False draws them from everybody.
         within: share of the talks without habit that stay in the club.
         habit: share of the talks that go to an earlier partner of the initiator.
         noise: standard deviation of a reading's noise in each feature, where a club's own feature is 1.
@@ -295,7 +294,6 @@ class ClubConfig:
     num_nodes: int = 1_500
     num_events: int = 6_000
     num_clubs: int = 6
-    clubs: bool = True
     within: float = 0.95
     habit: float = 0.2
     noise: float = 0.7
@@ -324,7 +322,7 @@ def generate_clubs(config: ClubConfig | None = None) -> EventStream:
     order = np.argsort(club, kind="stable")
     start = np.searchsorted(club[order], np.arange(c.num_clubs + 1))
     first, count = start[club[src]], np.diff(start)[club[src]]
-    inside = (rng.random(c.num_events) < c.within) & c.clubs
+    inside = rng.random(c.num_events) < c.within
     mate = order[first + (rng.random(c.num_events) * count).astype(np.int64)]
     dst = np.where(inside, mate, rng.integers(0, c.num_nodes, c.num_events))
     dst = np.where(dst == src, (dst + 1) % c.num_nodes, dst)

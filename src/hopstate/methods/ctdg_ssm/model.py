@@ -199,9 +199,7 @@ class CTDGSSM(MemoryModel):
         num_relations, num_node_types: types of events and nodes, 0 for none.
         num_nodes: fixed number of nodes, for static=onehot and learnable.
         decoder: what is predicted.
-        num_classes: of "node" and "sequence"; one logit a node where 2.
-        num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
-        never: in place of config.never.
+        num_outputs: logits of a pair, node or sequence; 1 for two classes.
         seed: of static=random.
 
     Raises:
@@ -220,9 +218,7 @@ class CTDGSSM(MemoryModel):
         num_node_types: int = 0,
         num_nodes: int | None = None,
         decoder: Decoder = "link",
-        num_classes: int = 2,
-        num_outputs: int | None = None,
-        never: float | None = None,
+        num_outputs: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -232,7 +228,7 @@ class CTDGSSM(MemoryModel):
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
         self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
-        self.register_buffer("never", torch.tensor(c.never if never is None else never))
+        self.register_buffer("never", torch.tensor(c.never))
         self.laplacian_noise = c.laplacian_noise
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
         self.static = StaticEmbedding(c.static, c.static_dim, num_nodes, seed)
@@ -251,9 +247,8 @@ class CTDGSSM(MemoryModel):
             )
             for _ in range(c.num_layers)
         )
-        logits = 1 if decoder == "link" or num_classes == 2 else num_classes
         relations = num_relations if decoder == "link" else 0
-        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs or logits, relations)
+        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs, relations)
         self.gaps = self.readout.gaps
 
     # ---- memory -----------------------------------------------------------------------------------------
