@@ -105,6 +105,11 @@ class EventStream:
     Raises:
         DataError: any promise above is broken, or an edge is deleted that does not stand; the message names the event.
         TimeOrderError: a time is smaller than the one before it (`from_arrays` sorts).
+
+    Example:
+        >>> stream = hopstate.EventStream(src=np.array([0, 1]), dst=np.array([2, 2]), t=np.array([10, 20]))
+        >>> len(stream), stream.num_nodes
+        (2, 3)
     """
 
     src: np.ndarray

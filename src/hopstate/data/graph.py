@@ -161,6 +161,11 @@ class Graph(StoredSplits):
 
     Raises:
         DataError: any promise above is broken; the message names the row.
+
+    Example:
+        >>> graph = hopstate.Graph.from_edges(np.array([[0, 1], [1, 2]]), 3)
+        >>> graph.num_nodes, graph.num_edges
+        (3, 4)
     """
 
     indptr: np.ndarray

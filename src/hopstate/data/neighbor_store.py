@@ -258,6 +258,13 @@ class NeighborStore(Histories):
 
     Raises:
         ConfigError: a negative or too large N, or another time type.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> found = store.last(np.array([0]), np.array([120]), 3)  # the last 3 events of node 0 before time 120
+        >>> found.times.tolist()
+        [111, 114, 117]
     """
 
     def __init__(

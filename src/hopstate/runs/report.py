@@ -80,6 +80,10 @@ def write_report(
         out: the page; an earlier one is as it was if it could not be written.
         results_file: results of `hopstate reproduce`, for published against measured.
         title: of the page.
+
+    Example:
+        >>> hopstate.report([run.path], "report.html").name
+        'report.html'
     """
     from jinja2 import Environment, StrictUndefined
 

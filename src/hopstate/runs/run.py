@@ -101,6 +101,11 @@ class Run:
         best_epoch: the epoch chosen on validation, from 1.
         baselines: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
         record: data given in memory, which this process needs to apply the run.
+
+    Example:
+        >>> run = hopstate.fit("recency", events, loop__progress=False)
+        >>> sorted(run.metrics)
+        ['test', 'train', 'val']
     """
 
     path: Path
@@ -331,6 +336,10 @@ def load(path: str | Path) -> Run:
     Raises:
         MissingFileError: no such folder.
         CheckpointError: it holds no run, or the run was not finished.
+
+    Example:
+        >>> hopstate.load(run.path).method
+        'recency'
     """
     folder = RunFolder.open(path)
     if not (folder.path / "result.json").is_file():

@@ -64,6 +64,13 @@ class NeighborLoader(NodeLoader):
     Raises:
         ConfigError: an argument of torch-geometric's loader that cannot be honoured, by name; or one that cannot work.
         DataError: data of several kinds of nodes, without edges, or (when drawn) a seed that does not exist.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> loader = hopstate.NeighborLoader(graph, [10, 10], batch_size=32)
+        >>> batch = next(iter(loader))
+        >>> batch.batch_size, batch.input_id.shape
+        (32, torch.Size([32]))
     """
 
     def __init__(

@@ -72,6 +72,13 @@ class ClusterSampler(NodeSampler):
     Raises:
         ConfigError: per_batch is larger than the number of clusters, or there are no nodes.
         DataError: a row is in no cluster.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.ClusterSampler(hopstate.partition(graph, 6), 2, seed=0)
+        >>> sampler.num_batches(0)
+        3
+        >>> nodes = sampler.node_set(0, 0).nodes  # of the first batch of epoch 0
     """
 
     def __init__(
@@ -108,6 +115,11 @@ class UniformSampler(NodeSampler):
         batch_size: nodes per batch.
         seed: random seed.
         shuffle: draw new batches in each epoch; otherwise only their order changes. Default: True.
+
+    Example:
+        >>> sampler = hopstate.UniformSampler(np.arange(100), 30, seed=0)
+        >>> [len(sampler.node_set(0, number).nodes) for number in range(sampler.num_batches(0))]
+        [30, 30, 30, 10]
     """
 
     def __init__(self, rows: Nodes, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
@@ -149,6 +161,13 @@ class SaintSampler(NodeSampler):
     Raises:
         DataError: a directed graph.
         ConfigError: nothing to draw.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.SaintSampler(graph, "node", 40, seed=0)
+        >>> drawn = sampler.node_set(0, 0)
+        >>> len(drawn.nodes) == len(drawn.loss_weight)
+        True
     """
 
     def __init__(
@@ -261,6 +280,12 @@ class LayerSampler:
         fanouts: neighbors of a node for each layer, the layer next to the input first.
         labor: LABOR-0: seeds share their choice of neighbors, so that fewer nodes are read.
         seed: fixes all draws.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.LayerSampler(graph, np.arange(60), 20, (5, 5), seed=0)
+        >>> sampler.num_batches(0)
+        3
     """
 
     def __init__(
@@ -302,6 +327,12 @@ class ShadowSampler(NodeSampler):
             times.
         size, depth, fanout: see how.
         seed: fixes all draws.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.ShadowSampler(graph, np.arange(60), 20, seed=0, size=8)
+        >>> sampler.num_batches(0)
+        3
     """
 
     def __init__(

@@ -124,6 +124,10 @@ class TopConfig:
         num_initializations: random initializations whose embeddings are joined where nothing is refreshed.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
         ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
+
+    Example:
+        >>> hopstate.TopConfig(rank=16, refresh=0).form
+        'auto'
     """
 
     form: Literal["auto", "linear", "general"] = "auto"

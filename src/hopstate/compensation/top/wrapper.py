@@ -319,6 +319,14 @@ def top(
         ConfigError: the model has no message-passing layer, does not use the graph's edge data, or mixes nodes beyond
             one pass of messages per layer.
         DataError: the graph has no features.
+
+    Example:
+        >>> from torch_geometric.nn.models import GraphSAGE
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> model = hopstate.top(GraphSAGE(graph.num_features, 8, num_layers=2, out_channels=5), graph)
+        >>> nodes = np.arange(0, graph.num_nodes, 2)
+        >>> model(torch.from_numpy(graph.x[nodes]), model.batch(nodes)).shape
+        torch.Size([60, 5])
     """
     config = replace(config or TopConfig(), form="general")
     if graph.x is None:

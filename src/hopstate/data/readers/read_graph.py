@@ -258,6 +258,11 @@ def read_graph(
         UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
         DataError: content that breaks a promise of `Graph`; the message names the rows.
         ConfigError: an option that this kind of source does not take.
+
+    Example:
+        >>> graph = hopstate.read_graph({"source": ["a", "b"], "target": ["b", "c"]})
+        >>> graph.num_nodes, graph.num_edges
+        (3, 4)
     """
     ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
     if ignored:

@@ -45,6 +45,15 @@ class DyGFormer(HistoryModel):
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> config = DyGFormer.Config(channel_dim=8, time_dim=8, out_dim=8, max_length=8)
+        >>> model = DyGFormer(config, **stream.used_features)
+        >>> model(history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape
+        torch.Size([2])
     """
 
     @dataclass(frozen=True, kw_only=True)

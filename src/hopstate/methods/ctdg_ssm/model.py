@@ -213,6 +213,20 @@ class CTDGSSM(MemoryModel):
 
     Raises:
         ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
+
+    Example:
+        >>> import numpy as np
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
+        >>> inputs = hopstate.ActiveEvents(model, stream, store, neighbors=4)
+        >>> state = model.initial_state(stream.num_nodes)
+        >>> for batch in hopstate.event_batches(stream, batch_size=60):
+        ...     state = model.update(state, inputs.batch(batch))
+        >>> source, destination, time = np.array([0]), np.array([3]), np.array([120])
+        >>> gap = inputs.query_gaps(source, destination, time)
+        >>> model.link_logits(state, torch.from_numpy(source), torch.from_numpy(destination), gap).shape
+        torch.Size([1])
     """
 
     Config = CTDGSSMConfig

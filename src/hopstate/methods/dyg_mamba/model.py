@@ -395,6 +395,15 @@ class DyGMamba(HistoryModel):
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> config = hopstate.DyGMamba.Config(channel_dim=8, time_dim=8, out_dim=8)
+        >>> model = hopstate.DyGMamba(config, **stream.used_features)
+        >>> model(history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape  # logits
+        torch.Size([2])
     """
 
     Config = DyGMambaConfig

@@ -300,6 +300,13 @@ class GMN(nn.Module):
         window: steps back of the walk features' bits.
         level: what an output row stands for.
         degrees: (N,) edges of each node of the training graph; only message passing of kind "pna" looks at them.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> config = hopstate.GMN.Config(dim=16, mpnn_layers=2)
+        >>> model = hopstate.GMN(config, in_dim=graph.num_features, out_dim=5, tokens=3)
+        >>> model(hopstate.gmn_inputs(graph, config, max_length=2, walks=2)).shape
+        torch.Size([120, 5])
     """
 
     Config: TypeAlias = GMNConfig

@@ -95,6 +95,12 @@ def hop_tokens(
         DataError: the graph has no features, or extra has other rows.
         ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
         StorageError: the disk has not enough room, or the file could not be written.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> tokens = hopstate.hop_tokens(graph, 3, max_memory=2**30)
+        >>> tokens.rows(np.arange(8)).shape
+        torch.Size([8, 4, 32])
     """
     parts = _columns(graph, extra)
     shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
