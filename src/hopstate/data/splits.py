@@ -305,7 +305,7 @@ class EventSplit:
     Args:
         train, val, test: int64 positions.
         new_val, new_test: those of val and test that touch a node absent from training (the "inductive" rows).
-        new_nodes: nodes whose events were taken out of training, or empty.
+        new_nodes: nodes without events in training, because they were removed; or empty.
         val_time, test_time: training ends at val_time (inclusive), validation at test_time.
     """
 

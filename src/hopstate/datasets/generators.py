@@ -174,18 +174,18 @@ def long_range(
     marked: bool = False,
     seed: int = 0,
 ) -> Graph:
-    """Return disjoint paths (or rings) in which each path's last node is to tell the bit at its first node.
+    """Return disjoint paths (or rings) in which the label of each path's last node is the bit at its first node.
 
     Features are uniform in (-1, 1), except in the first node of a path, which holds ±1 in every column; the label of
     the node at distance `length` from it is 1 for +1 and 0 for -1, all others are unlabeled. On a ring that is the
     opposite node and the message may come from both sides. Nothing nearer than `length` hops helps.
 
     Args:
-        length: hops from the bit to the node that is asked; a path has length + 1 nodes, a ring 2 · length.
+        length: hops from the bit to the labeled node; a path has length + 1 nodes, a ring 2 · length.
         count: paths; half of them with +1.
         ring: rings in place of paths.
-        num_features: columns of x, besides the mark's.
-        marked: a last column that is 1 in the first nodes and 0 elsewhere; without it only the exact ±1 tells them.
+        num_features: columns of x, without the mark.
+        marked: a last column that is 1 in the first nodes and 0 elsewhere; without it, only the exact ±1 marks them.
         seed: fixes features, bits and the 70/15/15 split of the labelled nodes.
 
     Raises:

@@ -37,8 +37,8 @@ CHANNELS = 4  # node, edge, time, co-occurrence
 class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
-    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
-    modulates the head; typed nodes add a vector per type.
+    Deviation: with relations, each token gets the vectors of its own and of the queried relation. The queried relation
+    also modulates the head. With node types, each token gets a vector of the type.
 
     Args:
         config: what a user chooses.

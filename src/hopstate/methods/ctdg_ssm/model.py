@@ -197,22 +197,21 @@ class StaticEmbedding(nn.Module):
 
 
 class CTDGSSM(MemoryModel):
-    """The model; its memory is a `NodeState`, passed in and returned.
+    """CTDG-SSM: a state-space memory per node. The memory is a `NodeState` that is passed in and returned.
 
     Args:
-        config: sizes and options.
-        node_dim: columns of the raw node features, 0 for none.
-        edge_dim: columns of the events' features, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
-        num_nodes: fixed number of nodes, for static=onehot and learnable.
-        decoder: what is predicted.
-        num_classes: of "node" and "sequence"; one logit a node where 2.
-        num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
-        never: in place of config.never.
-        seed: of static=random.
+        config: settings of the model.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
+        num_nodes: number of nodes, needed by static=onehot and learnable.
+        decoder: what is predicted: "link", "node" or "sequence".
+        num_classes: number of classes of "node" and "sequence". Two classes have one logit.
+        num_outputs: number of logits of "node", for example of several labels. Default: by num_classes.
+        never: encoded time delta of a pair without an event. Default: config.never.
+        seed: random seed of static=random.
 
     Raises:
-        ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
+        ConfigError: there is no input, a static embedding has no number of nodes, or a setting has no effect.
 
     Example:
         >>> import numpy as np

@@ -63,10 +63,10 @@ class NAGphormer(nn.Module):
     """A linear map of each hop, Transformer blocks over the hops, a readout and a two-layer head.
 
     Args:
-        config: what a user chooses.
-        in_dim: features of a token.
-        num_classes: width of the output.
-        num_hops: K; the input holds K + 1 tokens a node.
+        config: settings of the model.
+        in_dim: number of features of a token.
+        num_classes: number of outputs per node.
+        num_hops: K; the input has K + 1 tokens per node.
 
     Example:
         >>> import numpy as np
