@@ -157,6 +157,10 @@ class HistoryConfig:
         max_length: maximum tokens per sequence, including the target token. null sets no limit.
         window: maximum age of an event at the query, in the training stream's time unit. null sets no limit.
         target: position of the node's own token: "first", "last" or "none".
+
+    Example:
+        >>> hopstate.HistoryConfig(max_length=8)
+        HistoryConfig(max_length=8, window=None, target='first')
     """
 
     max_length: int | None = 32
@@ -190,6 +194,12 @@ class HistoryTokenizer:
         deletions: "drop" drops deletions, "feature" adds a flag feature, "keep" treats them as additions. The
             store must match.
         dtype: dtype of gaps and spans. float32 is exact up to 2^24 units.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> pairs = history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])
     """
 
     def __init__(

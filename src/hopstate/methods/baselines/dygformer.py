@@ -36,14 +36,23 @@ CHANNELS = 4  # node, edge, time, co-occurrence
 class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
-    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
-    modulates the head; typed nodes add a vector per type.
+    Deviation: with relations, each token gets the vectors of its own and of the queried relation. The queried relation
+    also modulates the head. With node types, each token gets a vector of the type.
 
     Args:
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> config = DyGFormer.Config(channel_dim=8, time_dim=8, out_dim=8, max_length=8)
+        >>> model = DyGFormer(config, **stream.used_features)
+        >>> model(history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape
+        torch.Size([2])
     """
 
     @dataclass(frozen=True, kw_only=True)

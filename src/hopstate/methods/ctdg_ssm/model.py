@@ -190,20 +190,33 @@ class StaticEmbedding(nn.Module):
 
 
 class CTDGSSM(MemoryModel):
-    """The model; its memory is a `NodeState`, passed in and returned.
+    """CTDG-SSM: a state-space memory per node. The memory is a `NodeState` that is passed in and returned.
 
     Args:
-        config: sizes and options.
-        node_dim: columns of the raw node features, 0 for none.
-        edge_dim: columns of the events' features, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
-        num_nodes: fixed number of nodes, for static=onehot and learnable.
-        decoder: what is predicted.
-        num_outputs: logits of a pair, node or sequence; 1 for two classes.
-        seed: of static=random.
+        config: settings of the model.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
+        num_nodes: number of nodes, needed by static=onehot and learnable.
+        decoder: what is predicted: "link", "node" or "sequence".
+        num_outputs: number of logits of a pair, node or sequence. Two classes have one logit.
+        seed: random seed of static=random.
 
     Raises:
-        ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
+        ConfigError: there is no input, a static embedding has no number of nodes, or a setting has no effect.
+
+    Example:
+        >>> import numpy as np
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
+        >>> inputs = hopstate.ActiveEvents(model, stream, store, neighbors=4)
+        >>> state = model.initial_state(stream.num_nodes)
+        >>> for batch in hopstate.event_batches(stream, batch_size=60):
+        ...     state = model.update(state, inputs.batch(batch))
+        >>> source, destination, time = np.array([0]), np.array([3]), np.array([120])
+        >>> gap = inputs.query_gaps(source, destination, time)
+        >>> model.link_logits(state, torch.from_numpy(source), torch.from_numpy(destination), gap).shape
+        torch.Size([1])
     """
 
     Config = CTDGSSMConfig

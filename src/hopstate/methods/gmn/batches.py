@@ -161,6 +161,13 @@ def gmn_inputs(
     Raises:
         DataError: the graph has no features.
         ConfigError: invalid numbers of walks.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> inputs = hopstate.gmn_inputs(graph, hopstate.GMN.Config(), max_length=2, walks=2)
+        >>> model = hopstate.GMN(hopstate.GMN.Config(dim=16), in_dim=graph.num_features, out_dim=5, tokens=1 * 2 + 1)
+        >>> model(inputs).shape
+        torch.Size([120, 5])
     """
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")

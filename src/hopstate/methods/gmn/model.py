@@ -290,14 +290,21 @@ class GMN(nn.Module):
     """Graph Mamba Network for nodes, edges or graphs.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         in_dim: columns of x.
-        out_dim: classes or targets.
-        edge_dim: columns of edge_attr, 0 without.
-        tokens: K, tokens of a node.
-        window: steps back of the walk features' bits.
-        level: what an output row stands for.
-        degrees: (N,) edges of each node of the training graph; only message passing of kind "pna" looks at them.
+        out_dim: number of classes or targets.
+        edge_dim: columns of edge_attr, 0 if there are none.
+        tokens: K, tokens per node.
+        window: number of earlier steps that the walk features compare with.
+        level: whether an output row is a node, an edge or a graph.
+        degrees: (N,) degrees of the training graph, which only message passing of kind "pna" needs.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> config = hopstate.GMN.Config(dim=16, mpnn_layers=2)
+        >>> model = hopstate.GMN(config, in_dim=graph.num_features, out_dim=5, tokens=3)
+        >>> model(hopstate.gmn_inputs(graph, config, max_length=2, walks=2)).shape
+        torch.Size([120, 5])
     """
 
     Config: TypeAlias = GMNConfig
