@@ -92,7 +92,7 @@ def work(job: Job, pipe: Connection) -> None:
 
 def _open(job: Job) -> LiveRun:
     log = _Log(job.folder, syncs=job.fault.syncs)
-    options: dict[str, Any] = {"snapshot_every": _SNAPSHOTS, "device": "cpu", "future": NEVER}
+    options: dict[str, Any] = {"snapshot_every": _SNAPSHOTS, "device": "cpu", "max_clock_skew": NEVER}
     return LiveRun(job.run, folder=job.folder, log=log, **options)
 
 

@@ -218,7 +218,8 @@ def _made(live: LiveRun, count: int, rng: np.random.Generator) -> list[dict[str,
     src, dst = (end.tolist() if ids is None else ids.names(end).tolist() for end in ends)
     gaps = np.diff(past.t) if len(past) > 1 else np.ones(1, past.t.dtype)
     t = (past.t[-1] + np.cumsum(rng.choice(gaps, count) * (rng.random(count) < 0.7))).astype(past.t.dtype).tolist()
-    names = live.event_fields["features"]
+    parser = live._parser
+    names = parser._reading.get("edge_columns") or [f"f{i}" for i in range(parser._width)]
     values = rng.normal(size=(count, len(names))).round(3).tolist()
     return [
         {"src": u, "dst": v, "t": when, **dict(zip(names, row, strict=True)), ID: f"e{i}"}

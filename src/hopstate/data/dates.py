@@ -354,7 +354,7 @@ class Clock:
         Args:
             time_unit: of t.
             time_scale: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
-                where time_unit is known, or "raw" numbers as they stand.
+                where time_unit is known, or "raw" numbers of the file.
         """
         if time_scale not in get_args(TimeScale):
             raise ConfigError(f"time_scale is one of {', '.join(get_args(TimeScale))}; got {time_scale!r}")
@@ -383,7 +383,7 @@ class Clock:
         return elapsed(later, earlier) / self.unit
 
     def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
-        """Return (Q,) float64 ln(1 + gap), below never, which stands for a gap without a beginning."""
+        """Return (Q,) float64 ln(1 + gap), below never, the value of a gap without a beginning."""
         found = np.log1p(self.gaps(later, earlier))
         return np.minimum(found, np.nextafter(np.float32(never), np.float32(0)))
 

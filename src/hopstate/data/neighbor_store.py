@@ -249,15 +249,22 @@ class Histories(ABC):
 
 
 class NeighborStore(Histories):
-    """Histories of num_nodes nodes.
+    """The events of each node in order of time. Queries return the events strictly before a time.
 
     Args:
-        num_nodes: N, under 2^31; `append` may raise it.
-        time_dtype: int64 or float64, that of the times stored and returned.
-        folder: where entries lie in files without names, mapped; None keeps them in memory.
+        num_nodes: N, less than 2^31; `append` may increase it.
+        time_dtype: dtype of the times, int64 or float64.
+        folder: folder of unnamed memory-mapped files for the entries. Default: in memory.
 
     Raises:
-        ConfigError: a negative or too large N, or another time type.
+        ConfigError: N is negative or too large, or the dtype is another one.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> found = store.last(np.array([0]), np.array([120]), 3)  # the last 3 events of node 0 before time 120
+        >>> found.times.tolist()
+        [111, 114, 117]
     """
 
     def __init__(
@@ -317,13 +324,12 @@ class NeighborStore(Histories):
     ) -> NeighborStore:
         """Build a store of a stream's events under the stream's ids.
 
-        That of a mapped stream is mapped too where it is large: it lies beside the stream's files, without a name.
+        A large store of a memory-mapped stream is an unnamed file in the folder of the stream.
 
         Args:
             stream: the events.
-            rows: ascending positions of those that it is to hold; by default all.
-            deletions: let those of edges stand in it as events of their own; by default only added edges are there, so
-                that a deletion is no meeting and takes up none of a look-up's k.
+            rows: (P,) sorted positions of the events to store. Default: all.
+            deletions: store deletions as events, too. By default queries return added edges only.
         """
         if stream.has_deletes and not deletions:
             rows = stream.additions(rows)

@@ -46,6 +46,11 @@ def random_split(
     Raises:
         ConfigError: shares that are negative or sum to more than 1, or stratified without classes.
         DataError: no row is labelled.
+
+    Example:
+        >>> split = hopstate.splits.random_split(np.repeat([0, 1], 50), (0.6, 0.2, 0.2))
+        >>> {name: len(rows) for name, rows in split.items()}
+        {'train': 60, 'val': 20, 'test': 20}
     """
     shares = np.asarray(fractions, np.float64)
     if shares.shape != (3,) or (shares < 0).any() or shares.sum() > 1 + 1e-9:
@@ -79,6 +84,11 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
     Raises:
         ConfigError: y holds no classes.
         DataError: a class has too few nodes for the requested sizes and one test node.
+
+    Example:
+        >>> split = hopstate.splits.per_class_split(np.repeat([0, 1], 50), (20, 10))
+        >>> {name: len(rows) for name, rows in split.items()}
+        {'train': 40, 'val': 20, 'test': 40}
     """
     y = np.asarray(y)
     if y.dtype.kind not in "iu" or y.ndim != 1:
@@ -138,6 +148,12 @@ def split_edges(
 
     Raises:
         DataError: fewer than three links, or a time that is not a number.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> split = hopstate.splits.split_edges(graph)
+        >>> sorted(split.pairs)
+        ['test', 'train', 'val']
     """
     own, rows = _links(graph)
     key = np.unique(own)
@@ -289,7 +305,7 @@ class EventSplit:
     Args:
         train, val, test: int64 positions.
         new_val, new_test: those of val and test that touch a node absent from training (the "inductive" rows).
-        new_nodes: nodes whose events were taken out of training, or empty.
+        new_nodes: nodes without events in training, because they were removed; or empty.
         val_time, test_time: training ends at val_time (inclusive), validation at test_time.
     """
 
@@ -317,6 +333,12 @@ def chronological_split(stream: EventStream, *, val_ratio: float = 0.15, test_ra
     Raises:
         ConfigError: ratios that are not positive or leave nothing.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.chronological_split(stream)
+        >>> len(split.rows("train")), len(split.rows("test"))
+        (84, 18)
     """
     val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
     return split_at(stream, val_time, test_time)
@@ -332,6 +354,12 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
     Raises:
         ConfigError: the times are out of order, or dates on a stream of unknown unit.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.split_at(stream, 79, 99)
+        >>> len(split.train), len(split.val), len(split.test)
+        (80, 20, 20)
     """
     low, high = parse_times([val_time, test_time], stream.time_unit, stream.dates, stream.name)
     if low > high:
@@ -354,6 +382,12 @@ def dyglib_split(
     Raises:
         ConfigError: ratios that are not positive or leave nothing.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.dyglib_split(stream)
+        >>> len(split.val), len(split.test)
+        (18, 18)
     """
     val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
     ids = np.arange(1, stream.num_nodes + 1)
@@ -442,6 +476,12 @@ def split_windows(stream: EventStream, window: Any) -> EventSplit:
     Raises:
         ConfigError: no such duration, or one that leaves no time for training.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.split_windows(stream, 20)
+        >>> len(split.train), len(split.val), len(split.test)
+        (80, 20, 20)
     """
     length, end = parse_duration(stream, window), stream.t[-1].item()
     low, high = end - 2 * length, end - length

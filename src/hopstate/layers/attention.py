@@ -1,7 +1,7 @@
 """Self-attention over equal-length or packed sequences, and pre-norm Transformer blocks.
 
 For packed sequences, linear maps process the real tokens only, and attention uses a padded (sequence, token) block. A
-token can stand for w equal ones: its key's attention score is shifted by log w, which equals w copies of it.
+token can replace w equal ones: its key's attention score is shifted by log w, which equals w copies of it.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762; LayerNorm before each part as in Xiong et al. 2020, arXiv:2002.04745;
 for packed sequences also dropout within the feed-forward part, as in DyGFormer, arXiv:2303.13047.

@@ -212,7 +212,7 @@ def link_metrics() -> list[str]:
 
 
 def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]) -> list[Row]:
-    """Return the rows with the baselines that each does not exceed, then a row a baseline that is no method of them."""
+    """Return the rows with the baselines that each does not outperform, then a row per other baseline."""
     means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
     kinds = dict.fromkeys(metric for own in means.values() for metric in own)
     others: dict[str, dict[str, float]] = {}

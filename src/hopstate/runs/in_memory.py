@@ -1,7 +1,7 @@
 """Data given in memory: read as records, and saved in the folder data of the run, so that it can be applied later.
 
 Tables are saved as Parquet files and arrays as .npy, which are read again as they were; graphs and event streams as
-folders. What is larger than `MOST_BYTES` is saved only where that is asked for. A `Run` of this process registers the
+folders. What is larger than `MOST_BYTES` is saved only on request. A `Run` of this process registers the
 record, saved or not.
 """
 
@@ -50,7 +50,7 @@ class Inputs:
         source: what a run's settings call the data: a path or a name, or "memory:name".
         record: the record in memory, None where the data are files alone.
         tables: tables and arrays in memory, by the name of their file.
-        read: settings of reading that stand for them, and for files next to them.
+        read: reading options that replace the data, and files next to them.
     """
 
     source: str

@@ -38,6 +38,10 @@ def check_leak(
     Raises:
         LeakError: a score depends on a later event.
         ConfigError: the run's data have no times.
+
+    Example:
+        >>> print(hopstate.check_leak(run.path, moments=2, queries=4))
+        no leak: 48 scores at 2 moments did not change when the future did
     """
     from hopstate.evaluation import leak
 

@@ -73,13 +73,17 @@ def write_report(
     results_file: str | Path | None = None,
     title: str = "hopstate report",
 ) -> Path:
-    """Write runs and results as one HTML page that needs no other file and no network; return its path.
+    """Write a report of runs as one HTML page that needs no other file and no network, and return its path.
 
     Args:
-        runs: run folders, and folders that hold some (of compare, tune or reproduce).
-        out: the page; an earlier one is as it was if it could not be written.
-        results_file: results of `hopstate reproduce`, for published against measured.
-        title: of the page.
+        runs: run folders, and folders of runs (of compare, tune or reproduce).
+        out: the page. If it cannot be written, an existing page stays unchanged.
+        results_file: results of `hopstate reproduce`, to compare published and measured results.
+        title: title of the page.
+
+    Example:
+        >>> hopstate.report([run.path], "report.html").name
+        'report.html'
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -118,7 +122,7 @@ def write_report(
 # ---- run folders ---------------------------------------------------------------------------------------------------
 @dataclass(kw_only=True)
 class RunInfo:
-    """One run folder; `data` also holds what tells the data from others of that name, `number` is seed and split."""
+    """One run folder; `data` also has what distinguishes data of the same name, `number` is seed and split."""
 
     path: Path
     method: str
@@ -136,7 +140,7 @@ class RunInfo:
 
 @dataclass(eq=False)
 class Group:
-    """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it.
+    """Runs that differ in their numbers alone; `label` is the method and what distinguishes the group.
 
     Baselines that were computed next to runs are groups, too, of the method BASELINE. `color` belongs to the label.
     """
@@ -218,7 +222,7 @@ def read_run(path: Path) -> RunInfo:
 
 
 def _grouped(runs: Sequence[RunInfo]) -> list[Group]:
-    """Return runs grouped by method, data and settings, labelled by what tells the groups apart."""
+    """Return runs grouped by method, data and settings, labeled by the settings that differ."""
     _name_data(runs)
     same: dict[tuple[str, str], dict[str, list[RunInfo]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
@@ -360,7 +364,7 @@ def _figure(metric: str, found: Summary | None) -> str:
 
 # ---- which group is best -------------------------------------------------------------------------------------------
 def _methods(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups that are no baselines; all of them where every one is."""
+    """Return the groups without baselines, or all groups if all are baselines."""
     return [group for group in groups if not group.is_baseline] or list(groups)
 
 
@@ -379,7 +383,7 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
 
 
 def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
-    """Return the baselines next to runs of these groups that are no methods of them and have one of the metrics."""
+    """Return the baselines of runs of these groups that are not among their methods and have one of the metrics."""
     methods = {group.method for group in groups}
     found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
@@ -413,7 +417,7 @@ def verdicts(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def _verdict(groups: Sequence[Group]) -> Section:
-    """The verdict on each data set beside bars of all methods, and the command of the best run."""
+    """The verdict on each dataset with bars of all methods, and the command of the best run."""
     section = Section("Verdict")
     texts = verdicts(groups)
     for data, members in _by_data([group for group in groups if group.data in texts]).items():

@@ -205,18 +205,18 @@ def reproduce(
     results_file: str | Path = "runs/results.jsonl",
     isolate: bool = True,
 ) -> list[Line] | None:
-    """Make the runs of a recipe that are not there yet, and record each in the results file.
+    """Train the runs of a recipe that are missing, and append each to the results file.
 
     Args:
-        recipe: the row.
-        runs: numbers of runs; number i is seed i, and split or fold i where the recipe has several.
+        recipe: the recipe.
+        runs: numbers of runs. Run i has seed i, and split or fold i if the recipe has several.
         changes: dotted settings that replace the recipe's; results are then marked as altered.
-        out: where run folders lie; those of an earlier call are taken up where they stopped.
-        results_file: gets one line a run.
-        isolate: each run in a process of its own, so that its peak memory is its own.
+        out: folder of the run folders. Unfinished runs of an earlier call are resumed.
+        results_file: file that gets one line per run.
+        isolate: train each run in its own process, to measure its peak memory.
 
     Returns:
-        One line a run, or None where Ctrl-C stopped it; the same call continues.
+        One line per run, or None if Ctrl-C stopped it; the same call continues.
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
     if trial.first is not None:
@@ -323,7 +323,7 @@ def _recorded(line: Line, path: Path) -> Line:
 
 
 def read_lines(path: str | Path) -> list[Line]:
-    """Return the lines of a results file, oldest first; none where there is no file."""
+    """Return the lines of a results file, oldest first; empty if the file does not exist."""
     path = Path(path)
     found = []
     for number, text in enumerate(read_text(path).splitlines() if exists(path) else [], 1):
@@ -449,7 +449,7 @@ class Compared:
 
 
 def compared(lines: Sequence[Line]) -> list[Compared]:
-    """Return every published figure beside what was measured, and the recipes' own metrics where none is published."""
+    """Return each published result with the measured one, or the metrics of the recipe if none is published."""
     found = []
     for row in rows(lines):
         recipe = all_recipes().get(row.recipe)

@@ -97,10 +97,15 @@ class Run:
         path: the run folder.
         method: name of the method.
         metrics: split → metric → value at the best epoch; empty if interrupted.
-        interrupted: Ctrl-C stopped it; fit with resume=True continues.
-        best_epoch: the epoch chosen on validation, from 1.
-        baselines: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
-        record: data given in memory, which this process needs to apply the run.
+        interrupted: whether Ctrl-C stopped it. `fit` with resume=True continues it.
+        best_epoch: the epoch selected on validation, from 1.
+        baselines: name → test metrics of baselines: majority and a linear model, or recency, EdgeBank and trees.
+        record: data that were passed in memory, which this process needs to apply the run.
+
+    Example:
+        >>> run = hopstate.fit("recency", events, loop__progress=False)
+        >>> sorted(run.metrics)
+        ['test', 'train', 'val']
     """
 
     path: Path
@@ -329,8 +334,12 @@ def load(path: str | Path, data: Any = None) -> Run:
             them while the `Run` exists.
 
     Raises:
-        MissingFileError: no such folder.
-        CheckpointError: it holds no run, or the run was not finished.
+        MissingFileError: the folder does not exist.
+        CheckpointError: the folder is not a run, or the run is not finished.
+
+    Example:
+        >>> hopstate.load(run.path).method
+        'recency'
     """
     folder = RunFolder.open(path)
     if not (folder.path / "result.json").is_file():

@@ -97,12 +97,12 @@ def tune(
     Args:
         method: name of the method.
         data, features, labels: as in `hopstate.fit`.
-        trials: how many trials the search has in all, those of an earlier call included.
-        out: folder of the search, continued where it holds one; by default a new one under runs/.
+        trials: number of trials in total, including those of an earlier call.
+        out: folder of the search. A search in it is continued. Default: a new folder under runs/.
         space: a mapping that replaces the method's own space ({"model.dim": [64, 128], "loop.optim.lr":
             "1e-4:1e-2:log"}), or texts as `hopstate.runs.tune.space_of` takes them.
-        seed: of the search; that of training is loop__seed.
-        config, settings: what stays fixed, as in `hopstate.fit`.
+        seed: seed of the search. The seed of training is loop__seed.
+        config, settings: fixed settings, as in `hopstate.fit`.
 
     Raises:
         MissingExtraError: Optuna is not installed.
@@ -322,7 +322,7 @@ def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> S
             and "KEY=LOW:HIGH", "KEY=LOW:HIGH:log" or "KEY=A,B,C", which set one key of it.
 
     Raises:
-        ConfigError: no space is known, a key is no setting of the method, or a value is no range and no list.
+        ConfigError: no space is known, a key is not a setting of the method, or a value is neither a range nor a list.
         MissingFileError: a file that is not there.
     """
     space = dict(method.space)

@@ -43,27 +43,35 @@ HopEdges = tuple[
 
 
 class NeighborLoader(NodeLoader):
-    """Takes the place of `torch_geometric.loader.NeighborLoader` on one graph of one kind of nodes and edges.
+    """Replaces `torch_geometric.loader.NeighborLoader` for homogeneous graphs, without pyg-lib or torch-sparse.
 
-    A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id`, `batch_size`,
-    `num_sampled_nodes` and `num_sampled_edges` (the last two where the subgraph is "directional"). A seed that is given
-    twice in one batch, as samplers with replacement do, has two rows with the same sampled neighbors.
+    A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id` and `batch_size`.
+    Subgraphs of type "directional" also have `num_sampled_nodes` and `num_sampled_edges`. A seed that is twice in a
+    batch has two rows with the same sampled neighbors.
 
     Args:
         data: a torch-geometric `Data` with edge_index, or a `Graph`.
-        num_neighbors: in-neighbors of a node, hop by hop from the seeds; -1 takes all.
-        input_nodes: (n,) int64 seeds or (N,) bool mask; None takes all nodes.
-        replace: draw with replacement.
+        num_neighbors: sampled in-neighbors per node, one number per hop from the seeds; -1 takes all.
+        input_nodes: (n,) int64 seeds or (N,) bool mask. Default: all nodes.
+        replace: sample with replacement.
         subgraph_type: "directional" (the edges that were sampled), "bidirectional" (and their reverses) or "induced"
             (all edges among the sampled nodes).
-        directed: the older setting; False stands for "induced".
-        labor: LABOR-0 in place of a sample of its own for each node: fewer distinct nodes, `num_neighbors` on average.
-        transform, transform_sampler_output, filter_per_worker, is_sorted: as there; is_sorted changes nothing here.
-        more: of `torch.utils.data.DataLoader`: batch_size, shuffle, drop_last, num_workers, ...
+        directed: the older setting; False means "induced".
+        labor: LABOR-0: nodes share samples, so that batches have fewer nodes; `num_neighbors` is then an average.
+        transform, transform_sampler_output, filter_per_worker: as in torch-geometric.
+        is_sorted: no effect.
+        more: arguments of `torch.utils.data.DataLoader`: batch_size, shuffle, drop_last, num_workers, ...
 
     Raises:
-        ConfigError: an argument of torch-geometric's loader that cannot be honoured, by name; or one that cannot work.
-        DataError: data of several kinds of nodes, without edges, or (when drawn) a seed that does not exist.
+        ConfigError: an argument of torch-geometric's loader that is not supported, or an invalid value.
+        DataError: heterogeneous data, data without edges, or, when sampling, a seed that does not exist.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> loader = hopstate.NeighborLoader(graph, [10, 10], batch_size=32)
+        >>> batch = next(iter(loader))
+        >>> batch.batch_size, batch.input_id.shape
+        (32, torch.Size([32]))
     """
 
     def __init__(

@@ -13,13 +13,12 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
 from hopstate.runs.queries import QuerySession, rank_session
 from hopstate.serving.kafka import IngestLoop, open_source
@@ -36,27 +35,16 @@ SINK = "sink or snapshot"  # what may be in trouble while events are taken
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a service takes at most.
+    """What a service takes at most."""
 
-    Args:
-        body: bytes of a request.
-        events: events of a request.
-        waiting: requests that wait; of equal questions one.
-        deadline: seconds in which a request is answered or refused.
-        together: events that are committed together.
-        delay: seconds that events wait for others; they do while a commit is under way in any case.
-        look: seconds between two looks of a replica into its log.
-        tick: seconds between two looks for what is due without an event.
-    """
-
-    body: int = 8 << 20
-    events: int = 10_000
-    waiting: int = 256
-    deadline: float = 10.0
-    together: int = 5_000
-    delay: float = 0.0
-    look: float = 0.1
-    tick: float = 1.0
+    body: int = 8 << 20  # bytes of a request
+    events: int = 10_000  # of a request
+    waiting: int = 256  # requests that wait
+    deadline: float = 10.0  # seconds in which a request is answered or refused
+    together: int = 5_000  # events that are committed together
+    delay: float = 0.0  # seconds that events wait for others; they do while a commit is under way in any case
+    look: float = 0.1  # seconds between two looks of a replica into its log
+    tick: float = 1.0  # seconds between two looks for what is due without an event
 
 
 class BusyServiceError(HopstateError):
@@ -78,36 +66,11 @@ def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
 
 
 @dataclass(eq=False)
-class Question(Generic[T]):
-    """A question that is being answered, for all who ask it.
-
-    Args:
-        answer: the answer to come, with warnings.
-        past: the state it is answered from, None before that has begun.
-        clients: how many wait for it.
-    """
-
-    answer: asyncio.Future[tuple[T, list[str]]] = field(init=False)
-    past: StreamState | None = None
-    clients: int = 0
-
-    def is_current(self, past: StreamState) -> bool:
-        """Return whether this answer is valid for a request at a state."""
-        return not self.answer.done() and (self.past is None or self.past is past)
-
-
-@dataclass(eq=False)
 class Delivery:
-    """Events that wait for their commit.
-
-    Args:
-        request: the events.
-        seconds: how long they alone take.
-        receipts: to come.
-    """
+    """Events that wait for their commit."""
 
     request: Request
-    seconds: float
+    seconds: float  # that they alone take
     receipts: asyncio.Future[list[Receipt]]
 
 
@@ -139,7 +102,6 @@ class ServiceEngine:
         self._run_lock = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[Delivery] = asyncio.Queue()
         self._deliveries_seconds = 0.0  # for all that wait in the queue
-        self._questions: dict[Hashable, Question[Any]] = {}
         self._waiting = 0
         self._is_open = self.ready = self.closed = False
 
@@ -273,51 +235,24 @@ class ServiceEngine:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._queue.submit(work))
 
-    async def answer(
-        self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None, key: Hashable = None
-    ) -> tuple[T, list[str]]:
+    async def answer(self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
-        Args:
-            work: from the run to the answer.
-            kind: of questions that take about as long.
-            key: of equal questions; they are answered once while the run stands where it is.
+        kind is that of questions that take about as long.
 
         Raises:
             BusyServiceError, OverloadError: there is too much other work.
         """
-        question = self._questions.get(key)
-        if key is None or question is None or not question.is_current(self.live.past):
-            question = self._ask(work, kind, key)
-        question.clients += 1
+        self._check_capacity()
+        deadline = time.monotonic() + self.limits.deadline
+        start = lambda: capture_warnings(work(self.live.session()))  # noqa: E731
+        found = asyncio.wrap_future(self._queue.submit_steps(start, kind, deadline=deadline))
+        self._count(found)
         try:
             async with asyncio.timeout(self.limits.deadline):
-                return await asyncio.shield(question.answer)
+                return await found
         except TimeoutError:
             raise OverloadError(self._queue.wait()) from None
-        finally:
-            question.clients -= 1
-            if not question.clients:
-                question.answer.cancel()
-
-    def _ask(self, work: Callable[[QuerySession], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
-        self._check_capacity()
-        question = Question[T]()
-
-        def start() -> Steps[tuple[T, list[str]]]:
-            question.past = self.live.past
-            return capture_warnings(work(self.live.session()))
-
-        deadline = time.monotonic() + self.limits.deadline
-        question.answer = asyncio.wrap_future(self._queue.submit_steps(start, kind, deadline=deadline))
-        self._questions[key] = question
-        self._count(question.answer)
-        question.answer.add_done_callback(lambda _: self._forget(key, question))
-        return question
-
-    def _forget(self, key: Hashable, question: Question[Any]) -> None:
-        if self._questions.get(key) is question:
-            del self._questions[key]
 
     def _check_capacity(self) -> None:
         if self._waiting >= self.limits.waiting:

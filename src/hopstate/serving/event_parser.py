@@ -120,12 +120,7 @@ class ClockSkewLimit:
         return int(self._clock() * IN_SECOND[self._unit])
 
     def exceeded(self, t: int | float, last: int | float | None) -> bool:
-        """Return whether an event is further ahead than it may be.
-
-        Args:
-            t: its time.
-            last: of the event before it.
-        """
+        """Return whether a time is further ahead than it may be; last is that of the event before."""
         if self.length is None:
             return False
         since = self._now() if self.by_clock else last
@@ -273,18 +268,6 @@ class EventParser:
         self._scaling = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
 
-    @property
-    def features(self) -> list[str]:
-        """Names of the features of an event, as a request may have them."""
-        return list(self._reading.get("edge_columns") or [f"f{i}" for i in range(self._width)])
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Names of source, target, time, kind ("" for none) and features of an event, as the run's own file has."""
-        ends = {usual: own or usual for (_, _, usual, _), own in zip(_ENDS, self._columns, strict=True)}
-        typed = {"relation": self._relation} if self._relation else {}
-        return {**ends, "kind": next(iter(self._kinds), ""), **typed, "features": self.features}
-
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
         names = [body[RELATION] for body in bodies] if self._relation else []
@@ -359,11 +342,7 @@ class EventParser:
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
         """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
 
-        Args:
-            bodies: the events.
-            past: what they come after.
-            places: where each stands in its request, for messages.
-            strict: refuse fields that the run does not read.
+        places tell where each stands in its request; strict refuses fields that the run does not read.
         """
         named, t = self._rename_all(bodies, past, places, strict=strict)
         last, aside = past.last_time if len(past) else None, dict[int, Note]()

@@ -60,11 +60,7 @@ SLICE = 32  # events of a commit that are scored before others may ask
 def check_log(facts: Mapping[str, Any], run: RunFolder, model: str, place: object) -> int | None:
     """Return how many events the run's own data had when a log was begun, None if the log is new.
 
-    Args:
-        facts: of the log.
-        run: the run folder.
-        model: the fingerprint of its weights.
-        place: of the log, for messages.
+    The run and the fingerprint of its weights must be those in the log's facts; messages name the place of the log.
     """
     if "model" not in facts:
         return None
@@ -273,7 +269,6 @@ class LiveRun:
             self._keep()
 
     def close(self, *, snapshot: bool = True) -> None:
-        """Let go of the run."""
         with self._open:
             if snapshot and self.position > self.snapshot_position:
                 self.snapshot()
@@ -285,11 +280,6 @@ class LiveRun:
 
     def __exit__(self, *error: object) -> None:
         self.close(snapshot=error[0] is None)
-
-    @property
-    def event_fields(self) -> dict[str, Any]:
-        """Names of the fields of an event; see `EventParser.fields`."""
-        return self._parser.fields
 
     def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""

@@ -46,6 +46,14 @@ class ActiveEvents:
         neighbors: maximum number of context events per node (N_u).
         clock: time normalization. Default: none.
         pair_features: pair features for the decoder, from the same store. Default: none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
+        >>> inputs = hopstate.ActiveEvents(model, stream, hopstate.NeighborStore.from_stream(stream), neighbors=4)
+        >>> state = model.initial_state(stream.num_nodes)
+        >>> for batch in hopstate.event_batches(stream, batch_size=60):
+        ...     state = model.update(state, inputs.batch(batch))
     """
 
     def __init__(

@@ -78,7 +78,6 @@ LEFT = (
     "config.json",
     "environment*.json",
     "tokens/hops_*.npy",
-    "gas_cache/history-*.npy",
     "data/*.csv",  # in-memory input
     "data/*.npy",
     "data/kept.json",

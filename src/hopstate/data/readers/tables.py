@@ -246,7 +246,7 @@ def infer_types(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
 
     Args:
         column: texts without white space around them.
-        missing: texts that stand for no value.
+        missing: texts that mean a missing value.
     """
     absent = pc.is_in(column, pa.array(missing, pa.string()))
     known = pc.if_else(absent, pa.scalar(None, pa.string()), column) if pc.any(absent).as_py() else column

@@ -381,15 +381,24 @@ class HistoryEncoder(nn.Module):
 
 
 class DyGMamba(HistoryModel):
-    """Scores a pair: an encoder over each end's past, mean over its tokens, linear, link head (equations 10, 15).
+    """DyG-Mamba for links: encode the history of both nodes, take the mean over tokens, score the pair (eq. 10, 15).
 
-    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
-    modulates the head; typed nodes add a vector per type.
+    Deviation: with relations, each token gets the vectors of its own and of the queried relation. The queried relation
+    also modulates the head. With node types, each token gets a vector of the type.
 
     Args:
-        config: what a user chooses.
-        node_dim, edge_dim: features of a node and of an event, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
+        config: settings of the model.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> config = hopstate.DyGMamba.Config(channel_dim=8, time_dim=8, out_dim=8)
+        >>> model = hopstate.DyGMamba(config, **stream.used_features)
+        >>> model(history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape  # logits
+        torch.Size([2])
     """
 
     Config = DyGMambaConfig

@@ -63,10 +63,19 @@ class NAGphormer(nn.Module):
     """A linear map of each hop, Transformer blocks over the hops, a readout and a two-layer head.
 
     Args:
-        config: what a user chooses.
-        in_dim: features of a token.
-        num_classes: width of the output.
-        num_hops: K; the input holds K + 1 tokens a node.
+        config: settings of the model.
+        in_dim: number of features of a token.
+        num_classes: number of outputs per node.
+        num_hops: K; the input has K + 1 tokens per node.
+
+    Example:
+        >>> import numpy as np
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> tokens = hopstate.hop_tokens(graph, 3, max_memory=2**30)
+        >>> config = hopstate.NAGphormer.Config(dim=16, num_heads=4)
+        >>> model = hopstate.NAGphormer(config, in_dim=tokens.num_features, num_classes=5, num_hops=3)
+        >>> model(tokens.rows(np.arange(8))).shape
+        torch.Size([8, 5])
     """
 
     @dataclass(frozen=True, kw_only=True)
