@@ -34,7 +34,7 @@ from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
 from hopstate.runs.summary import Summary, megabytes, summary
 from hopstate.training.progress import duration
-from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, without_nan
+from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, plain
 from hopstate.training.trainer import signals_to
 
 INIT = ("init", "freeze")  # of a recipe that begins from another's run
@@ -304,7 +304,7 @@ NUMBERS = ("seconds", "wall_seconds", "cpu_seconds", "peak_memory_mb")
 def append_line(path: str | Path, line: Mapping[str, Any]) -> None:
     """Add one line to a results file: under a lock, and a crash leaves it as it was."""
     path = Path(path)
-    text = json.dumps(without_nan(line), ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n"
     with file_lock(path, wait=True), named_errors(path):
         before = path.read_bytes() if path.is_file() else b""
         if before and not before.endswith(b"\n"):  # edited by hand

@@ -272,10 +272,10 @@ class RunFolder:
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Rewrite metrics.jsonl with rows (those up to the checkpoint when resuming)."""
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(without_nan(row)) + "\n" for row in rows))
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(plain(row)) + "\n" for row in rows))
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        append_file(self.path / "metrics.jsonl", json.dumps(without_nan(row)) + "\n")
+        append_file(self.path / "metrics.jsonl", json.dumps(plain(row)) + "\n")
 
     def sync_metrics(self) -> None:
         """Flush the metric rows to disk, before a checkpoint that counts on them."""
@@ -318,7 +318,7 @@ def baselines_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str
 
 def json_text(value: Any) -> str:
     """Return a value as JSON text; NaN and infinities become null."""
-    return json.dumps(without_nan(value), indent=1) + "\n"
+    return json.dumps(plain(value), indent=1) + "\n"
 
 
 def is_number(value: Any) -> bool:
@@ -326,13 +326,19 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON lacks, by None."""
-    if isinstance(value, dict):
-        return {k: without_nan(v) for k, v in value.items()}
+def plain(value: Any) -> Any:
+    """Return a value for JSON: arrays as lists, dataclasses as mappings, NaN and infinities as None, others as text."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_nan(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def _is_path(value: Any) -> bool:
