@@ -43,7 +43,7 @@ def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
     }
 
 
-def class_reliability(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
+def class_reliability(probabilities: np.ndarray, y: np.ndarray) -> dict[str, Any] | None:
     """Return the reliability of the predicted class; None if no class is known.
 
     Args:
@@ -55,7 +55,7 @@ def class_reliability(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 1
         return None
     top = probabilities[known].max(1)
     right = probabilities[known].argmax(1) == y[known]
-    return reliability(calibration(right, np.clip(top, 0, 1), bins=bins), "the likeliest class", TRAINED)
+    return reliability(calibration(right, np.clip(top, 0, 1)), "the likeliest class", TRAINED)
 
 
 KEY = ("val", "random")  # of the pairs that probabilities are among

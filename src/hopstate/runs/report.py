@@ -277,9 +277,9 @@ class Section:
         self.heading, self.about = heading, about
         self.blocks: list[dict[str, Any]] = []
 
-    def paragraph(self, text: str, kind: str = "quiet") -> None:
+    def paragraph(self, text: str) -> None:
         if text:
-            self.blocks.append({"kind": "paragraph", "text": text, "class": kind})
+            self.blocks.append({"kind": "paragraph", "text": text})
 
     def table(
         self,

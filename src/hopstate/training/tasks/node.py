@@ -179,22 +179,12 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         labels: labels, splits and names.
         batch_size: training nodes per step.
         seed: seed of the batch order.
-        eval_batch_size: nodes per evaluation step. Default: 4 * batch_size.
     """
 
-    def __init__(
-        self,
-        inputs: Callable[[Rows], Any],
-        labels: NodeLabels,
-        *,
-        batch_size: int,
-        seed: int,
-        eval_batch_size: int | None = None,
-    ) -> None:
+    def __init__(self, inputs: Callable[[Rows], Any], labels: NodeLabels, *, batch_size: int, seed: int) -> None:
         super().__init__(labels)
         check_range(minimum=1, batch_size=batch_size)
         self.inputs, self.batch_size, self.seed = inputs, batch_size, seed
-        self.eval_batch_size = eval_batch_size or 4 * batch_size
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.labels.split["train"]) // self.batch_size)
@@ -216,7 +206,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
+        batches = np.split(rows, range(4 * self.batch_size, len(rows), 4 * self.batch_size))
         return torch.cat([model(to_model(self.inputs(batch), model)).float().cpu() for batch in batches])
 
 
