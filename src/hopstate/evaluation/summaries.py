@@ -16,13 +16,7 @@ WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
 
 
 def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str, Any]:
-    """Return Hits@k for the cutoffs in PLACES, up to the number of candidates.
-
-    Args:
-        rank: (P,) ranks, from 1.
-        candidates: (P,) number of other candidates per query.
-        of: description of the candidates.
-    """
+    """Return Hits@k for the cutoffs in PLACES, up to the number of candidates."""
     most = int(candidates.max(initial=0))
     places = [k for k in PLACES if k <= most]
     shares = [hits(rank, k) for k in places]
@@ -44,12 +38,7 @@ def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
 
 
 def class_reliability(probabilities: np.ndarray, y: np.ndarray) -> dict[str, Any] | None:
-    """Return the reliability of the predicted class; None if no class is known.
-
-    Args:
-        probabilities: (n, C) probabilities.
-        y: (n,) classes, -1 if missing, C and above if unknown to the model.
-    """
+    """Return the reliability of the predicted class for classes y (n,), -1 if missing; None if no class is known."""
     known = y >= 0
     if not known.any():
         return None
@@ -62,12 +51,7 @@ KEY = ("val", "random")  # of the pairs that probabilities are among
 
 
 def validation_curve(scored: LinkScores) -> IsotonicCurve | None:
-    """Fit a calibration curve on validation events and their random negatives; None without negatives.
-
-    Args:
-        scored: scores; at most MAX_CALIBRATION_EVENTS evenly spaced events are used. Negatives equal to their
-            own event are excluded.
-    """
+    """Fit a calibration curve on validation events and their random negatives; None without negatives."""
     scored = scored.without_collisions()
     which = np.zeros(len(scored.rows), bool)
     which[evenly_spaced(len(scored.rows))] = True

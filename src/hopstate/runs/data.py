@@ -400,12 +400,9 @@ def resolve_config(
     Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
     otherwise from the method's defaults.
 
-    Args:
-        method: the method.
-        parse: maps defaults by dotted name to a configuration; user settings override them.
-        out, resume, record: as in `hopstate.runs.run.fit_config`.
-        automatic: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
-        auto: False takes the method's defaults for what is not given, or what the run has that it begins from.
+    `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
+    `automatic`, and taken from it if it has some, so that several runs use the same. Without `auto` there are none,
+    unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")

@@ -504,18 +504,7 @@ class NodeExplanation:
 
 
 def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] = ()) -> NodeExplanation:
-    """Return the explanation of a node's likeliest class, or first target.
-
-    Args:
-        task: of a trained run on nodes.
-        method: the run's.
-        node: the user's id.
-        names: of the features; by default their numbers.
-
-    Raises:
-        ConfigError: a run that predicts no nodes, or whose network has no program.
-        DataError: an unknown id.
-    """
+    """Return the explanation of a node's likeliest class, or first target."""
     import pandas as pd
     from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 

@@ -71,11 +71,7 @@ Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs used by the loss, 
 
 
 class NodeBatches(TaskSource, ABC, Generic[BatchT]):
-    """Batches of a node task; each batch depends only on (epoch, number).
-
-    Args:
-        labels: labels, splits and names.
-    """
+    """Batches of a node task; each batch depends only on (epoch, number)."""
 
     def __init__(self, labels: NodeLabels) -> None:
         self.labels = labels
