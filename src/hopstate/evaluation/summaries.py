@@ -1,4 +1,4 @@
-"""Compact data for plots: Hits@k over k, and reliability diagrams. Stored in a run's curves.json."""
+"""Compact data for reliability diagrams, stored in a run's curves.json."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ import numpy as np
 
 from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration, evenly_spaced, fit_isotonic
 from hopstate.evaluation.link import LinkReport, LinkScores
-from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negatives import STRATEGIES, Negatives
 
-PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
-
-
-def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str, Any]:
-    """Return Hits@k for the cutoffs in PLACES, up to the number of candidates."""
-    most = int(candidates.max(initial=0))
-    places = [k for k in PLACES if k <= most]
-    shares = [hits(rank, k) for k in places]
-    return {"of": of, "k": places, "hits": shares, "queries": len(rank), "candidates": float(candidates.mean())}
 
 
 def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
@@ -79,21 +69,14 @@ def pair_reliability(
 
 
 def link_curves(report: LinkReport, split: str, curve: IsotonicCurve | None) -> dict[str, Any]:
-    """Return the ranking and reliability curves of a split."""
-    ranking, bins = [], []
+    """Return the reliability curves of a split."""
+    bins = []
     for (name, strategy), scored in report.scores.items():
         if name != split:
             continue
-        if STRATEGIES[strategy].ranking:
-            sizes = np.diff(scored.offsets)
-            own = sizes > 0
-            if own.any():
-                bounds = np.concatenate([[0], np.cumsum(sizes[own])])
-                rank = ranks(scored.positive[own], scored.negative, bounds)
-                ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
-        elif (name, strategy) in report.reliability:
+        if (name, strategy) in report.reliability:
             bins.append(reliability(report.reliability[name, strategy], STRATEGIES[strategy].label, TRAINED))
         if curve is not None and strategy == curve.strategy:
             y, scores = scored.without_collisions().pooled()
             bins += pair_reliability(scores, y, STRATEGIES[strategy].label, curve, None)
-    return {"ranking": ranking, "reliability": bins}
+    return {"reliability": bins}

@@ -24,17 +24,15 @@ from hopstate.io.files import append_file, is_temporary, make_folder, refuse_lin
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shorten
 
 CURVES = "curves.json"
-_KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
 
 
 def load_curves(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's "ranking" and "reliability" curves and test "intervals"; empty if there are none."""
+    """Return a run's "reliability" curves and test "intervals"; empty if there are none."""
     path = folder.path / CURVES
     found = folder.read_json(CURVES) if exists(path) else {}
     try:
-        for kind, columns in _KINDS.items():
-            for one in found.get(kind, []):
-                _check_curve(one, columns)
+        for one in found.get("reliability", []):
+            _check_curve(one)
         for limits in found.get("intervals", {}).values():
             if type(limits) is not list or len(limits) != 2 or not all(map(is_number, limits)):
                 raise ValueError("invalid confidence limits")
@@ -43,15 +41,15 @@ def load_curves(folder: RunFolder) -> dict[str, Any]:
     return found
 
 
-def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
-    lists = [one[name] for name in columns if name not in ("of", "how", "ece")]
-    if not all(type(one[name]) is str for name in columns if name in ("of", "how")):
+def _check_curve(one: dict[str, Any]) -> None:
+    lists = [one[name] for name in ("probability", "share", "count")]
+    if not all(type(one[name]) is str for name in ("of", "how")):
         raise ValueError("invalid name")
     if not all(type(row) is list and len(row) == len(lists[0]) for row in lists):
         raise ValueError("lists of different lengths")
-    if not all(is_number(value) and value >= 0 for row in [*lists, [one.get("ece", 0)]] for value in row):
+    if not all(is_number(value) and value >= 0 for row in [*lists, [one["ece"]]] for value in row):
         raise ValueError("invalid number")
-    if any(value > 1 for name in ("hits", "probability", "share") for value in one.get(name, ())):
+    if any(value > 1 for row in lists[:2] for value in row):
         raise ValueError("a share over 1")
 
 

@@ -356,7 +356,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         if split != "test" or self.bootstrap:
             return found
         metrics, limits = split_intervals(found)  # unrequested confidence limits go to the report only
-        self.curves = {"ranking": [], "reliability": [], "intervals": limits} if limits else {}
+        self.curves = {"reliability": [], "intervals": limits} if limits else {}
         return metrics
 
     def predict(self, split: str) -> dict[str, np.ndarray]:

@@ -160,11 +160,7 @@ def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     drawn = class_reliability(found, mine) if target.goal == "classes" else None
     limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
     intervals = {name: [own.low, own.high] for name, own in limits.items()}
-    return (
-        {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": intervals}
-        if drawn or intervals
-        else {}
-    )
+    return {"reliability": [] if drawn is None else [drawn], "intervals": intervals} if drawn or intervals else {}
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):
