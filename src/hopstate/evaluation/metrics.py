@@ -62,11 +62,6 @@ def metrics_of_kind(kind: Kind) -> tuple[str, ...]:
 def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
     """Return the metric of a name.
 
-    Args:
-        name: its name.
-        kind: of target.
-        auto: "auto" is named among those that are known.
-
     Raises:
         ConfigError: it is unknown, or of other targets.
     """
