@@ -117,7 +117,8 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         max_memory=parse_bytes(config.tokens.max_memory),
         folder=context.run / "tokens",
     )
-    model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
+    _, count, features = tokens.array.shape
+    model = NAGphormer(config.model, in_dim=features, num_classes=width, num_hops=count - 1)
     source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
     return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
 
