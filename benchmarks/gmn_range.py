@@ -31,10 +31,9 @@ from torch import Tensor, nn
 from common import machine, require_green
 from gmn_scaling import resident
 from hopstate.data.graph import Graph
-from hopstate.datasets.generators import long_range
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.batches import induced_subgraph
-from range_graphs import far_clues, tree_match
+from range_graphs import far_clues, long_range, tree_match
 from range_networks import network, size_of
 
 COUNT, TOGETHER = 1536, 32

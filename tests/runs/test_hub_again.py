@@ -125,7 +125,8 @@ def test_without_its_data_a_run_names_them_and_works_on_others(
         again.score([("a", "b")])
     later = table(500, 20, amount=True)
     ours = run.stream(later, save=tmp_path / "x", ignore_state=True)
-    near(again.stream(later, run_data=run.path.with_suffix(".csv"), save=tmp_path / "y", ignore_state=True), ours)
+    opened = hopstate.load(again.path, data=run.path.with_suffix(".csv"))
+    near(opened.stream(later, save=tmp_path / "y", ignore_state=True), ours)
     assert again.evaluate(later, cold_start=True) == pytest.approx(run.evaluate(later, cold_start=True))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from hopstate.errors import BusyError, CheckpointError, DataError, HopstateError, MissingFileError
-from hopstate.serving.log import Commit, Entries, Entry, EventLog
+from hopstate.serving.log import Commit, Entry, EventLog
 
 
 @dataclass
@@ -46,7 +46,7 @@ TEXTS = [
     "1",
     json.dumps({"a": "x" * 100_000}),
 ]
-IDS = ["é\0x", "é\0y", "\0", "it's", "\\N", "a\tb\nc", "漢", "e\u0301", "é", " ", "a ", "a", "A", "1", "01", "🎲"]
+IDS = ["it's", "\\N", "a\tb\nc", "漢", "e\u0301", "é", " ", "a ", "a", "A", "1", "01", "🎲"]
 
 
 DAMAGE = {  # what is done to a log of the commits "a b c", "1 1", "d", and the event that is named
@@ -129,12 +129,8 @@ class LogConformance:
         [
             [*entries("x"), Entry("1", "b")],
             [*entries("x", "y"), Entry("1", "x")],
-            [*entries("x"), Entry('"\ud800"')],
-            [*entries("x"), Entry("1", "\ud800")],
-            [Entry("1"), Entry('"\x1e"')],
-            [*entries("x"), Entry("\x1e", "y")],
         ],
-        ids=["there already", "twice", "a body that is no text", "an id that is no text", "no JSON", "no JSON, an id"],
+        ids=["there already", "twice"],
     )
     def test_a_commit_that_is_refused_leaves_nothing(self, bad: list[Entry], logs: Logs) -> None:
         log = logs.open()
@@ -149,23 +145,22 @@ class LogConformance:
         log.close()
 
     def test_many_events_of_a_commit_are_found_one_by_one(self, logs: Logs) -> None:
-        """With ids, without, with some, given as rows or columns; however many a log keeps together."""
+        """With ids, without, with some; more than are read at a time."""
         log = logs.open()
         texts = [f'{{"n": {k}}}' for k in range(2_203)]
-        log.append(Entries(texts))
-        log.append(Entries(texts[:3], ["a", None, "c"]))
-        log.append([Entry(text) for text in texts[:2]])
-        log.append(Entries(texts[:2], ["d", "e"]))
-        every = texts + texts[:3] + texts[:2] * 2
-        assert log.positions(["a", "b", "c", "d", "e"]) == {"a": 2_203, "c": 2_205, "d": 2_208, "e": 2_209}
+        log.append([Entry(text) for text in texts])
+        log.append([Entry(text, name) for text, name in zip(texts, ["a", None, "c"])])
+        log.append([Entry(text, name) for text, name in zip(texts, ["d", "e"])])
+        every = texts + texts[:3] + texts[:2]
+        assert log.positions(["a", "b", "c", "d", "e"]) == {"a": 2_203, "c": 2_205, "d": 2_206, "e": 2_207}
         for _ in range(2):
-            for at in (0, 1, 999, 1_000, 1_001, 2_202, 2_203, 2_204, 2_206, 2_207, 2_209):
+            for at in (0, 1, 999, 1_000, 1_001, 2_202, 2_203, 2_204, 2_206, 2_207):
                 assert [body for commit in log.commits(at) for body in commit.bodies] == every[at:]
-            some = [2_209, 999, 1_000, 0, 2_202, 2_204, 2_207, 2_210, 5_000]
+            some = [2_207, 999, 1_000, 0, 2_202, 2_204, 2_208, 5_000]
             assert log.bodies(some) == {at: every[at] for at in some if at < len(every)}
             log.close()
             log = logs.open()
-        assert [len(commit.bodies) for commit in log.commits()] == [2_203, 3, 2, 2]
+        assert [len(commit.bodies) for commit in log.commits()] == [2_203, 3, 2]
         log.close()
 
     def test_no_events_are_no_commit(self, logs: Logs) -> None:

@@ -78,7 +78,7 @@ def test_a_schema_that_is_no_log(url: str) -> None:
     log = PostgresLog(url)
     log.set_facts({"format": "other"})
     log.close()
-    with pytest.raises(CheckpointError, match="no log of this version"):
+    with pytest.raises(CheckpointError, match="not a log of this version"):
         PostgresLog(url)
     with pytest.raises(ConfigError, match="small letters"):
         PostgresLog(url + "'")

@@ -31,14 +31,22 @@ _BASIC_KEYS = {
 }
 
 
+class _NameMethod(argparse.Action):
+    """Import a custom method; this process then opens runs of it."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        from hopstate.methods import get_method  # imports torch
+
+        get_method(values)
+
+
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "--data": {"help": "other data than it was trained on: a file, folder or name"},
     "--device": {"help": "auto, cpu, cuda, ...; by default the run's own setting"},
-    "--method": {"help": "module:NAME, if the run's method is code of your own"},
-    "--no-csv-escape": {
-        "action": "store_false",
-        "dest": "csv_escape",
-        "help": "write texts unchanged, even if a spreadsheet would run them as a formula",
+    "--method": {
+        "action": _NameMethod,
+        "metavar": "MODULE:NAME",
+        "help": "the run's method, if it is code of your own",
     },
     "--state": {"help": "folder of the state to go on from (default: RUN/state, if any)"},
     "--ignore-state": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
@@ -66,6 +74,9 @@ class CommandParser(argparse.ArgumentParser):
     def add_run(self, *options: str) -> None:
         """Add the run folder, and some of the options that commands on runs share."""
         self.add_argument("run", help="run folder that `hopstate fit` left")
+        self.add_shared(*options)
+
+    def add_shared(self, *options: str) -> None:
         for name in options:
             self.add_argument(name, **_RUN_OPTIONS[name])
 
@@ -206,7 +217,6 @@ COMMANDS = _read()
 FLAGS = {
     "--json": "print one JSON object on stdout; everything else goes to stderr",
     "--quiet": "print only results and errors (-q)",
-    "--verbose": "also print devices, operators and time used (-v)",
     "--debug": "print the traceback of an error",
 }
 

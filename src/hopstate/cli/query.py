@@ -49,7 +49,6 @@ def _evaluate(argv: list[str]) -> CommandResult:
         "evaluation": evaluation,
         "cold_start": o.cold_start,
         "device": o.device,
-        "method": o.method,
     }
     metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
     remark = self_negative_note(metrics)
@@ -61,7 +60,7 @@ def _evaluate(argv: list[str]) -> CommandResult:
 
 def _predict(argv: list[str]) -> CommandResult:
     what = "Write predictions with your own ids as CSV or Parquet."
-    parser = _parser("predict", what, "--data", "--device", "--method", "--no-csv-escape")
+    parser = _parser("predict", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
     cold_start = (
@@ -75,8 +74,6 @@ def _predict(argv: list[str]) -> CommandResult:
         "read": read,
         "cold_start": o.cold_start,
         "device": o.device,
-        "method": o.method,
-        "csv_escape": o.csv_escape,
     }
     table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
     dropped = "; nothing that the run had seen was known to them (--cold-start)" if o.cold_start and o.data else ""
@@ -88,9 +85,7 @@ def _predict(argv: list[str]) -> CommandResult:
 def _stream(argv: list[str]) -> CommandResult:
     what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
     how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
-    parser = _parser(
-        "stream", what, "--data", "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how
-    )
+    parser = _parser("stream", what, "--data", "--device", "--method", "--state", "--ignore-state", how=how)
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--save", help="folder for the state after the events (default: RUN/state)")
     parser.add_argument("--allow-duplicates", action="store_true", help="the very events taken last happened once more")
@@ -106,7 +101,6 @@ def _stream(argv: list[str]) -> CommandResult:
         "out": o.out,
         "allow_duplicates": o.allow_duplicates,
     }
-    options |= {"method": o.method, "csv_escape": o.csv_escape}
     table = score_stream(o.run, o.data, read=read, device=o.device, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
@@ -120,7 +114,7 @@ _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usag
 
 def _query_parser(command: str, what: str) -> CommandParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
-    parser = _parser(command, what, "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how)
+    parser = _parser(command, what, "--device", "--method", "--state", "--ignore-state", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", help=when)
     parser.add_argument("--relation", metavar="NAME", help="relation of the events to come, if events have relations")
@@ -173,7 +167,7 @@ def _rank(argv: list[str]) -> CommandResult:
 
 
 def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("relation", "events", "explain", "out", "csv_escape", "state", "ignore_state", "device", "method")
+    names = ("relation", "events", "explain", "out", "state", "ignore_state", "device")
     return {name: getattr(o, name) for name in names} | {"read": read}
 
 

@@ -91,22 +91,14 @@ def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> Command
 
 
 def numbers_of(text: str) -> list[int]:
-    """Return 0, 1, ... of a count, or the numbers of a list such as 0,2-4.
-
-    Raises:
-        ConfigError: text is neither.
-    """
+    """Return 0, 1, ... of a count, or the numbers of a list such as 0,2-4."""
     if text.isdigit() and int(text) > 0:
         return list(range(int(text)))
     return numbers(text)
 
 
 def changes_of(words: list[str]) -> dict[str, Any]:
-    """Return dotted settings of words such as --model.dim 64 --loop.epochs=5.
-
-    Raises:
-        ConfigError: a value without a name, or a name without a value.
-    """
+    """Return dotted settings of words such as --model.dim 64 --loop.epochs=5."""
     found: dict[str, Any] = {}
     name = None
     for word in words:

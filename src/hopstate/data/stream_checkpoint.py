@@ -162,14 +162,6 @@ def holds_stream_state(folder: str | Path) -> bool:
     return (Path(folder) / HEAD).is_file()
 
 
-def checksum_matches(path: Path) -> bool:
-    """Return whether a file of a state is there as it was written, by its checksum."""
-    with contextlib.suppress(HopstateError, OSError, ValueError):
-        _tensors(path, verify=True)
-        return True
-    return False
-
-
 # ---- reading -------------------------------------------------------------------------------------------------
 def load_stream_state(
     folder: str | Path, *, model: str | None = None, head: str = HEAD, verify: bool = False

@@ -1,4 +1,4 @@
-"""Synthetic event streams: temporal path graphs with long-range labels, messages, sessions and clubs.
+"""Synthetic event streams: temporal path graphs with long-range labels, messages, clubs and orders.
 
 Source: Gravina et al. 2024, arXiv:2406.02740 (CTAN), for the path graphs. `path_sequences` regenerates their published
 files bit-identically. The variant "ctdg-ssm" follows CTDG-SSM's notebook.
@@ -216,92 +216,6 @@ def generate_messages(config: MessageConfig | None = None) -> EventStream:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionConfig:
-    """Settings of `generate_sessions`.
-
-    Args:
-        num_nodes: members.
-        num_events: votes in common, over all sessions.
-        num_sessions: distinct time stamps; all events of a session share one.
-        num_blocs: groups of members that vote together.
-        within: share of events inside a bloc.
-        drift: share of members that change their bloc from one session to the next.
-        habit: share of events between pairs that agreed in an earlier session.
-        blur: standard deviation of the noise on the nodes' features.
-        interval: time between sessions.
-        seed: one seed, one stream.
-
-    Raises:
-        ConfigError: fewer than two members a bloc, fewer than one event a session, or a share outside 0..1.
-    """
-
-    num_nodes: int = 400
-    num_events: int = 60_000
-    num_sessions: int = 12
-    num_blocs: int = 8
-    within: float = 0.85
-    drift: float = 0.02
-    habit: float = 0.2
-    blur: float = 0.3
-    interval: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_groups(self.num_nodes, self.num_blocs, "members", "blocs")
-        if self.num_sessions < 1 or self.num_events < self.num_sessions or self.interval < 1:
-            raise ConfigError("num_sessions, interval and the events of a session must be at least 1")
-        check_shares(self, "within", "drift", "habit")
-        if self.blur < 0:
-            raise ConfigError(f"blur is {self.blur}; it must be at least 0")
-
-
-def generate_sessions(config: SessionConfig | None = None) -> EventStream:
-    """Generate a stream with few distinct timestamps and thousands of events at each, as in parliament records.
-
-    Members of slowly changing blocs mostly interact with each other, and often repeat pairs. Recency of a pair says
-    little more than whether it occurred. The blocs predict the next pairs.
-
-    Returns:
-        A stream at times 0, interval, 2 interval, ... Node features are the one-hot initial bloc plus noise.
-    """
-    c = config or SessionConfig()
-    rng = named_rng(c.seed)
-    bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
-    x = np.eye(c.num_blocs)[bloc] + c.blur * rng.normal(size=(c.num_nodes, c.num_blocs))
-    zeal, fame = rng.pareto(2.0, c.num_nodes) + 0.3, rng.pareto(2.5, c.num_nodes) + 0.5
-    cuts = np.linspace(0, c.num_events, c.num_sessions + 1).round().astype(np.int64)
-    sizes = cuts[1:] - cuts[:-1]
-    src = dst = np.empty(0, np.int64)
-    for size in sizes.tolist():
-        sender = rng.choice(c.num_nodes, size, p=zeal / zeal.sum())
-        receiver = rng.choice(c.num_nodes, size, p=fame / fame.sum())
-        for group in range(c.num_blocs):
-            mine = np.flatnonzero((bloc[sender] == group) & (rng.random(size) < c.within))
-            weight = fame * (bloc == group)
-            receiver[mine] = rng.choice(c.num_nodes, len(mine), p=weight / weight.sum())
-        if len(src):
-            old = np.flatnonzero(rng.random(size) < c.habit)
-            again = rng.integers(0, len(src), len(old))
-            sender[old], receiver[old] = src[again], dst[again]
-        receiver = np.where(receiver == sender, (receiver + 1) % c.num_nodes, receiver)
-        src, dst = np.append(src, sender), np.append(dst, receiver)
-        movers = np.flatnonzero(rng.random(c.num_nodes) < c.drift)
-        bloc[movers] = rng.integers(0, c.num_blocs, len(movers))
-        counts = np.bincount(bloc, minlength=c.num_blocs)
-        for empty in np.flatnonzero(counts == 0):  # a bloc never dies out
-            bloc[rng.integers(c.num_nodes)] = empty
-    return EventStream(
-        src=src,
-        dst=dst,
-        t=np.repeat(np.arange(c.num_sessions) * c.interval, sizes),
-        x=x.astype(np.float32),
-        num_nodes=c.num_nodes,
-        name="sessions-generated",
-        source="hopstate.datasets.generate_sessions",
-    )
-
-
 class _Users:
     """Active users, their groups and their earlier partners."""
 
@@ -367,7 +281,6 @@ class ClubConfig:
         num_nodes: members.
         num_events: talks.
         num_clubs: hidden groups; as many features has an event.
-        clubs: whether partners are sought in the club; False draws them from everybody.
         within: share of the talks without habit that stay in the club.
         habit: share of the talks that go to an earlier partner of the initiator.
         noise: standard deviation of a reading's noise in each feature, where a club's own feature is 1.
@@ -381,7 +294,6 @@ class ClubConfig:
     num_nodes: int = 1_500
     num_events: int = 6_000
     num_clubs: int = 6
-    clubs: bool = True
     within: float = 0.95
     habit: float = 0.2
     noise: float = 0.7
@@ -410,7 +322,7 @@ def generate_clubs(config: ClubConfig | None = None) -> EventStream:
     order = np.argsort(club, kind="stable")
     start = np.searchsorted(club[order], np.arange(c.num_clubs + 1))
     first, count = start[club[src]], np.diff(start)[club[src]]
-    inside = (rng.random(c.num_events) < c.within) & c.clubs
+    inside = rng.random(c.num_events) < c.within
     mate = order[first + (rng.random(c.num_events) * count).astype(np.int64)]
     dst = np.where(inside, mate, rng.integers(0, c.num_nodes, c.num_events))
     dst = np.where(dst == src, (dst + 1) % c.num_nodes, dst)

@@ -94,14 +94,9 @@ def pair_reliability(
     return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
-def link_curves(report: LinkReport, split: str) -> dict[str, Any]:
-    """Return the ranking and reliability curves of a split.
-
-    Args:
-        report: evaluation results and the calibration curve.
-        split: "test".
-    """
-    ranking, bins, curve = [], [], report.curve
+def link_curves(report: LinkReport, split: str, curve: IsotonicCurve | None) -> dict[str, Any]:
+    """Return the ranking and reliability curves of a split."""
+    ranking, bins = [], []
     for (name, strategy), scored in report.scores.items():
         if name != split:
             continue

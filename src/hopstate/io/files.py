@@ -78,15 +78,6 @@ def write_text(path: Path, text: str) -> None:
     replace_file(path, lambda part: part.write_bytes(text.encode()))
 
 
-def is_broken(text: str) -> bool:
-    """Return whether a text contains half of a character (a lone surrogate), which no file can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def make_folder(folder: Path) -> Path:
     """Make a folder and its parents durably; return it."""
     with named_errors(folder, "make"):

@@ -46,16 +46,7 @@ class DryRun:
 
 
 def dry_run(method: Method, config: RunConfig, record: Record | None = None) -> DryRun:
-    """Prepare data and model as `fit` does, measure a few training steps, and leave nothing.
-
-    Args:
-        method: the method.
-        config: its configuration, automatic settings included.
-        record: the data; None reads config.data.
-
-    Raises:
-        ConfigError: the settings ask for more memory than the machine has.
-    """
+    """Prepare data and model as `fit` does, measure a few training steps, and leave nothing."""
     record = load_data(config.data, config.read, method.data) if record is None else record
     with random_state_kept(config.loop.seed), tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
         context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data))

@@ -177,9 +177,8 @@ def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
     """Return a run's settings in which data that were in memory are where they can be had now."""
     read = settings.get("read")
     sources = [settings.get("data"), *(read.values() if isinstance(read, dict) else ())]
-    if not any(isinstance(value, str) and value.startswith("memory:") for value in sources):
-        return settings
-    if not exists(run.path / FACTS):
+    in_memory = any(isinstance(value, str) and value.startswith("memory:") for value in sources)
+    if not in_memory or not exists(run.path / FACTS):
         return settings | ({"data": f"{REGISTERED}{_key(run)}\0{settings['data']}"} if _key(run) in _RECORDS else {})
     facts = run.read_json(FACTS)
     known: dict[str, tuple[str, ...]] = {RECORD: (RECORD,)}
@@ -205,7 +204,8 @@ def load_saved(source: str) -> Any:
     if source.startswith("memory:"):
         name = source.partition(":")[2]
         raise ConfigError(
-            f"this run was trained on a record in memory ({name}), which is not kept; give it again as data"
+            f"this run was trained on a record in memory ({name}), which is not kept; give it again: "
+            "hopstate.load(RUN, data=...)"
         )
     if not source.startswith(SAVED):
         return None

@@ -30,7 +30,6 @@ from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
     baselines_not_exceeded_by_method,
-    duration,
     megabytes,
     num_events,
     self_negative_note,
@@ -38,6 +37,7 @@ from hopstate.runs.summary import (
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
+from hopstate.training.progress import duration
 from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, load_curves, machine
 
 if TYPE_CHECKING:
@@ -289,15 +289,7 @@ class Section:
         marks: Sequence[str] = (),
         colors: Sequence[str] = (),
     ) -> None:
-        """Add a table without the columns in which no row says anything.
-
-        Args:
-            caption: above it.
-            columns: their names.
-            rows: cells by column; the first names the row.
-            marks: "best", "baseline" or "" of each row; none marks no row.
-            colors: of each row's method; none colors no row.
-        """
+        """Add a table without the columns in which no row says anything."""
         if not rows:
             return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]

@@ -33,7 +33,8 @@ from hopstate.io.files import cache_folder, file_lock, named_errors, replace_fil
 from hopstate.io.opening import exists, parse_json, read_text
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
-from hopstate.runs.summary import Summary, duration, megabytes, summary
+from hopstate.runs.summary import Summary, megabytes, summary
+from hopstate.training.progress import duration
 from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, without_nan
 from hopstate.training.trainer import signals_to
 

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 FREE_FACTS = {f"config.{name}" for name in (*FREE, *PATHS)} - {"config.init"}  # content_hash stands for the paths
-DRAWS = 50  # of TPE, before the first settings that were not tried are taken
+DRAWS = 50  # of TPE, of which one must be new, or the space counts as exhausted
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Search:
         trials: one row a trial: number, value, seconds, the settings drawn, error.
         interrupted: Ctrl-C stopped it; the same call with out=path goes on.
         positive_class: of two classes, which roc_auc and average_precision are of; None for other targets.
-        exhausted: all settings of the space were tried in fewer trials than allowed.
+        exhausted: no new settings of the space were drawn, in fewer trials than allowed.
     """
 
     path: Path
@@ -207,7 +206,7 @@ def _search(
 
 
 def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, config: RunConfig) -> Any:
-    """Return values of the space whose configuration no trial has had, drawn by TPE; None if there are none left."""
+    """Return values of the space whose configuration no trial has had, drawn by TPE; None if none was drawn."""
     optuna = _optuna()
     distributions = {key: _distribution(optuna, values) for key, values in space.items()}
     sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))
@@ -228,28 +227,15 @@ def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, c
         params = study.ask(distributions).params
         if built(params) not in tried:
             return params
-    grid = (dict(zip(space, values, strict=True)) for values in product(*map(_choices, space.values())))
-    return next((params for params in grid if built(params) not in tried), None)
+    return None
 
 
 def _distribution(optuna: Any, values: Range | list[Any]) -> Any:
     if not isinstance(values, Range):
         return optuna.distributions.CategoricalDistribution(values)
-    kind = "IntDistribution" if _is_integer(values) else "FloatDistribution"
+    whole = isinstance(values.low, int) and isinstance(values.high, int)
+    kind = "IntDistribution" if whole else "FloatDistribution"
     return getattr(optuna.distributions, kind)(values.low, values.high, log=values.log)
-
-
-def _choices(values: Range | list[Any]) -> list[Any]:
-    """Return the values of a key; of a range of real numbers its ends."""
-    if not isinstance(values, Range):
-        return values
-    if _is_integer(values):
-        return list(range(int(values.low), int(values.high) + 1))
-    return list(dict.fromkeys((values.low, values.high)))
-
-
-def _is_integer(values: Range) -> bool:
-    return isinstance(values.low, int) and isinstance(values.high, int)
 
 
 def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:

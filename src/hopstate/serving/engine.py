@@ -36,27 +36,16 @@ SINK = "sink or snapshot"  # what may be in trouble while events are taken
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a service takes at most.
+    """What a service takes at most."""
 
-    Args:
-        body: bytes of a request.
-        events: events of a request.
-        waiting: requests that wait; of equal questions one.
-        deadline: seconds in which a request is answered or refused.
-        together: events that are committed together.
-        delay: seconds that events wait for others; they do while a commit is under way in any case.
-        look: seconds between two looks of a replica into its log.
-        tick: seconds between two looks for what is due without an event.
-    """
-
-    body: int = 8 << 20
-    events: int = 10_000
-    waiting: int = 256
-    deadline: float = 10.0
-    together: int = 5_000
-    delay: float = 0.0
-    look: float = 0.1
-    tick: float = 1.0
+    body: int = 8 << 20  # bytes of a request
+    events: int = 10_000  # of a request
+    waiting: int = 256  # requests that wait; of equal questions one
+    deadline: float = 10.0  # seconds in which a request is answered or refused
+    together: int = 5_000  # events that are committed together
+    delay: float = 0.0  # seconds that events wait for others; they do while a commit is under way in any case
+    look: float = 0.1  # seconds between two looks of a replica into its log
+    tick: float = 1.0  # seconds between two looks for what is due without an event
 
 
 class BusyServiceError(HopstateError):
@@ -98,16 +87,10 @@ class Question(Generic[T]):
 
 @dataclass(eq=False)
 class Delivery:
-    """Events that wait for their commit.
-
-    Args:
-        request: the events.
-        seconds: how long they alone take.
-        receipts: to come.
-    """
+    """Events that wait for their commit."""
 
     request: Request
-    seconds: float
+    seconds: float  # that they alone take
     receipts: asyncio.Future[list[Receipt]]
 
 

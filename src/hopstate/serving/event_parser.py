@@ -120,12 +120,7 @@ class ClockSkewLimit:
         return int(self._clock() * IN_SECOND[self._unit])
 
     def exceeded(self, t: int | float, last: int | float | None) -> bool:
-        """Return whether an event is further ahead than it may be.
-
-        Args:
-            t: its time.
-            last: of the event before it.
-        """
+        """Return whether a time is further ahead than it may be; last is that of the event before."""
         if self.length is None:
             return False
         since = self._now() if self.by_clock else last
@@ -245,16 +240,15 @@ class EventParser:
 
     Args:
         run: the run folder.
-        method: as in `hopstate.evaluate`.
         late: what becomes of late ones; see `LiveRun`.
 
     skew_limit: how far ahead one may be, None for no bound.
     """
 
-    def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
+    def __init__(self, run: RunFolder, late: Late) -> None:
         self.run, self.late = run, late
         self.skew_limit: ClockSkewLimit | None = None
-        self._columns, self._reading = _reading_of(run, method)
+        self._columns, self._reading = _reading_of(run)
         self._fields: dict[tuple[str, ...], Fields] = {}
         declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
@@ -273,18 +267,6 @@ class EventParser:
         self._dates = str(self._facts.get("dates") or "")
         self._scaling = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
-
-    @property
-    def features(self) -> list[str]:
-        """Names of the features of an event, as a request may have them."""
-        return list(self._reading.get("edge_columns") or [f"f{i}" for i in range(self._width)])
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Names of source, target, time, kind ("" for none) and features of an event, as the run's own file has."""
-        ends = {usual: own or usual for (_, _, usual, _), own in zip(_ENDS, self._columns, strict=True)}
-        typed = {"relation": self._relation} if self._relation else {}
-        return {**ends, "kind": next(iter(self._kinds), ""), **typed, "features": self.features}
 
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
@@ -360,11 +342,7 @@ class EventParser:
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
         """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
 
-        Args:
-            bodies: the events.
-            past: what they come after.
-            places: where each stands in its request, for messages.
-            strict: refuse fields that the run does not read.
+        places tell where each stands in its request; strict refuses fields that the run does not read.
         """
         named, t = self._rename_all(bodies, past, places, strict=strict)
         last, aside = past.last_time if len(past) else None, dict[int, Note]()
@@ -503,8 +481,8 @@ class EventParser:
         return found
 
 
-def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
-    method, settings = settings_of_run(run, named)
+def _reading_of(run: RunFolder) -> tuple[tuple[str | None, ...], dict[str, Any]]:
+    method, settings = settings_of_run(run)
     own = inherited_read_options(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})

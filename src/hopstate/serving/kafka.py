@@ -138,17 +138,11 @@ def _kafka() -> Any:
 
 @dataclass(frozen=True)
 class Message:
-    """A message of the source.
-
-    Args:
-        text: its value.
-        id: topic, partition and offset.
-        offset: how far the source has been read with it, as JSON has it.
-    """
+    """A message of the source."""
 
     text: str
-    id: str
-    offset: Any
+    id: str  # topic, partition and offset
+    offset: Any  # how far the source has been read with it, as JSON has it
 
     def event(self) -> dict[str, Any]:
         """Return the event, with the message's own id if it has none; DataError if it is no JSON object."""
@@ -227,7 +221,6 @@ class KafkaSource:
         return None if min(ends.values()) < 0 else sum(max(end - self._next[p], 0) for p, end in ends.items())
 
     def close(self) -> None:
-        """Let go of it."""
         self._consumer.close()
 
 
@@ -243,13 +236,7 @@ def open_source(place: str, facts: dict[str, Any]) -> KafkaSource:
 
 
 class IngestLoop:
-    """A source beside a live run, in its thread.
-
-    Args:
-        live: the run.
-        source: where events come from.
-        score: whether they are scored.
-    """
+    """A source beside a live run, in its thread."""
 
     def __init__(self, live: LiveRun, source: KafkaSource, *, score: bool = True) -> None:
         if live.late == "reject":

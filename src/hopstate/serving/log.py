@@ -13,9 +13,7 @@ the folder itself. `postgres_log.PostgresLog` is the other log. Both pass tests/
 
 from __future__ import annotations
 
-import itertools
 import json
-import operator
 import os
 import threading
 import time
@@ -37,23 +35,21 @@ from hopstate.errors import (
     MissingFileError,
     StorageError,
 )
-from hopstate.io.files import file_lock, is_broken, make_folder, named_errors, replace_file, sync_folder
+from hopstate.io.files import file_lock, make_folder, named_errors, replace_file, sync_folder
 
-SEPARATOR = "\x1e"  # no JSON holds it, so texts may stand together with it between them
 PAGE = 1_000  # positions whose rows are read at a time
-ROW_EVENTS = 1_000  # events in a row, all of which are read for one of them
 NAME = "log.sqlite"
 ACKNOWLEDGED = "log.acknowledged"
 REPAIRED = "repaired"  # the folder of a new log, from when it is complete until it is in its place (`repair`)
-FORMAT = "hopstate-log-3"
+FORMAT = "hopstate-log-4"
 TABLES = """
 create table if not exists facts (key text primary key, value text not null, checksum {integer} not null);
-create table if not exists events (position {integer} primary key, begins {integer} not null, id {id},
+create table if not exists events (position {integer} primary key, begins {integer} not null, id text,
     body text not null, checksum {integer} not null);
 create unique index if not exists ids on events (id) where id is not null;
-create table if not exists dead_letters (id {id}, body text not null, why text not null);
+create table if not exists dead_letters (id text, body text not null, why text not null);
 create unique index if not exists dead_letter_ids on dead_letters (id) where id is not null;
-"""  # {integer} and {id} are the database's types of positions and ids
+"""  # {integer} is the database's type of positions
 REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
 _ROW = "select position, begins, id, body, checksum from events"
 # what reading a damaged event raises
@@ -62,117 +58,45 @@ _ID_TYPES, _NUMBER_TYPES, _VALUE_TYPES = {str, int}, {int, float}, {str, int, fl
 
 
 class Entry(NamedTuple):
-    """An event to be logged.
-
-    Args:
-        body: a JSON object.
-        id: tells it from others, None where nothing does.
-    """
+    """An event to be logged: a JSON object, and what tells it from others, None where nothing does."""
 
     body: str
     id: str | None = None
 
 
-class Entries:
-    """Entries as columns: to make each of them takes longer than to log them.
-
-    Args:
-        bodies: of all; or one text with `SEPARATOR` between them.
-        ids: of all, None where none has any.
-    """
-
-    def __init__(self, bodies: Sequence[str] | str, ids: Sequence[str | None] | None = None) -> None:
-        self._bodies, self.ids = bodies, ids
-        self._count = bodies.count(SEPARATOR) + 1 if isinstance(bodies, str) else len(bodies)
-
-    @property
-    def bodies(self) -> Sequence[str]:
-        """Each by itself."""
-        if isinstance(self._bodies, str):
-            self._bodies = self._bodies.split(SEPARATOR)
-        return self._bodies
-
-    @property
-    def joined_bodies(self) -> str | None:
-        """All in one text, None where they stand each by itself."""
-        return self._bodies if isinstance(self._bodies, str) else None
-
-    @classmethod
-    def of(cls, entries: Entries | Sequence[Entry]) -> Entries:
-        if isinstance(entries, Entries):
-            return entries
-        ids = [entry.id for entry in entries]
-        return cls([entry.body for entry in entries], None if ids.count(None) == len(ids) else ids)
-
-    def __len__(self) -> int:
-        return self._count
-
-
 class Row(NamedTuple):
-    """A row of the table of events, which holds an event with an id, or several without.
-
-    Args:
-        position: of its first event.
-        begins: 1 if a commit begins with it, else 0.
-        id: of the event, or None.
-        body: JSON objects with `SEPARATOR` between them.
-    """
+    """A row of the table of events; begins is 1 if a commit begins with it, else 0."""
 
     position: int
     begins: int
     id: str | None
     body: str
 
-    @property
-    def end(self) -> int:
-        return self.position + self.body.count(SEPARATOR) + 1
-
     def stored(self) -> StoredRow:
-        """Return it with its checksum."""
-        (found,) = checksums([2 * self.position + self.begins], [self.id], [self.body])
-        return (*self, found)
+        """Return it with its checksum, a CRC-32 of all columns."""
+        return (*self, zlib.crc32(f"{self.id or ''}{self.body}".encode(), 2 * self.position + self.begins))
 
 
 StoredRow = tuple[int, int, str | None, str, int]
 
 
-def checksums(seeds: Iterable[int], ids: Sequence[str | None] | None, bodies: Iterable[str]) -> Iterator[int]:
-    """Yield the CRC-32 of rows (zlib's: CRC-32C would need another package).
-
-    Args:
-        seeds: twice the position of each, and 1 more where a commit begins.
-        ids: None where none has any.
-        bodies: texts.
-    """
-    if ids is not None and None in ids:
-        ids = [one or "" for one in ids]
-    texts = bodies if ids is None else map(operator.add, ids, bodies)
-    return map(zlib.crc32, map(str.encode, texts), seeds)
-
-
 def checksum(*texts: str) -> int:
-    return zlib.crc32(SEPARATOR.join(texts).encode())
+    return zlib.crc32("\x1e".join(texts).encode())
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Events that were taken together.
+    """Events that were taken together."""
 
-    Args:
-        first: position of the first in the log, from 0.
-        bodies: of all, JSON objects.
-    """
-
-    first: int
-    bodies: tuple[str, ...]
+    first: int  # position of the first in the log, from 0
+    bodies: tuple[str, ...]  # of all, JSON objects
 
 
 class EventLog(ABC):
     """A log in a SQL database; `place` names it in messages.
 
-    The tables are those of `TABLES` in both databases. Events without ids share rows (`pack`), an event with an id has
-    its row alone. The facts "start" and "end" bound the positions. Subclasses connect, and name the errors of their
-    database.
+    The tables are those of `TABLES` in both databases. The facts "start" and "end" bound the positions. Subclasses
+    connect, and name the errors of their database.
     """
 
     place: str
@@ -201,12 +125,6 @@ class EventLog(ABC):
     def _corrupt_error(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.place} is damaged: {what}. {REMEDY}")
 
-    def _encode_id(self, id_: str | None) -> Any:
-        return id_
-
-    def _decode_id(self, id_: Any) -> str | None:
-        return id_  # type: ignore[no-any-return]
-
     def __len__(self) -> int:
         """Return how many events were ever logged: the position of the next one."""
         return int(self._fact("end", 0))
@@ -216,21 +134,21 @@ class EventLog(ABC):
         """Position of the first event that is still in the log."""
         return int(self._fact("start", 0))
 
-    def append(self, entries: Entries | Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
+    def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
         """Make entries one commit, durable when this returns; return the position of the first.
 
         No entries make no commit. Facts (see `set_facts`) are written in the same transaction.
 
         Raises:
-            DataError: an id is in the log or stands twice, or a text cannot be stored; nothing was written.
+            DataError: an id is in the log or stands twice; nothing was written.
             BusyError: another writer has taken over; nothing was written.
             StorageError: it could not be written; it may be there all the same, as a whole.
         """
-        columns = check_entries(entries)
         with self._atomic():
             first = len(self)
-            end = first + len(columns)
-            self._insert_rows(pack(columns, first))
+            end = first + len(entries)
+            rows = (Row(first + k, int(k == 0), entry.id, entry.body) for k, entry in enumerate(entries))
+            self._insert_rows(row.stored() for row in rows)
             self._write_facts({**(facts or {}), "end": end})
         if self._acknowledged is not None:
             self._acknowledged.write(end)
@@ -239,10 +157,9 @@ class EventLog(ABC):
     # ---- reading ------------------------------------------------------------------------------------------
     def _row(self, values: Sequence[Any]) -> Row | None:
         """Return a row as it was written, None if it is damaged."""
-        position, begins, id_, body, expected = values
-        row = Row(position, begins, self._decode_id(id_), body)
+        row = Row(*values[:-1])
         with suppress(TypeError):  # other types than were written
-            if begins in (0, 1) and row.stored()[-1] == expected:
+            if row.begins in (0, 1) and row.stored() == tuple(values):
                 return row
         return None
 
@@ -260,13 +177,9 @@ class EventLog(ABC):
             yield from (row for row in found if row is not None)
 
     def _row_at(self, position: int) -> Row:
-        """Return the row that holds a position; CheckpointError if it is damaged or missing."""
-        query = f"{_ROW} where position <= ? order by position desc limit 1"
-        with suppress(CheckpointError):
-            for values in self._query(query, (position,)):
-                row = self._row(values)
-                if row is not None and position < row.end:
-                    return row
+        """Return the row of a position; CheckpointError if it is damaged or missing."""
+        for row in self.intact(position, position + 1):
+            return row
         if position < self.start:
             raise CheckpointError(
                 f"{self.place} begins at event {self.start}, what came before was cut; event {position} is asked for"
@@ -275,12 +188,12 @@ class EventLog(ABC):
 
     def _rows(self, position: int) -> Iterator[Row]:
         while position < len(self):
-            start = self._row_at(position).position
-            for row in self.intact(start, start + PAGE):
-                if row.position > position:  # `_row_at` names what is missing
+            self._row_at(position)  # names what is missing
+            for row in self.intact(position, position + PAGE):
+                if row.position > position:
                     break
                 yield row
-                position = row.end
+                position += 1
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """Yield commits from a position on, or all; of a commit that begins before the position, the rest.
@@ -293,25 +206,16 @@ class EventLog(ABC):
         for row in self._rows(begin):
             if bodies and row.begins:
                 yield Commit(begin, tuple(bodies))
-                begin, bodies = begin + len(bodies), []
-            skipped = max(begin - row.position, 0)
-            bodies += row.body.split(SEPARATOR)[skipped:]
+                begin, bodies = row.position, []
+            bodies.append(row.body)
         if bodies:
             yield Commit(begin, tuple(bodies))
 
     def bodies(self, positions: Sequence[int]) -> dict[int, str]:
         """Return the events at those positions, as far as they are still in the log."""
-        found, row, texts = dict[int, str](), None, list[str]()
         with self._atomic():
             start, end = self.start, len(self)
-            for at in sorted(positions):
-                if not start <= at < end:
-                    continue
-                if row is None or at >= row.end:
-                    row = self._row_at(at)
-                    texts = row.body.split(SEPARATOR)
-                found[at] = texts[at - row.position]
-        return found
+            return {at: self._row_at(at).body for at in positions if start <= at < end}
 
     def _verify(self, acknowledged: int) -> None:
         """Read all; CheckpointError if one of the events that were acknowledged is damaged or missing."""
@@ -338,8 +242,7 @@ class EventLog(ABC):
 
     def add_dead_letters(self, entries: Sequence[Entry], why: str) -> None:
         """Store entries outside the log, each id once, durable when this returns."""
-        check_entries(entries)
-        rows = [(self._encode_id(entry.id), entry.body, why) for entry in entries]
+        rows = [(entry.id, entry.body, why) for entry in entries]
         with self._atomic():
             self._execute_many("insert into dead_letters values (?, ?, ?) on conflict do nothing", rows)
 
@@ -381,24 +284,6 @@ class EventLog(ABC):
         self._execute_many(query, [(key, text, checksum(key, text)) for key, text in texts.items()])
 
 
-def check_entries(entries: Entries | Sequence[Entry]) -> Entries:
-    """Return entries as columns, refusing what no log takes."""
-    found = Entries.of(entries)
-    ids = [] if found.ids is None else [one for one in found.ids if one is not None]
-    bodies = found.joined_bodies or "".join(found.bodies)
-    if found.joined_bodies is None and SEPARATOR in bodies:
-        wrong = next(body for body in found.bodies if SEPARATOR in body)
-        raise DataError(
-            f"a text holds a bare control character, which no JSON does: {wrong[:40]!r}; no event was stored"
-        )
-    if bodies.isascii() and "".join(ids).isascii():
-        return found
-    for text in (*found.bodies, *ids):
-        if not text.isascii() and is_broken(text):
-            raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; no event was stored")
-    return found
-
-
 def duplicate_id_message(place: object) -> str:
     """Return what is told of an id that comes twice."""
     return f"an event's id is in {place} already, or stands here twice; no event was stored"
@@ -414,21 +299,6 @@ def commit_batches(log: EventLog, first: int, min_events: int) -> Iterator[list[
             bodies = []
     if bodies:
         yield bodies
-
-
-def pack(entries: Entries, first: int) -> Iterable[StoredRow]:
-    """Return the rows of a commit from a position on; an event with an id has its row alone."""
-    end, step = first + len(entries), ROW_EVENTS if entries.ids is None else 1
-    if entries.ids is not None:
-        ids, bodies = entries.ids, entries.bodies
-    elif entries.joined_bodies is not None and len(entries) <= ROW_EVENTS:
-        ids, bodies = [None], [entries.joined_bodies]
-    else:
-        bodies = [SEPARATOR.join(entries.bodies[cut : cut + step]) for cut in range(0, len(entries), step)]
-        ids = [None] * len(bodies)
-    begins = itertools.chain([1], itertools.repeat(0))
-    seeds = itertools.chain([2 * first + 1], range(2 * (first + step), 2 * end, 2 * step))
-    return zip(range(first, end, step), begins, ids, bodies, checksums(seeds, entries.ids, bodies))
 
 
 # ---- in a file --------------------------------------------------------------------------------------------------
@@ -603,7 +473,7 @@ class SqliteLog(EventLog):
         self._query("pragma synchronous = full")
         if new:
             with self._atomic():  # all or nothing: a start that was killed leaves no log without a format
-                self._query(TABLES.format(integer="integer", id="text"))
+                self._query(TABLES.format(integer="integer"))
                 self._write_facts({"format": FORMAT} | self.facts())
             with named_errors(self.path, "bring to disk"):
                 sync_folder(self.path.parent)

@@ -234,12 +234,7 @@ class StructuredLogger:
         self.form, self._out = form, out
 
     def __call__(self, event: str, **fields: Any) -> None:
-        """Write a line.
-
-        Args:
-            event: what happened, in a word.
-            fields: more of it; numbers of seconds are rounded to microseconds.
-        """
+        """Write a line: what happened, in a word, and more of it; seconds are rounded to microseconds."""
         if self.form == "off":
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -82,7 +82,7 @@ class PostgresLog(EventLog):
         with connection.transaction():
             connection.execute("set local client_min_messages = warning")
             connection.execute(f'create schema if not exists "{self.schema}"')
-            connection.execute(TABLES.format(integer="bigint", id="bytea"))  # its texts hold no NUL, ids may
+            connection.execute(TABLES.format(integer="bigint"))
             value = json.dumps(FORMAT)
             query = "insert into facts values ('format', %s, %s) on conflict do nothing"
             connection.execute(query, (value, checksum("format", value)))
@@ -153,20 +153,13 @@ class PostgresLog(EventLog):
     def _insert_rows(self, rows: Iterable[StoredRow]) -> None:
         query = "copy events from stdin (format binary)"
         with self._connected() as connection, connection.cursor().copy(query) as copy:
-            copy.set_types(["int8", "int8", "bytea", "text", "int8"])
-            for position, begins, id_, body, found in rows:
-                copy.write_row((position, begins, self._encode_id(id_), body, found))
-
-    def _encode_id(self, id_: str | None) -> bytes | None:
-        return None if id_ is None else id_.encode()
-
-    def _decode_id(self, id_: bytes | None) -> str | None:
-        return None if id_ is None else bytes(id_).decode(errors="replace")
+            copy.set_types(["int8", "int8", "text", "text", "int8"])
+            for row in rows:
+                copy.write_row(row)
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         query = "select id, position from events where id = any(?)"
-        found = self._query(query, ([self._encode_id(one) for one in ids],)) if ids else []
-        return {bytes(one).decode(): position for one, position in found}
+        return dict(self._query(query, (list(ids),))) if ids else {}
 
     def close(self) -> None:
         if self._connection is not None:

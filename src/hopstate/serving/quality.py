@@ -41,15 +41,10 @@ KINDS = ("random", "historical")
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something to look at.
+    """Something to look at."""
 
-    Args:
-        position: of the event in the log after which it was raised.
-        text: what, in a sentence.
-    """
-
-    position: int
-    text: str
+    position: int  # of the event in the log after which it was raised
+    text: str  # a sentence
 
 
 class Quality:
@@ -80,9 +75,8 @@ class Quality:
         self.alarms: deque[Alarm] = deque(maxlen=10)
         self.num_evaluated, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
         self._curve = load_calibration(live.run, live.task)
-        self._window: deque[np.ndarray] = deque(
-            maxlen=window
-        )  # each (2, 1 + 2 NUM_NEGATIVES): the model's scores, recency's
+        # each (2, 1 + 2 NUM_NEGATIVES): the model's scores, recency's
+        self._window: deque[np.ndarray] = deque(maxlen=window)
         self._pace = SliceSizer()
         self.metrics: dict[str, dict[str, float]] = {}
 

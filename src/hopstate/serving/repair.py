@@ -44,20 +44,13 @@ Salvage = Callable[[EventLog | None, EventLog, int], None]
 
 @dataclass(frozen=True)
 class Repair:
-    """What became of a log.
-
-    Args:
-        place: of the log.
-        start, end: bounds of its positions now.
-        lost: first and last position of events that were lost, as they were before.
-        aside: where the damaged log is now, "" if it was intact.
-    """
+    """What became of a log."""
 
     place: str
-    start: int
+    start: int  # bounds of its positions now
     end: int
-    lost: tuple[tuple[int, int], ...] = ()
-    aside: str = ""
+    lost: tuple[tuple[int, int], ...] = ()  # first and last position of events that were lost, as they were before
+    aside: str = ""  # where the damaged log is now, "" if it was intact
 
     def __str__(self) -> str:
         found = f"{self.place}: {self.end - self.start} intact events"
@@ -75,7 +68,7 @@ def repair(run: str | Path, folder: str | Path | None = None, log: str | None = 
 
     Args:
         run, folder, log: as in `LiveRun`.
-        options: device and method, as in `LiveRun`.
+        options: device, as in `LiveRun`.
 
     Raises:
         BusyError: it is being written.
@@ -162,8 +155,8 @@ def _salvage(
     later = list[tuple[int, int]]()
     with new._atomic():
         new._insert_rows(row.stored() for row in _intact(old, start, end, later))
-        last = new._query("select position, begins, id, body from events order by position desc limit 1")
-        place = Row(*last[0]).end if last else start
+        ((last,),) = new._query("select max(position) from events")
+        place = start if last is None else last + 1
         try:
             dead_letters = [] if old is None else old._query("select id, body, why from dead_letters")
         except HopstateError as error:
@@ -185,9 +178,8 @@ def _intact(old: EventLog | None, start: int, end: int, lost: list[tuple[int, in
             if row.position > at:
                 lost.append((at, row.position - 1))
                 row = row._replace(begins=1)
-            moved = row._replace(position=to)
-            yield moved
-            at, to = row.end, moved.end
+            yield row._replace(position=to)
+            at, to = row.position + 1, to + 1
         low += PAGE
     if at < end:
         lost.append((at, end - 1))

@@ -30,7 +30,7 @@ def replayed(
         run: the run folder.
         folder: where log and snapshots lie; RUN/live by default. It is only read.
         log: its place, where it is another than a file there (see `log.open_log`).
-        options: device and method, as in `LiveRun`.
+        options: device, as in `LiveRun`.
 
     Yields:
         Columns position, src, dst, t (dates where the run's own file has dates) and score.

@@ -22,11 +22,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 class RequestGuard:
     """Refuse a request by its head alone; count and log every request.
 
-    Args:
-        app: the application.
-        engine: its limits, metrics and log lines are used.
-        token: requests need `Authorization: Bearer TOKEN`; None if they need no token.
-        hosts: lower-case names of this service in `Host`; None allows any.
+    token None needs none; hosts are lower-case names of this service, None allows any.
     """
 
     def __init__(self, app: ASGIApp, engine: ServiceEngine, token: str | None, hosts: Collection[str] | None) -> None:

@@ -236,16 +236,7 @@ def service(
     source: str | None = None,
     lines: StructuredLogger | None = None,
 ) -> FastAPI:
-    """Return the service of a run.
-
-    Args:
-        open_run: opens the run; see `ServiceEngine`.
-        name: of the model, in `/v2/models/NAME`.
-        token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
-        hosts: names by which it may be asked, None for any.
-        limits: see `Limits`.
-        score_events, source, lines: see `ServiceEngine`.
-    """
+    """Return the service of a run; its model is `/v2/models/NAME`. See `ServiceEngine` and `RequestGuard`."""
     limits = limits or Limits()
     engine = ServiceEngine(open_run, limits, score_events=score_events, source=source, lines=lines)
 

@@ -105,7 +105,7 @@ class Sink:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close what is open."""
 
 
 class ParquetSink(Sink):

@@ -43,12 +43,7 @@ def _rotate(folder: Path) -> None:
 
 
 def latest_snapshot(folder: Path, model: str) -> StreamState | None:
-    """Return the newest intact snapshot and make it the current one; return None if there is none.
-
-    Args:
-        folder: where they lie.
-        model: the fingerprint that it must have.
-    """
+    """Return the newest intact snapshot of a model and make it the current one; return None if there is none."""
     heads = [folder / HEAD, *earlier_heads(folder)]
     for place, path in enumerate(heads):
         try:
@@ -95,16 +90,7 @@ def check_duration(past: StreamState, retention: str | int) -> None:
 
 
 def apply_retention(log: EventLog, past: StreamState, state: Path, num_run_events: int, retention: str | int) -> int:
-    """Truncate a log at its beginning; return its new first position.
-
-    Args:
-        log: the log, opened by its writer.
-        past: the state after the observed events.
-        state: the folder of snapshots.
-        num_run_events: events that came before the log.
-        retention: number of latest events to keep, or a duration such as 30d (s, m, h, d, w). Events that the snapshots
-            need stay in any case.
-    """
+    """Truncate a log at its beginning, as far as snapshots do not need its events; return its new first position."""
     snapshots = snapshot_sizes(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start

@@ -6,10 +6,9 @@ An event is known by its id. One that comes again changes nothing, and whether i
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,19 +21,12 @@ from hopstate.serving.log import Entry, EventLog, parse_events
 
 
 class Receipt(NamedTuple):
-    """What became of an event.
+    """What became of an event."""
 
-    Args:
-        position: in the log; of one that was there already, the first; None of one that was kept aside.
-        score: from what came before it; None where it was there already, or nothing is scored (a deletion).
-        duplicate: it was there already.
-        note: why it was kept aside, or that what was there already "differs" from it.
-    """
-
-    position: int | None
-    score: float | None = None
-    duplicate: bool = False
-    note: Note | None = None
+    position: int | None  # in the log; of one that was there already, the first; None of one that was kept aside
+    score: float | None = None  # from what came before it; None of a duplicate or a deletion
+    duplicate: bool = False  # it was there already
+    note: Note | None = None  # why it was kept aside, or that what was there already "differs" from it
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of a response; the note is in it only if there is one."""
@@ -55,34 +47,20 @@ class Request:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transaction:
-    """Events of a request that are about to be committed.
+    """Events of a request that are about to be committed."""
 
-    Args:
-        ids: of all that were given, None for one without.
-        stream: the new ones, None if there are none.
-        logged_positions: positions of ids that the log holds already.
-        new: places, among all, of those that are to be committed.
-        bodies: of those, as they are logged.
-        entries: the same for the log.
-        dead_letters: place to entry and reason of dead letters.
-        differing: places of those whose id came before with other contents.
-        scores, has_scores: of the new ones, NaN for a deletion; whether receipts show them.
-        after: the state after them, None if there are none.
-        facts: facts of the log to be set in the same commit.
-    """
-
-    ids: Sequence[str | None]
-    stream: EventStream | None = None
-    logged_positions: Mapping[str, int] = field(default_factory=dict)
-    new: Sequence[int] = ()
-    bodies: Sequence[Mapping[str, Any]] = ()
-    entries: Sequence[Entry] = ()
-    dead_letters: Mapping[int, tuple[Entry, Note]] = field(default_factory=dict)
-    differing: Collection[int] = ()
-    scores: np.ndarray = field(default_factory=lambda: np.empty(0))
-    has_scores: bool = True
-    after: StreamState | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    ids: Sequence[str | None]  # of all that were given, None for one without
+    stream: EventStream | None = None  # the new ones, None if there are none
+    logged_positions: Mapping[str, int] = field(default_factory=dict)  # of ids that the log holds already
+    new: Sequence[int] = ()  # places, among all, of those that are to be committed
+    bodies: Sequence[Mapping[str, Any]] = ()  # of those, as they are logged
+    entries: Sequence[Entry] = ()  # the same for the log
+    dead_letters: Mapping[int, tuple[Entry, Note]] = field(default_factory=dict)  # by place
+    differing: Collection[int] = ()  # places of those whose id came before with other contents
+    scores: np.ndarray = field(default_factory=lambda: np.empty(0))  # of the new ones, NaN for a deletion
+    has_scores: bool = True  # whether receipts show them
+    after: StreamState | None = None  # the state after them, None if there are none
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the log, to be set in the same commit
 
     def commit(self, log: EventLog) -> int:
         """Write it to the log; return the position of the first new event. Nothing of the run is touched."""
@@ -98,15 +76,10 @@ class Transaction:
 
     def receipts(self, first: int) -> list[Receipt]:
         """Return what became of the events, committed from a position on."""
-        last = first + len(self.new)
-        scores = (
-            [None if score != score else score for score in self.scores.tolist()] if self.has_scores else repeat(None)
-        )
-        # as Receipt(...) makes them, in half the time
-        new = map(partial(tuple.__new__, Receipt), zip(range(first, last), scores, repeat(False), repeat(None)))
-        if len(self.new) == len(self.ids):
-            return list(new)
-        made = dict(zip(self.new, new)) | {at: Receipt(None, note=why) for at, (_, why) in self.dead_letters.items()}
+        shown = self.scores.tolist() if self.has_scores else [math.nan] * len(self.new)
+        scores = [None if math.isnan(score) else score for score in shown]
+        made = {at: Receipt(first + k, score) for k, (at, score) in enumerate(zip(self.new, scores, strict=True))}
+        made |= {at: Receipt(None, note=why) for at, (_, why) in self.dead_letters.items()}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
         found = []
         for k, one in enumerate(self.ids):
@@ -127,15 +100,7 @@ def read(
     *,
     strict: bool = True,
 ) -> Transaction:
-    """Read events, without scores; an error names the event that cannot be read.
-
-    Args:
-        events: as they came.
-        past: what they come after.
-        parser: reads them.
-        log: knows ids.
-        strict: refuse fields that the run does not read.
-    """
+    """Read events, without scores; an error names the event that cannot be read."""
     ids = [event_id(event) for event in events]
     logged_positions = log.positions([one for one in ids if one is not None])
     first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}

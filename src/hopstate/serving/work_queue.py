@@ -29,11 +29,7 @@ _FIRST, _IN_ORDER, _BACKGROUND = range(3)
 
 
 class OverloadError(HopstateError):
-    """There is too much work to meet a deadline.
-
-    Args:
-        late: seconds by which it would be missed.
-    """
+    """There is too much work to meet a deadline, which would be missed by so many seconds."""
 
     def __init__(self, late: float) -> None:
         self.retry_after = min(max(math.ceil(late), 1), 60)
@@ -77,12 +73,7 @@ class Job(Future[T]):
 
 
 class WorkQueue:
-    """A thread that does work.
-
-    Args:
-        name: of the thread.
-        clock: returns the time in seconds.
-    """
+    """A thread that does work."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

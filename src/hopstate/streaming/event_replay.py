@@ -1,14 +1,13 @@
 """Leave-one-out of events from a node memory: all replays of a few events advance together, as blocks of one batch.
 
-The events of a pair's ends are replayed once with all of them, and once without each. A node's memory differs between
-these replays only if the left-out event has reached it. So a replay shares the rows of the whole replay until then, and
-a batch is computed again only for the replays whose active nodes or edges differ.
+The events of a pair's ends are replayed once with all of them, and once without each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,25 +33,15 @@ ACTIVE_ROWS = 512  # active nodes of the blocks that are updated at once
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EventReplay:
-    """Events to replay on top of a memory before a pair is scored, and events to leave out, one at a time.
+    """Events to replay on top of a memory before a pair is scored, and events to leave out, one at a time."""
 
-    Args:
-        past: the state whose histories are read.
-        pair: u and v.
-        t: time of the query.
-        batches: the events to replay; each batch updates the memory at once.
-        left_out: V events of u and v.
-        emptied: nodes whose memory is empty before the first batch.
-        relation: of the query, None if events have none.
-    """
-
-    past: StreamState
-    pair: tuple[int, int]
-    t: int | float
-    batches: Sequence[EventBatch]
-    left_out: Sequence[Event]
-    emptied: np.ndarray
-    relation: int | None = None
+    past: StreamState  # whose histories are read
+    pair: tuple[int, int]  # u and v
+    t: int | float  # of the query
+    batches: Sequence[EventBatch]  # the events to replay; each batch updates the memory at once
+    left_out: Sequence[Event]  # V events of u and v
+    emptied: np.ndarray  # nodes whose memory is empty before the first batch
+    relation: int | None = None  # of the query, None if events have none
 
     def query(self) -> tuple[np.ndarray, ...]:
         """Return u (1,), v (1,), t (1,), and the relation (1,) if there is one."""
@@ -63,100 +52,70 @@ class EventReplay:
         return [self.past, *map(self.past.without, self.left_out)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Block:
-    """A batch of one replay.
+    """A batch of one replay."""
 
-    Args:
-        events: the events.
-        gap: (B,) see `ActiveBatch`.
-        edges: (2, E) the context.
-        nodes: (n,) active nodes, rising.
-        rows: (n,) their rows in the memory of all replays; none before they are known.
-    """
-
+    replay: int  # 0 for that of all events, else the number of the event that is left out, from 1
     events: EventBatch
-    gap: np.ndarray
-    edges: np.ndarray
-    nodes: np.ndarray
-    rows: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """What the batches with one number do to the memory of all replays.
-
-    Args:
-        copies: (2, c) rows that become copies, and the rows that they are copies of, before the batches.
-        blocks: the batches.
-    """
-
-    copies: np.ndarray
-    blocks: list[_Block]
+    gap: np.ndarray  # (B,) see `ActiveBatch`
+    edges: np.ndarray  # (2, E) the context
+    nodes: np.ndarray  # (n,) active nodes, rising
+    rows: np.ndarray = field(default_factory=_NONE.copy)  # (n,) their rows in the memory of all replays
 
 
 class _Plan:
-    """The rows of the memory of all replays of one pair, and its steps.
-
-    Args:
-        inputs: see `LazyMemoryScorer`.
-        given: the events.
-        first: the first free row.
+    """The rows of the memory of all replays of one pair, and the blocks of each batch.
 
     nodes: (M,) nodes that are active in any batch, or scored.
     rows: (V + 1, M) rows of the nodes' memories in the replay of all events, and in those without one.
     """
 
     def __init__(self, inputs: ActiveEvents, given: EventReplay, first: int) -> None:
-        self.given, self.first, self._inputs = given, first, inputs
-        self._blocks = self._differing_blocks() if given.batches else {}
-        active = [block.nodes for block in self._blocks.values()]
-        self.nodes = np.unique(np.concatenate([np.array(given.pair), *active]))
-        self.rows = np.tile(first + np.arange(len(self.nodes)), (len(given.left_out) + 1, 1))
-        self.copy_of, self.end = [self.nodes], first + len(self.nodes)
-        self.steps = [self._step(number) for number in range(len(given.batches))]
+        self.given, self._inputs = given, inputs
+        self.steps = self._steps()
+        blocks = [block for step in self.steps for block in step]
+        self.nodes = np.unique(np.concatenate([np.array(given.pair), *(block.nodes for block in blocks)]))
+        replays = len(given.left_out) + 1
+        self.rows = first + np.arange(replays * len(self.nodes)).reshape(replays, -1)
+        for block in blocks:
+            block.rows = self.places(block.nodes)[block.replay]
 
-    def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows (V + 1,) of u and of v after all batches."""
-        u, v = np.searchsorted(self.nodes, self.given.pair)
-        return self.rows[:, u], self.rows[:, v]
+    def places(self, nodes: np.ndarray) -> np.ndarray:
+        """Return (V + 1, n) rows of nodes (n,)."""
+        return self.rows[:, np.searchsorted(self.nodes, nodes)]
 
-    def _differing_blocks(self) -> dict[tuple[int, int], _Block]:
-        """Return the batches of the whole replay, and of those without an event that changes a batch's own inputs.
+    def _steps(self) -> list[list[_Block]]:
+        parts = [(step, *part) for step, batch in enumerate(self.given.batches) for part in self._parts(batch)]
+        if not parts:
+            return []
+        ids = np.array([-1, *(event.id for event in self.given.left_out)])
+        left_out = ids[[replay for _, replay, *_ in parts]]
+        context = self._inputs.contexts([events for _, _, events, _ in parts], left_out)
+        steps: list[list[_Block]] = [[] for _ in self.given.batches]
+        for k, (step, replay, events, gap) in enumerate(parts):
+            steps[step].append(self._block(replay, events, gap, context.of(k).edges))
+        return steps
 
-        Keys are the number of the batch, and 0 or that of the event from 1 on.
-        """
-        batches, inputs = self.given.batches, self._inputs
-        whole = inputs.contexts(batches)
-        found, parts = {}, {}
-        for step, batch in enumerate(batches):
-            around = whole.of(step)
-            gap = inputs.pair_gaps(batch.src, batch.dst, batch.t)
-            found[step, 0] = self._block(batch, gap, around.edges)
-            for number, event in enumerate(self.given.left_out, 1):
-                meets = _meetings(batch, event)
-                if event.id > batch.event_ids[-1] or not (meets.any() or event.id in around.event_ids):
-                    continue
-                kept, own_gap = batch.event_ids != event.id, gap
-                if meets[kept].any():
-                    own_gap = self._without(number).pair_gaps(batch.src, batch.dst, batch.t)
-                parts[step, number] = batch.take(kept), own_gap[kept]
-        some = {key: part for key, part in parts.items() if len(part[0])}
-        if some:
-            left_out = np.array([self.given.left_out[number - 1].id for _, number in some])
-            context = inputs.contexts([events for events, _ in some.values()], left_out)
-            found |= {key: self._block(*part, context.of(k).edges) for k, (key, part) in enumerate(some.items())}
-        nothing = np.empty((2, 0), np.int64)
-        return found | {key: _Block(*part, nothing, _NONE, _NONE) for key, part in parts.items() if key not in some}
+    def _parts(self, batch: EventBatch) -> Iterator[tuple[int, EventBatch, np.ndarray]]:
+        """Yield the number of each replay, its events of a batch, and their gaps."""
+        gap = self._inputs.pair_gaps(batch.src, batch.dst, batch.t)
+        yield 0, batch, gap
+        for replay, event in enumerate(self.given.left_out, 1):
+            kept, own_gap = batch.event_ids != event.id, gap
+            if _meetings(batch, event)[kept].any():
+                own_gap = self._without(event).pair_gaps(batch.src, batch.dst, batch.t)
+            if kept.any():
+                yield replay, batch.take(kept), own_gap[kept]
 
-    def _block(self, events: EventBatch, gap: np.ndarray, edges: np.ndarray) -> _Block:
+    def _block(self, replay: int, events: EventBatch, gap: np.ndarray, edges: np.ndarray) -> _Block:
         others = self._inputs.nodes_with_history(events) if self._inputs.update_all else _NONE
         nodes = np.unique(np.concatenate([events.src, events.dst, edges.ravel(), others]))
-        return _Block(events, gap, edges, nodes, _NONE)
+        return _Block(replay, events, gap, edges, nodes)
 
-    def _without(self, number: int) -> ActiveEvents:
+    def _without(self, event: Event) -> ActiveEvents:
         """Return the inputs over the state without an event."""
-        return self._inputs.over(self.given.past.without(self.given.left_out[number - 1]))
+        return self._inputs.over(self.given.past.without(event))
 
     def gaps(self) -> Tensor:
         """Return (V + 1, G) time deltas of the pair at the query."""
@@ -166,33 +125,8 @@ class _Plan:
         gaps = whole.repeat(len(self.given.left_out) + 1, 1)
         for number, event in enumerate(self.given.left_out, 1):
             if reads_ends or {event.src, event.dst} == set(self.given.pair):
-                gaps[number] = self._without(number).query_gaps(*query)[0]
+                gaps[number] = self._without(event).query_gaps(*query)[0]
         return gaps
-
-    def _step(self, number: int) -> _Step:
-        """Return a step, and let rows differ from those of the whole replay where memories will."""
-        whole = self._blocks[number, 0]
-        active = np.searchsorted(self.nodes, whole.nodes)
-        differs = (self.rows[:, active] != self.rows[0, active]).any(1)
-        blocks, copies = [replace(whole, rows=self.rows[0, active])], [np.empty((2, 0), np.int64)]
-        for event in range(1, len(self.rows)):
-            own = self._blocks.get((number, event), whole if differs[event] else None)
-            if own is None:
-                continue
-            own_active = np.searchsorted(self.nodes, own.nodes)
-            copies.append(self._separate(event, np.union1d(active, own_active)))
-            if len(own.events):
-                blocks.append(replace(own, rows=self.rows[event, own_active]))
-        return _Step(np.concatenate(copies, 1), blocks)
-
-    def _separate(self, number: int, places: np.ndarray) -> np.ndarray:
-        """Give a replay rows of its own for nodes at places, and return (2, c) these rows and those they copy."""
-        places = places[self.rows[number, places] == self.rows[0, places]]
-        own = self.end + np.arange(len(places))
-        self.rows[number, places] = own
-        self.copy_of.append(self.nodes[places])
-        self.end += len(places)
-        return np.stack([own, self.rows[0, places]])
 
 
 def _meetings(batch: EventBatch, event: Event) -> np.ndarray:
@@ -204,9 +138,7 @@ def _meetings(batch: EventBatch, event: Event) -> np.ndarray:
 def replayed_scores(scorer: LazyMemoryScorer, replays: Sequence[EventReplay]) -> Steps[list[np.ndarray]]:
     """Return for each replay (V + 1,) scores of its pair: after all events, and without each of V events.
 
-    Args:
-        scorer: the model over a stream state; its memory stays as it is.
-        replays: the events.
+    The scorer's own memory stays as it is.
     """
     plans, end = list[_Plan](), 0
     for given in replays:
@@ -214,15 +146,12 @@ def replayed_scores(scorer: LazyMemoryScorer, replays: Sequence[EventReplay]) ->
             batches = [part for batch in given.batches for part in split_batch(batch, scorer.at_once)]
             given = replace(given, batches=batches)
         plans.append(_Plan(scorer.inputs, given, end))
-        end = plans[-1].end
+        end += plans[-1].rows.size
         yield
-    pads = max((len(block.rows) for plan in plans for step in plan.steps for block in step.blocks), default=0)
-    pads = max(ACTIVE_ROWS, pads)
-    state, copy_of = _start(scorer, plans, end + pads)
-    for number in range(max(len(plan.steps) for plan in plans)):
-        steps = [plan.steps[number] for plan in plans if number < len(plan.steps)]
-        state = _copied(state, np.concatenate([step.copies for step in steps], 1))
-        for blocks in _chunks([block for step in steps for block in step.blocks]):
+    pads = max((len(block.rows) for plan in plans for step in plan.steps for block in step), default=0)
+    state, copy_of = _start(scorer, plans, end + max(ACTIVE_ROWS, pads))
+    for step in zip_longest(*(plan.steps for plan in plans), fillvalue=()):
+        for blocks in _chunks([block for part in step for block in part]):
             active = _joined(scorer.inputs, blocks, copy_of, end)
             with evaluating(scorer.model), one_thread():
                 scorer.model.update(state, active.to(state.output.device), in_place=True)
@@ -232,7 +161,7 @@ def replayed_scores(scorer: LazyMemoryScorer, replays: Sequence[EventReplay]) ->
 
 def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> tuple[NodeState, np.ndarray]:
     """Return the memory of all replays before the first batch, with `size` rows, and the node of each row."""
-    nodes = np.concatenate([part for plan in plans for part in plan.copy_of])
+    nodes = np.concatenate([np.tile(plan.nodes, len(plan.rows)) for plan in plans])
     nodes = np.pad(nodes, (0, size - len(nodes)))
     state = scorer.model.initial_state(size)
     state = replace(state, copy_of=torch.from_numpy(nodes).to(state.output.device))
@@ -241,17 +170,10 @@ def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> tuple
         if found is None:
             continue
         known = ~np.isin(found.nodes, plan.given.emptied)
-        rows = torch.from_numpy(plan.first + np.searchsorted(plan.nodes, found.nodes[known]))
-        state.memory[:, rows] = torch.from_numpy(found.memory[known]).transpose(0, 1).to(state.memory)
+        rows = torch.from_numpy(plan.places(found.nodes[known]))
+        state.memory[:, rows] = torch.from_numpy(found.memory[known]).transpose(0, 1)[:, None].to(state.memory)
         state.output[rows] = torch.from_numpy(found.output[known]).to(state.output)
     return state, nodes
-
-
-def _copied(state: NodeState, copies: np.ndarray) -> NodeState:
-    to, of = torch.from_numpy(copies).to(state.output.device)
-    for rows, axis in ((state.memory, 1), (state.output, 0), (state.last_time, 0)):
-        rows.index_copy_(axis, to, rows.index_select(axis, of))
-    return state
 
 
 def _chunks(blocks: list[_Block]) -> Iterator[list[_Block]]:
@@ -266,11 +188,7 @@ def _chunks(blocks: list[_Block]) -> Iterator[list[_Block]]:
 def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: np.ndarray, pad: int) -> ActiveBatch:
     """Return one batch of all blocks on rows of the memory; a smaller block is padded with isolated rows.
 
-    Args:
-        inputs: see `LazyMemoryScorer`.
-        blocks: the batches.
-        copy_of: the node of each row of the memory.
-        pad: the first row that no replay reads.
+    copy_of is the node of each row of the memory, pad the first row that no replay reads.
     """
     sizes = np.array([len(block.rows) for block in blocks])
     size = int(sizes.max())
@@ -309,7 +227,7 @@ def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: np.ndarray,
 
 def _scores(scorer: LazyMemoryScorer, plan: _Plan, state: NodeState) -> np.ndarray:
     """Return (V + 1,) scores of a pair after all batches."""
-    u, v = (torch.from_numpy(rows).to(state.output.device) for rows in plan.ends())
+    u, v = torch.from_numpy(plan.places(np.array(plan.given.pair))).T.to(state.output.device)
     with evaluating(scorer.model):
         code = plan.given.relation
         relation = None if code is None else type_codes(np.full(len(u), code)).to(u.device)

@@ -330,35 +330,3 @@ def pack_tokens(
     lists = (found.offsets, found.nodes, found.event_ids, times)
     write_tokens(*lists, targets, when, _TARGET_PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
     return offsets, nodes, ids, gaps, spans
-
-
-def pack_tokens_naive(
-    found: PackedNeighbors,
-    targets: np.ndarray,
-    t: np.ndarray,
-    *,
-    window: float | None,
-    target: Target,
-    unit: float = 1.0,
-) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
-    """Reference implementation of `pack_tokens`."""
-    offsets, nodes, ids, gaps, spans = [0], [], [], [], []
-    for q in range(len(found)):
-        events = [
-            (n, e, s)
-            for n, e, s in zip(*(part.tolist() for part in found.of(q)), strict=True)
-            if window is None or t[q] - s <= window
-        ]
-        tokens = [(n, e, t[q] - s, s) for n, e, s in events]
-        if target == "first":
-            tokens.insert(0, (int(targets[q]), -1, 0, t[q]))
-        elif target == "last":
-            tokens.append((int(targets[q]), -1, 0, t[q]))
-        for k, (node, event, gap, at) in enumerate(tokens):
-            following = tokens[k + 1][3] if k + 1 < len(tokens) else t[q]
-            nodes.append(node)
-            ids.append(event)
-            gaps.append(float(gap) / unit)
-            spans.append(float(abs(following - at)) / unit)
-        offsets.append(len(nodes))
-    return offsets, nodes, ids, gaps, spans

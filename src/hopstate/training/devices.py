@@ -111,12 +111,7 @@ TIMEOUT = timedelta(hours=24)  # rank 0 may preprocess for hours; a rank that ha
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank and number of the processes that train one model.
-
-    Args:
-        rank: 0..size-1.
-        size: number of processes.
-    """
+    """Rank and number of the processes that train one model."""
 
     rank: int = 0
     size: int = 1
@@ -283,12 +278,7 @@ class DataParallel(DDPStrategy):
 
 
 def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
-    """Return Fabric's arguments for this machine's ranks: gloo on CPUs, nccl on GPUs.
-
-    Args:
-        accelerator: "auto", "cpu", "gpu" or "mps".
-        number: requested device number, or "".
-    """
+    """Return Fabric's arguments for this machine's ranks: gloo on CPUs, nccl on GPUs."""
     here, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
     if number or accelerator == "mps":
         raise ConfigError(f"{here} ranks use one device each; under torchrun, --device must be auto, cpu or cuda")

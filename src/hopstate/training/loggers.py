@@ -47,7 +47,6 @@ class Logger(ABC):
     """Write the metrics of one run to a backend."""
 
     name: str
-    remote = True  # it may open a network address
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +84,6 @@ class TensorBoard(Logger):
     """Write event files to the run folder; a resumed run hides entries after its checkpoint."""
 
     name = "tensorboard"
-    remote = False
 
     def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -198,14 +196,7 @@ LOGGERS: dict[str, type[Logger]] = {kind.name: kind for kind in (TensorBoard, ML
 
 
 class Loggers:
-    """Pass a run's metrics to its loggers.
-
-    Args:
-        names: names of the loggers.
-        folder: the run folder; its name is the run's name.
-        settings: the run's settings by dotted name.
-        epoch: epoch of the checkpoint if the run is resumed, otherwise 0.
-    """
+    """Pass a run's metrics to its loggers."""
 
     def __init__(self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], epoch: int = 0) -> None:
         self._active = [LOGGERS[name](folder) for name in names]
@@ -254,11 +245,6 @@ def logger_names(logger: str) -> tuple[str, ...]:
                 f"loop.logger must be one or more of {', '.join(known)}, separated by commas; got {logger!r}{hint}"
             )
     return names
-
-
-def remote_loggers(logger: str) -> set[str]:
-    """Return the loggers of the setting `loop.logger` that may open a network address."""
-    return {name for name in logger_names(logger) if LOGGERS[name].remote}
 
 
 def check_loggers(logger: str) -> None:

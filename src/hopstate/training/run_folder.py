@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -80,7 +78,6 @@ LEFT = (
     "config.json",
     "environment*.json",
     "tokens/hops_*.npy",
-    "gas_cache/history-*.npy",
     "data/*.csv",  # in-memory input
     "data/*.npy",
     "data/kept.json",
@@ -113,11 +110,6 @@ class RunFolder:
 
         A folder whose earlier start failed before training counts as empty. The caller holds the folder's lock
         (`hopstate.io.files.locked`).
-
-        Args:
-            path: the folder.
-            config: the run's settings.
-            resume: continue the existing run.
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
@@ -279,24 +271,21 @@ class RunFolder:
         return rows
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Rewrite metrics.jsonl and metrics.csv with rows (those up to the checkpoint when resuming)."""
+        """Rewrite metrics.jsonl with rows (those up to the checkpoint when resuming)."""
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(without_nan(row)) + "\n" for row in rows))
-        write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        table = self.path / "metrics.csv"
         append_file(self.path / "metrics.jsonl", json.dumps(without_nan(row)) + "\n")
-        columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
-        if row.keys() <= set(columns):
-            append_file(table, _csv([row], columns, header=False))
-        else:  # the first validated epoch adds columns
-            rows = self.history()
-            write_text(table, _csv(rows, _columns(rows), header=True))
 
     def sync_metrics(self) -> None:
         """Flush the metric rows to disk, before a checkpoint that counts on them."""
-        for name in ("metrics.jsonl", "metrics.csv"):
-            sync_file(self.path / name)
+        sync_file(self.path / "metrics.jsonl")
+
+    def write_table(self, rows: list[dict[str, Any]]) -> None:
+        """Write metric rows to metrics.csv."""
+        import pandas as pd
+
+        write_text(self.path / "metrics.csv", pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 class ReadOnlyRunFolder(RunFolder):
@@ -348,19 +337,6 @@ def without_nan(value: Any) -> Any:
 
 def _is_path(value: Any) -> bool:
     return isinstance(value, str) and os.path.isabs(value)
-
-
-def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
-
-
-def _csv(rows: list[dict[str, Any]], columns: list[str], *, header: bool) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:

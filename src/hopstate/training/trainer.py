@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -23,7 +23,7 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, RanksError
 from hopstate.io.opening import reading
-from hopstate.layers.modes import state_parameters, training_products
+from hopstate.layers.modes import training_products
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
     Checkpoint,
@@ -37,7 +37,7 @@ from hopstate.training.checkpoint import (
     save_checkpoint,
     write_result,
 )
-from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rates
+from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rate
 from hopstate.training.devices import (
     average_gradients,
     check_ranks,
@@ -59,38 +59,17 @@ STOPPING = (
 )
 
 
-class _StoppedImmediately(KeyboardInterrupt):
-    """Ctrl-C at a point where stopping immediately loses no work."""
-
-
 class Stop(threading.Event):
-    """A request to stop training.
-
-    Args:
-        notify: called with a message if the request waits for the current step.
-
-    ended: whether the current work was stopped immediately.
-    """
+    """A request to stop training, which waits for the current step. A second request raises KeyboardInterrupt."""
 
     def __init__(self, notify: Callable[[str], object] = lambda text: None) -> None:
         super().__init__()
-        self.ended, self._immediate, self._notify = False, False, notify
-
-    @contextmanager
-    def immediately(self) -> Iterator[None]:
-        """Let the first Ctrl-C stop the block immediately, because everything it needs is saved."""
-        self._immediate = threading.current_thread() is threading.main_thread()
-        try:
-            yield
-        finally:
-            self._immediate = False
+        self._notify = notify
 
     def request(self) -> None:
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        if self._immediate:
-            raise _StoppedImmediately
         with contextlib.suppress(RuntimeError, OSError):  # the signal may interrupt another print
             self._notify(STOPPING)
 
@@ -102,8 +81,6 @@ def interrupts(notify: Callable[[str], object] = lambda text: None) -> Iterator[
     with signals_to(lambda number: stop.request()) as before:
         try:
             yield stop
-        except _StoppedImmediately:
-            stop.ended = True
         except RanksError:
             # torchrun now ends the remaining ranks: let them report the error first
             before[signal.SIGTERM] = signal.SIG_IGN
@@ -226,14 +203,14 @@ class Trainer:
             metrics = self._final()
             reporter.final(metrics, self.progress)
             reporter.draw(self.run.history(), self.progress)
-        return FitResult(stop.ended, self.progress, metrics)
+        return FitResult(False, self.progress, metrics)
 
     def _set_up(self) -> int:
         """Move the model to its device, create its optimizer and return the number of trained parameters."""
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
         if parameters:
-            optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
+            optimizer = make_optimizer(self.config.optim, parameters)
             task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         return sum(p.numel() for p in parameters)
 
@@ -273,18 +250,14 @@ class Trainer:
     def _fit_without_gradients(self, reporter: Reporter) -> None:
         """Fit a model without gradient steps; a run interrupted before it is saved restarts."""
         p, begin = self.progress, time.perf_counter()
-        with self._stop.immediately():
-            found = self.task.fit_without_gradients()
-        if found is None:
+        row = self.task.fit_without_gradients()
+        if row is None:
             return
-        rows, chosen = found
-        for row in rows:
-            self.run.append_metrics(row)
-            if row["epoch"] == chosen:
-                p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
-            p.epoch = int(row["epoch"])
+        self.run.append_metrics(row)
+        p.epoch = p.best_epoch = int(row["epoch"])
+        p.best = row.get(f"val_{self.task.metric}", math.nan)
         p.seconds += time.perf_counter() - begin
-        reporter.stages(rows, chosen, p.seconds)
+        reporter.log(row)
         self.save()
 
     # ---- one epoch -------------------------------------------------------------------------------------
@@ -333,7 +306,7 @@ class Trainer:
 
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress
-        set_rates(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
+        set_rate(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch) if self.ranks.size == 1 else self._backward_on_ranks(batch)
         if loss is not None:
@@ -464,8 +437,7 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        with self._stop.immediately() if self.ranks.size == 1 else nullcontext():
-            metrics = {split: self.evaluate(split) for split in self.splits}
+        metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}

@@ -252,7 +252,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hopstate.cli.main", "reproduce", GCN, "--seeds", "1", "--", *words]
     child = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"})
     until = time.monotonic() + 200
-    while not list((tmp_path / "runs").rglob("metrics.csv")) and time.monotonic() < until:
+    while not list((tmp_path / "runs").rglob("metrics.jsonl")) and time.monotonic() < until:
         time.sleep(0.2)
     time.sleep(3)
     child.send_signal(signal.SIGINT)

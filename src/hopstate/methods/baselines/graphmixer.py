@@ -249,7 +249,7 @@ class GraphMixer(HistoryModel):
         c, self.config = config, config
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         dim, out = c.dim, c.out_dim
-        self.time = TimeEncoding.decades(c.time_dim, learn=False)
+        self.time = TimeEncoding.between(c.time_dim, 1e-9, 1.0, learn=False)
         self.project = nn.Linear(edge_dim + c.time_dim, dim)
         ratios = {"token_ratio": c.token_ratio, "channel_ratio": c.channel_ratio}
         self.blocks = nn.Sequential(

@@ -73,7 +73,6 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
         CTDGSSM(
             config.model,
             decoder="sequence",
-            num_classes=max(2, int(data.y.max()) + 1),
             seed=config.loop.seed,
             **widths,
         ),

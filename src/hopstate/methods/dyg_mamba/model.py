@@ -30,7 +30,6 @@ from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
 from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
-from hopstate.layers.modes import StateSpace
 from hopstate.layers.ssm import STEP_RANGE, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.rows import segment_sum
@@ -182,7 +181,7 @@ def frozen_bounds(model: nn.Module) -> nn.Module:
     return copy
 
 
-class _Direction(StateSpace):
+class _Direction(nn.Module):
     """SSM(SiLU(Conv(x))) from first to last token, or from last to first."""
 
     def __init__(self, inner: int, rank: int, config: TimeSpanConfig, *, reverse: bool) -> None:
@@ -200,10 +199,6 @@ class _Direction(StateSpace):
             bound = c.maps == "data" and c.spectral_bound
             self.to_maps = BoundedLinear(inputs, outputs, 2) if bound else nn.Linear(inputs, outputs)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        steps = [p for part in (self.span_step, self.data_step) if part is not None for p in part.parameters()]
-        return [self.A_log, *steps, *([] if self.fixed_step is None else [self.fixed_step])]
 
     def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor) -> Tensor:
         """Return (token, inner), gated; see `TimeSpanBlock.forward`."""

@@ -50,7 +50,6 @@ class PreparedGraph:
         key: (N,) sort key of the node sequence.
         settings: walk settings.
         signs: number of trailing eigenvector columns, whose signs are flipped at random in training.
-        weights: (E,) transition weights of the walks, None for uniform walks.
     """
 
     indptr: np.ndarray
@@ -60,7 +59,6 @@ class PreparedGraph:
     key: np.ndarray
     settings: WalkSettings
     signs: int = 0
-    weights: np.ndarray | None = None
 
     @property
     def edge_dim(self) -> int:
@@ -69,7 +67,7 @@ class PreparedGraph:
 
     @cached_property
     def table(self) -> WalkTable:
-        return WalkTable.of(self.indptr, self.indices, self.weights)
+        return WalkTable.of(self.indptr, self.indices)
 
     @cached_property
     def adjacency(self) -> Adjacency:
@@ -283,7 +281,6 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         config, prepared, labels, seed, resample_every: see `FullGraphBatches`.
         batch_size: nodes per step.
         predict_all: model → (N, C) logits of all nodes on the CPU, for evaluation and prediction.
-        messages_everywhere: pass messages over the full graph in every step.
     """
 
     def __init__(
@@ -296,14 +293,12 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         batch_size: int,
         predict_all: Callable[[nn.Module], Tensor],
         resample_every: int = 0,
-        messages_everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
         check_range(minimum=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
-        self.messages_everywhere = messages_everywhere and config.uses_mpnn
         self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
@@ -357,24 +352,15 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
             number = epoch // self.resample_every if self.resample_every else 0
             tokens = m.tokens(rows, self.kind, drawing_seed(self.seed, number))
         visited = self._context_nodes(rows, epoch) if tokens is None else tokens["nodes"].numpy()
-        if self.messages_everywhere:
-            nodes_used, batch_rows, edges = (
-                np.arange(len(m.x)),
-                np.concatenate([rows, visited]),
-                np.arange(len(m.indices)),
-            )
-            graph = m.adjacency
-        else:
-            nodes_used, batch_rows = np.unique(np.concatenate([rows, visited]), return_inverse=True)
-            indptr, indices, edges = induced_subgraph(m.indptr, m.indices, nodes_used)
-            graph = Adjacency.of(indptr, indices)
+        nodes_used, batch_rows = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+        indptr, indices, edges = induced_subgraph(m.indptr, m.indices, nodes_used)
         extra: dict[str, Any] = {}
         if tokens is not None:
             extra = token_inputs(to_batch_rows(tokens, batch_rows[len(rows) :], edges))
             extra["token_order"] = token_order(len(rows), m.settings, rng)
         order = node_order(m.key[nodes_used if self.gps else rows], rng)
         return GMNInputs(
-            x=m.features(rng, nodes_used), graph=graph,
+            x=m.features(rng, nodes_used), graph=Adjacency.of(indptr, indices),
             edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
             targets=torch.from_numpy(batch_rows[: len(rows)]), order=torch.from_numpy(order),
             sequences=torch.tensor([0, len(order)]), **extra,
@@ -382,7 +368,7 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
 
     def _context_nodes(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Sample neighbors that send messages to rows, for models without walk tokens."""
-        if not self.passes_messages or self.messages_everywhere:
+        if not self.passes_messages:
             return rows[:0]
         steps, walks = CONTEXT_WALKS
         seed = drawing_seed(self.seed, epoch)
@@ -430,7 +416,6 @@ def plan_batches(
     *,
     batch_size: int | None = None,
     edge_dim: int = 0,
-    messages_everywhere: bool = False,
 ) -> WalkPlan:
     """Return a full-graph plan if a step fits the budget, otherwise the largest fitting node batch.
 
@@ -443,7 +428,7 @@ def plan_batches(
     def needed(size: int | None) -> int:
         if size is None or size >= nodes:
             return step_bytes(nodes, edges, walks, model, features, edge_dim=edge_dim)
-        seen = nodes if messages_everywhere and model.uses_mpnn else min(nodes, size * (1 + visited))
+        seen = min(nodes, size * (1 + visited))
         return step_bytes(size, edges * seen // nodes, walks, model, features, context=seen - size, edge_dim=edge_dim)
 
     size = batch_size

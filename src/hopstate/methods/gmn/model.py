@@ -48,7 +48,6 @@ class GMNConfig:
         local: token encoder: message passing on the induced subgraph, or "rwf" for random-walk features. "auto":
             "gatedgcn".
         local_layers: message-passing layers of the token encoder.
-        walk_norm: normalize random-walk features over all steps.
         mark: add a learned vector to the center node of a token, so that the encoder can distinguish it.
         pooling: pooling of token rows, and of nodes in graph tasks.
         graph_pooling: pooling of a graph's nodes. "all" concatenates mean, sum and maximum. null: same as pooling.
@@ -71,7 +70,6 @@ class GMNConfig:
     dim: int = 64
     local: Literal["auto", "gatedgcn", "gcn", "gin", "gine", "sage", "rwf"] = "auto"
     local_layers: int = 1
-    walk_norm: bool = True
     mark: bool = True
     pooling: Pooling = "mean"
     graph_pooling: Reading | None = None
@@ -210,7 +208,7 @@ class WalkFeatureEncoder(nn.Module):
 
     def __init__(self, c: GMNConfig, *, window: int, edges: bool) -> None:
         super().__init__()
-        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling, norm=c.walk_norm)
+        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling)
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
         """Return (token, dim) from rows of nodes (N, dim) and of edges (E, dim)."""

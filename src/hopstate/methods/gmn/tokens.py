@@ -121,7 +121,7 @@ class WalkSettings:
         max_length: m; 0 makes each node its only token.
         repeats: s, tokens of each length; 0 makes max_length 0.
         walks: M, walks of a token.
-        p, q: node2vec's return and in-out parameters; 1, 1 walks uniformly.
+        p: node2vec's return parameter; 1 walks uniformly.
         window: steps back that walk features look (kind "walk").
         lengths: of which walks there are tokens: "every" one from 1 to m, as published, so that a node's tokens hold
             about m² / 2 steps; or "doubling", 1, 2, 4, ... and m, about 2 m to 3 m steps.
@@ -131,7 +131,6 @@ class WalkSettings:
     repeats: int
     walks: int
     p: float = 1.0
-    q: float = 1.0
     window: int = 8
     lengths: Lengths = "every"
 
@@ -140,7 +139,7 @@ class WalkSettings:
             raise ConfigError(f"walks.lengths is {' or '.join(get_args(Lengths))}; got {self.lengths!r}")
         check_range("walks.", minimum=0, max_length=self.max_length, repeats=self.repeats)
         check_range("walks.", minimum=1, walks=self.walks, window=self.window)
-        check_range("walks.", above=0, p=self.p, q=self.q)
+        check_range("walks.", above=0, p=self.p)
         if not self.repeats:
             object.__setattr__(self, "max_length", 0)
 
@@ -182,7 +181,7 @@ def walk_tokens(
     Args:
         table: the graph.
         nodes: (n,) int64.
-        settings: m, s, M and biases.
+        settings: m, s, M and the return parameter.
         kind: "subgraph" for message passing inside tokens, "walk" for walk features.
         seed: fixes the walks of each node, whatever the other nodes are.
         edges: also give the rows of the edges.
@@ -191,7 +190,7 @@ def walk_tokens(
     c = settings
     drawn = walk_subgraphs(
         table, nodes, max_length=c.max_length, repeats=c.repeats, walks=c.walks, lengths=c.ladder, seed=seed, p=c.p,
-        q=c.q, edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk", names=names,
+        edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk", names=names,
     )  # fmt: skip
     return _subgraph_tensors(drawn, edges) if kind == "subgraph" else _walk_tensors(table, drawn, len(nodes), c, edges)
 

@@ -36,11 +36,6 @@ class HopTokens:
         self.array = array
 
     @property
-    def num_nodes(self) -> int:
-        """N."""
-        return self.array.shape[0]
-
-    @property
     def num_hops(self) -> int:
         """K."""
         return self.array.shape[1] - 1
@@ -49,11 +44,6 @@ class HopTokens:
     def num_features(self) -> int:
         """F, joined columns included."""
         return self.array.shape[2]
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the tokens, wherever they are."""
-        return self.array.nbytes
 
     @property
     def path(self) -> Path | None:

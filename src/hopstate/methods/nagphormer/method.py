@@ -124,12 +124,6 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
 
 
-def transductive(config: NAGphormerRun) -> str:
-    """Return the inputs that depend on all nodes."""
-    count = config.tokens.eigenvectors
-    return f"Its {count} Laplacian eigenvectors (tokens.eigenvectors) are those of the whole graph" if count else ""
-
-
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
     """Return the export of a trained task: hop tokens (and pairs of nodes) → outputs."""
 
@@ -191,7 +185,6 @@ METHODS = {
         automatic=AUTOMATIC,
         baselines=graph_baselines,
         space=SPACE,
-        transductive=transductive,
         export=export_spec,
         relations=True,
     )

@@ -39,12 +39,7 @@ from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, T
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
-    """Return (P,) a random destination for each event at rows (P,), different from its own if possible.
-
-    Args:
-        stream, rows, batch_size, seed: see `EpochNegatives`.
-        number: the epoch, and the candidate's number if it is not the first.
-    """
+    """Return (P,) a random destination for each event at rows (P,), different from its own if possible."""
     draw = int(named_rng(seed, "negatives", *number).integers(2**32))
     part = as_slice(rows)
     return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_positives=True)

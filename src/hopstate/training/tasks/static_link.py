@@ -119,13 +119,7 @@ class Without:
 
 
 class LinkModel(nn.Module):
-    """A node encoder and a decoder of node pairs.
-
-    Args:
-        encoder: the encoder network.
-        decoder: the pair decoder.
-        encode: function of (encoder, source batch) that returns (n, D) embeddings of the batch's nodes.
-    """
+    """A node encoder and a decoder of node pairs."""
 
     def __init__(self, encoder: nn.Module, decoder: PairDecoder, encode: Callable[[nn.Module, Any], Tensor]) -> None:
         super().__init__()

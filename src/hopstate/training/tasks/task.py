@@ -134,12 +134,8 @@ class Task(ABC, Generic[BatchT]):
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return the columns of a prediction table by name, with the user's node ids."""
 
-    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int] | None:
-        """Fit a model that has no gradient steps, such as boosted trees; return None for other models.
-
-        Returns:
-            One row of metrics for each stage ("epoch" and validation metrics), and the selected epoch.
-        """
+    def fit_without_gradients(self) -> dict[str, float] | None:
+        """Fit a model that has no gradient steps, and return "epoch" and validation metrics; None for other models."""
         return None
 
     def facts(self) -> TaskFacts:
