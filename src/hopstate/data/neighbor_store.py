@@ -130,7 +130,7 @@ class Histories(ABC):
 
     @abstractmethod
     def event_times(self) -> EventTimes:
-        """Return the times of all events that are looked up."""
+        """Return the times of all stored events."""
 
     def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
         """Return the last k events of each node strictly before its time, oldest first, packed.

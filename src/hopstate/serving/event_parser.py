@@ -64,9 +64,9 @@ _ENDS = (
 
 
 class Fields(NamedTuple):
-    """Which fields of an event are source, target, time, kind and relation, which are left, and names of its features.
+    """Names of the fields of an event: source, target, time, kind, relation and features.
 
-    `unread` are those left that no run reads.
+    `left` are the other fields, and `unread` those of them that the run does not read.
     """
 
     src: str

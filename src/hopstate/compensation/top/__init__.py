@@ -9,7 +9,7 @@
 | Eq. 12: least squares for a batch | `basis.fit_in_range` |
 | App. B.1, Eq. 10: any aggregator | `batch.GeneralTop` |
 | Alg. 2, Eq. 13: a training step of any model | `wrapper.top`, `ToppedModel` |
-| GAS, for comparison | `compensation.gas.GasCache`, `GasBatch` |
+| GAS | `compensation.gas.GasCache`, `GasBatch` |
 
 `top.Refresher` fits the compensation again to the model's present weights.
 """
