@@ -90,9 +90,7 @@ def _stream(argv: list[str]) -> CommandResult:
         raise ConfigError("which events? give --data FILE")
     from hopstate.runs.run import score_stream
 
-    options = {
-        name: getattr(o, name) for name in ("state", "ignore_state", "save", "out", "allow_duplicates", "device")
-    }
+    options = _chosen(o, "state", "ignore_state", "save", "out", "allow_duplicates", "device")
     table = score_stream(o.run, o.data, read=read, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
