@@ -40,7 +40,7 @@ from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_loggers, remote_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
 from hopstate.training.tasks.target import target_record
@@ -412,7 +412,13 @@ def resolve_config(
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
-        return parse({k: v for k, v in stored.items() if k in known}), record
+        resumed = parse({k: v for k, v in stored.items() if k in known})
+        if remote := remote_loggers(resumed.loop.logger) - remote_loggers(config.loop.logger):
+            raise ConfigError(
+                f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
+                f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
+            )
+        return resumed, record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.auto_config is None or not (auto or begun):
         return parse({}), record

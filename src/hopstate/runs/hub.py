@@ -132,6 +132,11 @@ def from_pretrained(
         CheckpointError: a file is missing, damaged or of another kind. Nothing is unpickled.
         ConfigError: out exists, or read has an unknown setting.
         StorageError: the folder could not be written.
+
+    Example:
+        >>> folder = run.save_pretrained("saved")
+        >>> hopstate.from_pretrained(folder, out="again").method
+        'recency'
     """
     folder = fetched(source, revision)
     files = check_saved(folder)

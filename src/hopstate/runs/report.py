@@ -155,7 +155,7 @@ class Group:
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
 
     def values(self, metric: str, split: str = "test") -> list[float]:
-        """Return a metric of a split, one value a run; runs without it are left out."""
+        """Return one value of a metric per run that has it."""
         found = (run.result.get("metrics", {}).get(split, {}).get(metric) for run in self.runs)
         return [float(value) for value in found if value is not None]
 
@@ -313,7 +313,7 @@ class Section:
 
 
 def _printable(value: Any) -> Any:
-    """Return a text without control characters, which neither HTML nor SVG may hold; other values as they are."""
+    """Replace control characters of a text, which HTML and SVG do not allow; return other values unchanged."""
     if not isinstance(value, str):
         return value
     return type(value)(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", value))

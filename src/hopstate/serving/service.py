@@ -358,7 +358,8 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         options = given.model_dump(exclude={"source"})
         question = partial(rank_session, sources=given.source, **options)
         kind = rank_kind(top=given.top, explain=given.explain, candidates=given.candidates or ())
-        table, told = await _while_connected(request, engine.answer(question, kind=kind))
+        answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
+        table, told = await _while_connected(request, answer)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/versions/{version}/infer", response_model=dict[str, Any])
@@ -368,8 +369,9 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
         _check_model(model, version, name)
         pairs, t, relation = given.pairs()
         question = partial(pair_probabilities, pairs=pairs, time=t, relation=relation)
-        kind = ("pairs", len(pairs).bit_length())
-        found, told = await _while_connected(request, engine.answer(question, kind=kind))
+        key = ("pairs", repr((pairs, t, relation)))
+        answer = engine.answer(question, kind=("pairs", len(pairs).bit_length()), key=key)
+        found, told = await _while_connected(request, answer)
         columns = dict(zip(_OUTPUTS, found, strict=True))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(columns[n])], "data": _finite(columns[n].tolist())}

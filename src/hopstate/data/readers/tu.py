@@ -101,8 +101,6 @@ def read_tu(
 
 
 class _Lines:
-    """The lines of a text file, one after the other."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._lines, self._next = path, read_text(path).split("\n"), 0
 
@@ -117,14 +115,14 @@ class _Lines:
             raise self.error("numbers") from None
 
     def integers(self, width: int) -> list[int]:
-        """Return the numbers of the next line, which are whole."""
+        """Return the whole numbers of the next line."""
         numbers = self.numbers()
         if len(numbers) != width or not all(map(_is_integer, numbers)):
             raise self.error(f"{width} whole numbers")
         return [int(number) for number in numbers]
 
     def node(self, size: int) -> tuple[int, list[int], list[float]]:
-        """Return tag, neighbors and attributes of the next line, of a node of a graph of some size."""
+        """Read the next line as a node of a graph of `size` nodes; return its tag, neighbors and attributes."""
         numbers = self.numbers()
         degree = int(numbers[1]) if len(numbers) > 1 and _is_integer(numbers[1]) else -1
         integers = numbers[: 2 + degree]
@@ -299,7 +297,6 @@ def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -
 
 
 def _integers(values: np.ndarray, file: Path, hint: str = "") -> np.ndarray:
-    """Return int64 of whole numbers (R, C)."""
     bad = np.flatnonzero(((values != np.floor(values)) | ~(np.abs(values) < 2.0**53)).any(1))
     if len(bad):
         shown = ", ".join(f"{value:g}" for value in values[bad[0]])
@@ -320,7 +317,6 @@ def _offsets(indicator: np.ndarray, file: Path) -> np.ndarray:
 
 
 def _edges(stem: Path, indicator: np.ndarray) -> np.ndarray:
-    """Return (E, 2) int64 of rows 0..N-1."""
     file = _file(stem, "A")
     if not read_text(file).strip():
         return np.zeros((0, 2), np.int64)

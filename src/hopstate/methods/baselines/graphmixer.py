@@ -190,6 +190,14 @@ class GraphMixer(HistoryModel):
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> links = RecentLinkTokenizer(store, stream, num_links=4)
+        >>> model = GraphMixer(GraphMixer.Config(time_dim=8, num_links=4), **stream.used_features)
+        >>> model(links.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape
+        torch.Size([2])
     """
 
     @dataclass(frozen=True, kw_only=True)

@@ -248,7 +248,7 @@ def _named(nodes: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.
 
 
 def _on_threads(make: Callable[[np.ndarray], Any], nodes: np.ndarray) -> list[Any]:
-    """Return make of consecutive parts of nodes, one a thread that torch uses (fewer where there is little to do)."""
+    """Return make(part) of consecutive parts of nodes, one part per torch thread (fewer if there are few nodes)."""
     threads = max(1, min(usual_threads(), len(nodes) // 64))
     if threads == 1:
         return [make(nodes)]
