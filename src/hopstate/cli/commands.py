@@ -202,6 +202,7 @@ COMMANDS = _read()
 FLAGS = {
     "--json": "print one JSON object on stdout; everything else goes to stderr",
     "--quiet": "print only results and errors (-q)",
+    "--verbose": "also print devices, operators and time used (-v)",
     "--debug": "print the traceback of an error",
 }
 

@@ -22,6 +22,8 @@ from hopstate.errors import HopstateError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hopstate.training.run_folder import RunFolder
+
 SECONDS = 0.25  # between two looks at the run folders
 
 
@@ -115,38 +117,74 @@ def _train(recipe: Mapping[str, Any], folder: Path, console: Console) -> bool:
         console.print(f"{name}: {task['about']}", highlight=False)
     tasks = [_Task(commands_of(task, folder), folder / f"{name}.log") for name, task in recipe.items()]
     signals: list[int] = []
-    printed: set[Path] = set()
 
     def stop(number: int) -> None:
         signals.append(number)
         for task in tasks:
             task.stop()
 
-    with signals_to(stop):
+    with signals_to(stop), _Board(folder, console) as board:
         while sum(task.advance() for task in tasks):
             if not signals and any(task.status for task in tasks):
                 for task in tasks:
                     task.stop()
             time.sleep(SECONDS)
-            _print_finished(folder, printed, console)
+            board.update()
     failed = [task for task in tasks if task.status]
     if failed and not signals:
         raise HopstateError(f"a command ended with status {failed[0].status}. Its messages are in {failed[0].log}")
     return not signals
 
 
-def _print_finished(folder: Path, printed: set[Path], console: Console) -> None:
-    """Print a line for each run of a folder that has finished since the last call."""
-    from hopstate.evaluation.labels import figure, metric_label
-    from hopstate.training.progress import duration
-    from hopstate.training.run_folder import RunFolder
+class _Board:
+    """A progress bar for each run in a folder that is being trained, and a line for each that is finished."""
 
-    for path in sorted({file.parent for file in folder.glob("*/*/result.json")} - printed):
-        printed.add(path)
-        result = RunFolder(path).result()
+    def __init__(self, folder: Path, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.folder, self.console = folder, console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._rows: dict[Path, Any] = {}
+        self._finished: set[Path] = set()
+
+    def __enter__(self) -> _Board:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def update(self) -> None:
+        """Look at the run folders again."""
+        from hopstate.training.run_folder import RunFolder
+
+        for path in sorted(self.folder.glob("*/*/config.json")):
+            run = RunFolder(path.parent)
+            if run.path in self._finished:
+                continue
+            if run.path not in self._rows:
+                total = run.settings()["loop"]["epochs"]
+                self._rows[run.path] = self._bars.add_task(f"{_label(run.path):<24}", total=total)
+            self._bars.update(self._rows[run.path], completed=len(run.history()))
+            if (run.path / "result.json").is_file():
+                self._finish(run)
+
+    def _finish(self, run: RunFolder) -> None:
+        from hopstate.evaluation.labels import figure, metric_label
+        from hopstate.training.progress import duration
+
+        self._finished.add(run.path)
+        self._bars.remove_task(self._rows[run.path])
+        result = run.result()
         metric = result["metric"]
         value = f"test {metric_label(metric)} {figure(metric, result['metrics']['test'][metric])}"
-        console.print(f"{_label(path):<24} {value:<24} {duration(result['seconds']):>8}", highlight=False)
+        self.console.print(f"{_label(run.path):<24} {value:<24} {duration(result['seconds']):>8}", highlight=False)
 
 
 def _label(path: Path) -> str:
