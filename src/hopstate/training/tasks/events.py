@@ -35,7 +35,7 @@ from hopstate.streaming.history_scorer import (
 from hopstate.streaming.protocols import Follower, FollowsStream, HistoryModel, LinkFollower, MemoryModel, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, has_label
-from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import Microbatches, SourceTask, TaskFacts, TaskSource, prefetched
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
@@ -336,7 +336,7 @@ class HistoryPairs(TokenizedSource[HistoryScorer]):
         return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
-        yield from Prefetcher(self._batches(epoch, start, step))
+        yield from prefetched(self._batches(epoch, start, step))
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
@@ -399,7 +399,7 @@ class HistoryNodes(TokenizedSource[HistoryNodeScorer]):
         return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
-        yield from Prefetcher(self._batches(start, step))
+        yield from prefetched(self._batches(start, step))
 
     def _batches(self, start: int, step: int) -> Iterator[Classified]:
         stream = self.stream
