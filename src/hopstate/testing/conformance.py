@@ -98,11 +98,11 @@ class ModelCase:
     """How to build and call a model.
 
     Args:
-        make: returns a new model; draws its weights from torch's global generator.
+        make: returns a new model with weights from torch's global generator.
         inputs: model(*inputs) → (n, C) tensor; float32, of several rows, all different.
         permute: (inputs, order) → inputs whose row i is the old row order[i], edges renumbered with the rows.
-        take: (inputs, rows) → inputs of those rows only; None where rows are not independent of one another.
-        one: inputs of a single row (for a graph: one node without edges); by default taken from inputs.
+        take: (inputs, rows) → inputs of those rows only; None if rows depend on each other.
+        one: inputs of a single row (for a graph: one node without edges). Default: the first row of inputs.
     """
 
     make: Callable[[], nn.Module]
