@@ -138,7 +138,7 @@ def find_recipes(pattern: str) -> list[Recipe]:
 
 # ---- data ----------------------------------------------------------------------------------------------------------
 def missing(names: Iterable[str]) -> list[str]:
-    """Return how to get the data sets that are not on disk, one text for those of one source."""
+    """Return how to get the datasets that are not on disk, one text per source."""
     same: dict[str, list[str]] = defaultdict(list)
     for data in dict.fromkeys(names):
         entry = find_dataset(data)
@@ -403,7 +403,7 @@ class Row:
 def rows(lines: Sequence[Line]) -> list[Row]:
     """Return lines grouped by recipe and settings, in the recipes' order.
 
-    Where defaults have changed since, a recipe has unaltered runs of several settings: those run last are returned.
+    A recipe can have unaltered runs of several settings, if defaults changed. The settings of the latest run are returned.
     """
     groups: dict[tuple[str, str], dict[int, Line]] = defaultdict(dict)
     for line in lines:
@@ -490,7 +490,7 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
 
 
 def show(lines: Sequence[Line]) -> None:
-    """Print published against measured."""
+    """Print published and measured results."""
     from rich.table import Table
     from rich.text import Text
 

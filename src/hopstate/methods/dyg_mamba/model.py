@@ -452,7 +452,7 @@ class DyGMambaNodes(HistoryModel):
         num_relations, num_node_types: number of relations and of node types, 0 for none.
 
     Raises:
-        ConfigError: independent encoders, cross-attention or a pair's history, which take two ends.
+        ConfigError: independent encoders, cross-attention or pair features, which need two nodes.
     """
 
     def __init__(
