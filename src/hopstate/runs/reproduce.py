@@ -403,7 +403,7 @@ class Row:
 def rows(lines: Sequence[Line]) -> list[Row]:
     """Return lines grouped by recipe and settings, in the recipes' order.
 
-    A recipe can have unaltered runs of several settings, if defaults changed. The settings of the latest run are returned.
+    A recipe can have unaltered runs of several settings, if defaults changed. Those of the latest run are returned.
     """
     groups: dict[tuple[str, str], dict[int, Line]] = defaultdict(dict)
     for line in lines:
