@@ -129,7 +129,7 @@ def test_every_command_prints_one_object(command: str, monkeypatch: pytest.Monke
     found = strict(capsys.readouterr().out)
     assert status == (1 if command in ("serve", "datasets") else 0), found
     assert "error" not in found
-    keys = listed(command) if command != "reproduce" else {"recipes", "missing"}
+    keys = listed(command) if command != "reproduce" else {"recipes"}
     more = command == "evaluate"  # a key for each metric
     assert keys <= found.keys() if more else keys == found.keys()
     assert found | VALUES.get(command, {}) == found
@@ -254,6 +254,16 @@ def test_quiet_prints_results_and_errors_alone(capsys: Capture) -> None:
     assert "--out" in capsys.readouterr().err
 
 
+def test_verbose_adds_to_stderr_alone(capsys: Capture) -> None:
+    assert main(["evaluate", "recency"]) == 0
+    plain = capsys.readouterr()
+    assert main(["evaluate", "recency", "-v"]) == 0
+    verbose = capsys.readouterr()
+    assert verbose.out == plain.out
+    assert "selective_scan" in verbose.err
+    assert "selective_scan" not in plain.err
+
+
 def test_no_color_without_a_terminal_or_with_no_color(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert main(["info"]) == 0
     assert "\x1b" not in "".join(capsys.readouterr())
@@ -265,5 +275,5 @@ def test_no_color_without_a_terminal_or_with_no_color(monkeypatch: pytest.Monkey
 
 def test_words_after_two_dashes_are_left_alone() -> None:
     flags, rest = Flags.split(["compare", "-q", "a,b", "--", "--json", "-v"])
-    assert (flags.quiet, flags.json) == (True, False)
+    assert (flags.quiet, flags.json, flags.verbose) == (True, False, False)
     assert rest == ["compare", "a,b", "--", "--json", "-v"]

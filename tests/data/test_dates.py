@@ -183,8 +183,7 @@ def test_numbers_in_numbers_out(tmp_path):
     assert run.predict()["t"].tolist() == own["time"].tolist()
 
 
-@pytest.mark.parametrize("name", ["kept.parquet", "kept"])
-def test_what_is_written_keeps_the_zone(tmp_path, name):
+def test_what_is_written_keeps_the_zone(tmp_path):
     stream = read_events(table("-05:30"))
-    write_events(stream, tmp_path / name)
-    assert read_events(tmp_path / name).dates == stream.dates == "-05:30"
+    write_events(stream, tmp_path / "kept")
+    assert read_events(tmp_path / "kept").dates == stream.dates == "-05:30"

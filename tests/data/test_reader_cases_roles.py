@@ -205,8 +205,8 @@ def test_kinds_in_words_and_in_our_own_files_are_none_to_ask_about(tmp_path: Pat
     events = read_events(path)
     assert events.kind.tolist() == [0, 1]
     assert "kind=kind" in read_as(events.notes)
-    write_events(events, tmp_path / "e.parquet")
-    assert read_events(tmp_path / "e.parquet").kind.tolist() == [0, 1]
+    write_events(events, tmp_path / "e")
+    assert read_events(tmp_path / "e").kind.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("names", ["label,y", "y,state_label"])

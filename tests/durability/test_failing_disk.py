@@ -76,7 +76,7 @@ WRITERS: dict[str, tuple[Callable[[Path, int], Any], str]] = {
     "parquet": (lambda f, s: write_table(table(s), f / "t.parquet"), "t.parquet"),
     "figure": (lambda f, s: draw_figure(f / "f.png", (2, 2), lambda g: g.text(0, 0, str(s))), "f.png"),
     "graph": (lambda f, s: graph(s).save(str(f / "g")), "g"),
-    "events": (lambda f, s: write_events(events(s), f / "e.parquet"), "e.parquet"),
+    "events": (lambda f, s: write_events(events(s), f / "e"), "e"),
 }
 
 

@@ -92,11 +92,9 @@ def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
         != whole.with_(labels=whole.labels[::-1]).content_hash
     )
     write_events(whole, tmp_path / "folder")
-    write_events(whole, tmp_path / "events.parquet")
-    for file in ("folder", "events.parquet"):
-        read = read_events(tmp_path / file)
-        assert read.content_hash == whole.content_hash
-        assert read.class_names == whole.class_names
+    read = read_events(tmp_path / "folder")
+    assert read.content_hash == whole.content_hash
+    assert read.class_names == whole.class_names
     given = EventStream.from_pyg(whole.to_pyg(), class_names=whole.class_names)
     np.testing.assert_array_equal(given.labels, whole.labels)
     kind = np.full(len(whole), ADD, np.int8)

@@ -105,7 +105,7 @@ ANY: dict[str, tuple[Spoil, bool]] = {  # how → (damage, whether a reading may
     "twice": (_bytes(lambda data, rng: data + data), True),
 }
 CARD = {"events": ("  events  ", "  nodes  "), "graph": ("  nodes  ", "  stored edges  ")}
-EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "jodie.csv", "ours.parquet")
+EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "jodie.csv")
 EVENT_FILES += ("tgbl-wiki-v2.zip",)
 GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
 FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.logger=none", "--loop.device=cpu", "--out=new")

@@ -115,7 +115,7 @@ def readers() -> list[Reader]:
         return config_of_run(folder, *settings_of_run(folder))
 
     same = sound.same_events
-    for name in ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "ours.parquet"):
+    for name in ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz"):
         add(f"events-{name}", name, lambda name=name: read_events(name), same if ".csv" in name else None)
     add("jodie", "jodie.csv", lambda: read_events("jodie.csv"))
     add("tgb", "tgbl-wiki-v2.zip", lambda: read_events("tgbl-wiki-v2.zip"))

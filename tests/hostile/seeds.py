@@ -53,7 +53,6 @@ def make_data(folder: Path) -> None:
         archive.writestr("tgbl_wiki/tgbl-wiki_val_ns_v2.pkl", b"cos\nsystem\n(S'touch ran'\ntR.")
     pd.DataFrame({"id": [7, 8, 9]}).to_csv(folder / "ids.csv", index=False)
     write_events(read_events(str(folder / "events.csv")), folder / "stream")
-    write_events(read_events(str(folder / "events.csv")), folder / "ours.parquet")
     _graphs(folder, pairs)
     read_graph(str(folder / "h.npz")).save(str(folder / "graph"))
 

@@ -91,23 +91,10 @@ def _tables() -> Iterator[Case]:
     yield Case("events/limit", ("packed.csv.gz",), "packed.csv.gz", _do(lambda path: None), limit)
     yield Case("events/latin1", ("events.csv",), "events.csv",
                _do(lambda path: path.write_bytes("src,dst,t\nJosé,b,3\n".encode("latin1"))), argv)  # fmt: skip
-    parquet = ("inspect", "ours.parquet", "--kind", "events")
     for target in ("events.parquet", "edges.parquet", "packed.csv.gz"):
         kind = "graph" if target == "edges.parquet" else "events"
         yield Case(f"name/text/{target}", (target,), target, _write("src,dst,t\n1,2,3\n2,1,4\n"),
                    ("inspect", target, "--kind", kind))  # fmt: skip
-    for name, note in {
-        "null": b"null", "list": b"[]", "deep": b"[" * 100_000, "kinds": b'{"num_nodes": "x"}', "huge":
-        b'{"num_nodes": 1000000000000}', "unknown": b'{"evil": 1}', "ids": b'{"node_ids": [1, "a"]}', "bytes": b"\xff\xfe",
-        "negative": b'{"num_nodes": -3}', "name": b'{"name": {"a": 1}}',
-    }.items():  # fmt: skip
-
-        def noted(path: Path, rng: np.random.Generator, note: bytes = note) -> None:
-            import pyarrow.parquet as pq
-
-            pq.write_table(pq.read_table(path).replace_schema_metadata({b"hopstate": note}), path)
-
-        yield Case(f"parquet/{name}", ("ours.parquet",), "ours.parquet", noted, parquet)
     for name in ("a" * 300, "nul\0name", "~nobody-of-this-name/x.csv", "/dev/zero", "/dev/null", "/proc/self/mem", "."):
         for kind in ("events", "graph"):
             label = f"name/{kind}/{name[:20]!r}"

@@ -106,6 +106,20 @@ def test_settings_take_no_more_memory_than_files_stand_for(run: Path, setting: s
         fit("mlp", json.loads((run / "config.json").read_text())["data"], out=run, resume=True)
 
 
+@pytest.mark.parametrize("logger", ["wandb", "tensorboard,mlflow"])
+def test_a_logger_that_opens_the_network_is_given_again(run: Path, logger: str, capsys, monkeypatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr("hopstate.training.loggers._installed", lambda module: True)
+    monkeypatch.setattr("hopstate.training.loggers.Loggers.__init__", lambda self, given, *rest: names.extend(given))
+    monkeypatch.setattr("hopstate.training.loggers.Loggers._call", lambda self, *rest: None)
+    change(run, loop__logger=logger, loop__epochs=2)
+    assert main(["fit", "mlp", "--resume", f"--out={run}"]) == 2
+    assert "--loop.logger" in capsys.readouterr().err
+    assert not names
+    assert main(["fit", "mlp", "--resume", f"--out={run}", f"--loop.logger={logger}"]) == 0
+    assert names == logger.split(",")
+
+
 # ---- torch-geometric -------------------------------------------------------------------------------------------------
 def planetoid(root: Path, mark: Path, *, without: str = "") -> Path:
     """Lay out raw files of Planetoid that are pickles of one's own."""

@@ -52,21 +52,6 @@ def test_walks_are_drawn_by_the_names_that_nodes_are_given(graph):
         assert not np.array_equal(walk_subgraphs(table, nodes, **WALKS, **own).nodes, a.nodes)
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 5])
-def test_steps_that_ask_for_records_beforehand_are_the_same(graph, length):
-    from hopstate.ops.walks import kernels as walk_kernels
-
-    table = WalkTable.of(*csr(graph))
-    start, state = table.place[[0, 7, 61, 7]], np.arange(4, dtype=np.uint64)
-    assert len(table.table) < walk_kernels.FAR
-    near, far = (np.zeros((2, length, 4), np.uint32) for _ in range(2))
-    walk_kernels._uniform(table.table, state, length, start, *near)
-    walk_kernels._far_steps(table.table, state, length, start, *far)
-    np.testing.assert_array_equal(near, far)
-    if length:
-        np.testing.assert_array_equal(near[1], table.table[near[0]])
-
-
 def test_every_step_is_an_edge_and_a_lonely_node_stays(graph):
     table = WalkTable.of(*csr(graph))
     for p in (1, 0.5):

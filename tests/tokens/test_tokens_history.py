@@ -21,7 +21,7 @@ def pack_tokens_naive(
     t: np.ndarray,
     *,
     window: float | None,
-    target: Target,
+    target: str,
     unit: float = 1.0,
 ) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
     """Reference implementation of `pack_tokens`."""

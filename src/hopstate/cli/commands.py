@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
@@ -167,23 +166,9 @@ def json_text(value: Any) -> str:
     >>> json_text({"a": float("nan"), "b": (1, 2)})
     '{"a": null, "b": [1, 2]}'
     """
+    from hopstate.training.run_folder import plain  # imports numpy
+
     return json.dumps(plain(value), ensure_ascii=True)
-
-
-def plain(value: Any) -> Any:
-    import numpy as np
-
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = value.tolist()
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -217,6 +202,7 @@ COMMANDS = _read()
 FLAGS = {
     "--json": "print one JSON object on stdout; everything else goes to stderr",
     "--quiet": "print only results and errors (-q)",
+    "--verbose": "also print devices, operators and time used (-v)",
     "--debug": "print the traceback of an error",
 }
 

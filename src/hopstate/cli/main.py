@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,8 @@ from hopstate.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, HelpRequ
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning
 from hopstate.io.output import PrintableStream, wrapped
 
-_FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--debug": "debug"}
+_FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
+_FLAGS |= {"--debug": "debug"}
 
 
 @dataclass
@@ -24,6 +26,7 @@ class Flags:
 
     json: bool = False
     quiet: bool = False
+    verbose: bool = False
     debug: bool = False
 
     @classmethod
@@ -66,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str], flags: Flags) -> int:
     """Run a command and print its result, or its error."""
+    start = time.perf_counter(), time.process_time()
     try:
         if not argv or argv[0] in ("-h", "--help", "help"):
             raise HelpRequest(main_help())
@@ -80,6 +84,8 @@ def _run(argv: list[str], flags: Flags) -> int:
             print(json_text(answer.record), flush=True)
         else:
             answer.show()
+        if flags.verbose:
+            _print_details(*start)
         flags.json = False  # the one object is printed; a service goes on
         return answer.status if answer.then is None else answer.then()
     except HelpRequest as help_:
@@ -94,6 +100,21 @@ def _run(argv: list[str], flags: Flags) -> int:
             traceback.print_exc()
         status = USAGE if isinstance(error, ConfigError) else FAILED
         return _fail(flags, type(error).__name__, _describe(error), status)
+
+
+def _print_details(wall: float, cpu: float) -> None:
+    """Print devices and operators, if a model was run, and the time used."""
+    if "torch" in sys.modules:
+        import torch
+
+        from hopstate.cli.info import describe_paths
+
+        found = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no GPU found"
+        _print_error(f"device: auto is {'cuda' if torch.cuda.is_available() else 'cpu'} here ({found})")
+        _print_error(f"threads: {torch.get_num_threads()} (set OMP_NUM_THREADS to change)")
+        for operator, path, why in describe_paths():
+            _print_error(f"{operator}: {path} ({why})")
+    _print_error(f"took {time.perf_counter() - wall:.2f} s, {time.process_time() - cpu:.2f} s of CPU time")
 
 
 def _fail(flags: Flags, kind: str, message: str, status: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import CommandParser, CommandResult, lines, plain, rows_of, split_group
+from hopstate.cli.commands import CommandParser, CommandResult, lines, rows_of, split_group
 from hopstate.errors import ConfigError
 
 _HOW = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
@@ -43,6 +43,7 @@ def _evaluate(argv: list[str]) -> CommandResult:
     o, read = _parse(parser, rest)
     from hopstate.runs.run import evaluate
     from hopstate.runs.summary import self_negative_note
+    from hopstate.training.run_folder import plain
 
     settings = {
         "read": read,

@@ -69,7 +69,6 @@ def validate_times(t: np.ndarray, where: str) -> np.ndarray:
 
 
 def _check_range(t: np.ndarray, where: str) -> np.ndarray:
-    """Return times; raise DataError if one is out of range."""
     beyond = out_of_range(t)
     if beyond.any():
         row = int(np.argmax(beyond))

@@ -325,11 +325,6 @@ class EventStream:
             object.__setattr__(view, name, value)
         return view
 
-    def between(self, t0: float, t1: float) -> Self:
-        """Return the events with t0 <= t < t1, as views."""
-        start, stop = np.searchsorted(self.t, [t0, t1], side="left")
-        return self.slice(int(start), int(stop))
-
     def pairs(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return src, dst and t of the events at rows, and their relations if they are typed."""
         return tuple(column[rows] for column in not_none(self.src, self.dst, self.t, self.relation))
@@ -517,11 +512,9 @@ def _check_deleted_nodes_seen(stream: EventStream, seen: np.ndarray | None) -> N
     gone = np.flatnonzero(stream.kind == GONE)
     unknown = gone[first[stream.src[gone]] > gone]
     if len(unknown):
-        node = stream.src[unknown[0]]
-        name = node if stream.node_ids is None else stream.node_ids.names(np.array([node]))[0]
         raise DataError(
-            f"{stream.name}: event {unknown[0]} deletes node {name}, which has no edges before it; remove the deletion "
-            "or add its edges first"
+            f"{stream.name}: event {unknown[0]} deletes node {_named(stream, stream.src[unknown[0]])}, which has no "
+            "edges before it; remove the deletion or add its edges first"
         )
 
 

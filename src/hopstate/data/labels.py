@@ -39,7 +39,6 @@ from hopstate.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-AS_STORED = "stored"  # of unlabeled_value: -1 is no label, and every other number is kept as it is
 TASKS = ("auto", "classification", "regression")
 MULTILABEL = ("error", "first", "whole", "all")
 MAX_CLASS_CODES = 10  # whole numbers of at most so many values are classes
@@ -268,10 +267,7 @@ def encode_classes(
 ) -> tuple[np.ndarray, tuple[str, ...] | None, str]:
     """Return (N,) classes, -1 unknown, their names in sorted order (None if they are 0..C-1), and a note.
 
-    Args:
-        labels: (n,) labels of the rows that are known.
-        labeled: (N,) which rows these are.
-        where: file and column.
+    labels (n,) are those of the labeled rows (N,).
     """
     classes, y = np.unique(labels, return_inverse=True)
     codes = np.full(len(labeled), -1, np.int64)
@@ -282,7 +278,6 @@ def encode_classes(
 
 
 def check_words(values: pd.Series, where: str, place: Place) -> None:
-    """Raise DataError if a label is a marker of missing values, as R and pandas write them."""
     words = values.astype(str).str.strip().isin(NO_LABEL).to_numpy(bool) & values.notna().to_numpy(bool)
     if words.any():
         row = int(np.argmax(words))
@@ -290,7 +285,6 @@ def check_words(values: pd.Series, where: str, place: Place) -> None:
 
 
 def missing_word_error(where: str, word: str, rows: str) -> DataError:
-    """Return the error for a label that is a marker of missing values."""
     option = f"--read.unlabeled_value {shlex.quote(word)}"
     return DataError(
         f"{where} holds {word!r} in {rows}; say whether that is 'no label' ({option}) or a class of that name "
@@ -310,7 +304,7 @@ def numbers_if_all(values: pd.Series, missing: np.ndarray) -> pd.Series:
 
 def is_unlabeled(values: pd.Series, unlabeled_value: str | None) -> np.ndarray:
     """Return which values equal the marker of a missing label."""
-    if unlabeled_value in (None, "none", AS_STORED):
+    if unlabeled_value in (None, "none"):
         return np.zeros(len(values), bool)
     if not is_numeric(values):
         return (values.astype(str).str.strip() == unlabeled_value).to_numpy(bool)
@@ -512,7 +506,7 @@ def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value:
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     known = np.isfinite(numbers)
     broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
-    if unlabeled_value != AS_STORED and (numbers[known] == -1).any() and not len(broken):
+    if (numbers[known] == -1).any() and not len(broken):
         check_minus_one(numbers, known, where, place, unlabeled_value)
         codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
         return codes, names, (note + told,)

@@ -622,7 +622,6 @@ def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _as_int64_rows(nodes: np.ndarray) -> np.ndarray:
-    """Return node rows as int64."""
     kind = np.asarray(nodes[:0]).dtype
     if len(nodes) and kind.kind not in "iu":
         raise DataError(f"nodes are rows, so integers; got {kind}")

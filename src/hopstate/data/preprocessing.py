@@ -191,13 +191,9 @@ class FeatureTable:
     def align_to(
         self, columns: tuple[str, ...], what: str, *, warn_new: bool = True, skipped: Sequence[str] = ()
     ) -> np.ndarray:
-        """Return (N, F) values in the column order of a run; unseen texts count as "other".
+        """Return (N, F) values in the order of the columns (F,) of a run; unseen texts count as "other".
 
-        Args:
-            columns: (F,) of the run.
-            what: how messages call the table.
-            warn_new: warn of texts that the run does not know.
-            skipped: columns of texts that the run left out when it was trained; there is no warning about those.
+        There is no warning about columns of texts that the run left out when it was trained (skipped).
         """
         if self.columns == columns:
             return self.values
@@ -250,7 +246,6 @@ class FeatureTable:
 def _check_names(
     plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, text_columns: set[str]
 ) -> None:
-    """Raise DataError if columns of a run are missing, or unknown columns exist."""
     own = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
     absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]

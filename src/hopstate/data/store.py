@@ -174,7 +174,6 @@ def read_meta(folder: Path, marker: str) -> dict[str, Any]:
 
 
 def is_event_folder(folder: Path) -> bool:
-    """Return whether a folder was written by `save_events`."""
     return exists(folder / EVENTS_FILE)
 
 

@@ -153,12 +153,10 @@ def _named(head: dict[str, Any]) -> set[str]:
 
 
 def num_events_of(head: Path) -> int:
-    """Return the number of events of the state of a head."""
     return int(read_json(head)["num_events"])
 
 
 def holds_stream_state(folder: str | Path) -> bool:
-    """Return whether a state is in a folder."""
     return (Path(folder) / HEAD).is_file()
 
 

@@ -110,7 +110,6 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
 
 
 def _type_facts(what: str, column: np.ndarray | None, names: Sequence[str]) -> dict[str, Any]:
-    """Return the counts of relations or node types, the most frequent first."""
     if column is None or not names:
         return {}
     counts = np.bincount(column[column >= 0], minlength=len(names))

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.random import named_rng
 
 
@@ -122,13 +122,6 @@ def check_groups(count: int, groups: int, who: str, what: str) -> None:
         raise ConfigError(f"{count} {who} cannot fill {groups} {what} with two each")
 
 
-def check_shares(config: object, *names: str) -> None:
-    """Raise ConfigError if a field with one of these names is outside 0..1."""
-    for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must be in 0..1")
-
-
 @dataclass(frozen=True, kw_only=True)
 class MessageConfig:
     """Settings of `generate_messages`.
@@ -167,9 +160,9 @@ class MessageConfig:
         check_groups(self.num_nodes, self.num_communities, "nodes", "communities")
         if self.num_events < 1 or self.tick < 1 or self.days <= 0 or self.reply_delay <= 0:
             raise ConfigError("num_events and tick must be at least 1, days and reply_delay over 0")
-        check_shares(self, "within", "reply", "repeat", "drift", "periodicity", "newcomers")
-        if self.reply >= 1:
-            raise ConfigError("reply must be under 1, or a cascade never ends")
+        check_range(minimum=0, maximum=1, within=self.within, repeat=self.repeat, drift=self.drift)
+        check_range(minimum=0, maximum=1, periodicity=self.periodicity, newcomers=self.newcomers)
+        check_range(minimum=0, below=1, reply=self.reply)  # at 1, a cascade never ends
 
 
 def generate_messages(config: MessageConfig | None = None) -> EventStream:
@@ -302,7 +295,7 @@ class ClubConfig:
 
     def __post_init__(self) -> None:
         check_groups(self.num_nodes, self.num_clubs, "members", "clubs")
-        check_shares(self, "within", "habit")
+        check_range(minimum=0, maximum=1, within=self.within, habit=self.habit)
         if self.num_events < 1 or not 0 < self.days < np.inf:
             raise ConfigError(f"num_events must be at least 1 and days over 0; got {self.num_events}, {self.days}")
         if not 0 <= self.noise < np.inf:
@@ -382,7 +375,8 @@ class OrderConfig:
     def __post_init__(self) -> None:
         if min(self.num_customers, self.num_shops) < 2 or min(self.favorites, self.num_events) < 1:
             raise ConfigError("num_customers and num_shops must be at least 2, favorites and num_events at least 1")
-        check_shares(self, "transfers", "visits", "reviews", "noise")
+        check_range(minimum=0, maximum=1, transfers=self.transfers, visits=self.visits)
+        check_range(minimum=0, maximum=1, reviews=self.reviews, noise=self.noise)
         if not 0 < self.days < np.inf or not 0 < self.pay < np.inf:
             raise ConfigError(f"days and pay must be over 0: got {self.days} and {self.pay}")
 

@@ -233,20 +233,6 @@ def score_queries(
     """Score several sets of pairs in one replay.
 
     All pairs of a batch are scored together, sorted by event, before the model observes the batch.
-
-    Args:
-        scorer: the model; it is reset and then observes the history.
-        stream: the event stream.
-        queries: sets of pairs at events among rows.
-        rows: (P,) sorted positions of the split, at least one.
-        boundaries: batch boundaries among rows, 0..P.
-        history: events to observe before the split.
-
-    Returns:
-        (T,) float64 scores for each set.
-
-    Raises:
-        DivergenceError: a score is NaN or infinite.
     """
     first = rows[np.minimum(boundaries, len(rows) - 1)]
     first[-1] += 1
@@ -456,16 +442,9 @@ def score_split(
     batch_size: int = 200,
     keep_ties: bool = True,
 ) -> dict[tuple[str, str], LinkScores]:
-    """Replay a split and return the scores of each set of negatives and its positives.
+    """Replay a split, at sorted rows (P,), and return the scores of each set of negatives and its positives.
 
-    Args:
-        scorer: the model; it is reset first.
-        stream: the event stream.
-        rows: (P,) sorted positions of the split; the model observes all of them.
-        negatives: sets of negatives, whose positives must be among rows. Only these are scored.
-        history: positions of the events to observe first. Default: every event before the split.
-        batch_size: minimum number of events per batch. Default: 200.
-        keep_ties: never split equal timestamps. Default: True.
+    The model first observes the events at `history`, by default all before the split.
     """
     own = stream.additions(rows)
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))

@@ -61,11 +61,6 @@ def metrics_of_kind(kind: Kind) -> tuple[str, ...]:
 def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
     """Return the metric with a name.
 
-    Args:
-        name: its name.
-        kind: kind of target.
-        auto: whether the error message lists "auto", too.
-
     Raises:
         ConfigError: the metric is unknown, or is for other targets.
     """

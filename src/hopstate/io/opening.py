@@ -29,10 +29,8 @@ from hopstate.errors import (
     UnreadableFileError,
 )
 
-MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO = (
-    2 << 30,
-    100,
-)  # a compressed file may unpack to the larger of this size and this multiple of its own
+# a compressed file may unpack to the larger of this size and this multiple of its own
+MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO = 2 << 30, 100
 MIN_TABLE_BYTES = 256 << 20  # smaller for tables, which are copied several times
 ZIP = b"PK\x03\x04"
 BOM = b"\xef\xbb\xbf"
@@ -86,14 +84,12 @@ def check_size(
     what: str = "its content",
     min_bytes: int = MIN_UNPACKED_BYTES,
 ) -> None:
-    """Check that claimed bytes may be read from a file.
+    """Check that claimed bytes may be read from a file, or made of it.
 
     Args:
-        path: the file.
-        claimed: bytes that are to be read or made.
         stored_bytes: their compressed bytes in the file; by default the size of the file.
-        what: what takes them, for the message.
-        min_bytes: bytes that are allowed whatever is stored.
+        what: takes them, for the message.
+        min_bytes: are allowed whatever is stored.
     """
     given = _limit.get()
     if given is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import OTHER, WARN_SCALE_RATIO, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
@@ -40,7 +40,7 @@ from hopstate.methods.shared.link import EventReadOptions, EventRun
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.runs.in_memory import load_saved, with_saved_data
-from hopstate.training.loggers import check_loggers
+from hopstate.training.loggers import check_loggers, remote_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import PATHS, RunFolder, flatten, is_number
 from hopstate.training.tasks.target import target_record
@@ -59,11 +59,7 @@ def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges
         values = getattr(holder, name)
         if values is None or not values.shape[1] or (name == "edge_attr" and isinstance(holder, Graph) and not edges):
             continue
-        if kind == "none" and table is None:
-            _warn_scales_differ(
-                values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}"
-            )
-        else:
+        if kind != "none" or table is not None:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
     found = {
@@ -121,20 +117,6 @@ def _fit(
         )
     scaler = FeatureScaler.fit(ordered, rows, kind=kind, missing=read.missing, columns=columns)
     return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
-
-
-def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> None:
-    """Warn if unscaled features differ widely in scale and the user has not chosen a scaling."""
-    if values is None or scale != "auto" or not values.size:
-        return
-    ratio, large, small = scale_ratio(values)
-    if ratio > WARN_SCALE_RATIO:
-        warnings.warn(
-            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are not scaled; "
-            f"use --read.scale standard to standardize them",
-            HopstateWarning,
-            stacklevel=5,
-        )
 
 
 def preprocess(
@@ -418,12 +400,9 @@ def resolve_config(
     Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
     otherwise from the method's defaults.
 
-    Args:
-        method: the method.
-        parse: maps defaults by dotted name to a configuration; user settings override them.
-        out, resume, record: as in `hopstate.runs.run.fit_config`.
-        automatic: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
-        auto: False takes the method's defaults for what is not given, or what the run has that it begins from.
+    `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
+    `automatic`, and taken from it if it has some, so that several runs use the same. Without `auto` there are none,
+    unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -433,7 +412,13 @@ def resolve_config(
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored, known = flatten(RunFolder(out).settings()), flatten(as_dict(config))
         check_sources(RunFolder(out), [name for name, value in known.items() if value is None])
-        return parse({k: v for k, v in stored.items() if k in known}), record
+        resumed = parse({k: v for k, v in stored.items() if k in known})
+        if remote := remote_loggers(resumed.loop.logger) - remote_loggers(config.loop.logger):
+            raise ConfigError(
+                f"{Path(out) / 'config.json'} names loop.logger={resumed.loop.logger}, and {', '.join(sorted(remote))} "
+                f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
+            )
+        return resumed, record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.auto_config is None or not (auto or begun):
         return parse({}), record

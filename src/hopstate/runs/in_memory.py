@@ -124,14 +124,7 @@ def _check_pyg(data: Any, kind: str) -> None:
 
 # ---- in the run folder -----------------------------------------------------------------------------------------------
 def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool | None) -> str:
-    """Save what a run was given in memory in its folder; return a note where it is not saved.
-
-    Args:
-        run: the folder.
-        record: what was read.
-        tables: what it was read from, as in `Inputs`; none where the record itself was given.
-        wanted: True saves it however large it is, False does not, None goes by its size.
-    """
+    """Save what a run was given in memory in its folder; return a note where it is not saved."""
     register(run, record)
     again = "with `hopstate.load` it has to be given again as data"
     if wanted is False:

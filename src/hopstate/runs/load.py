@@ -261,7 +261,8 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
     record = _load_run_events(folder)
     if not same_data(folder, record):
         warnings.warn(
-            f"{record.name} differs from the data that this run was trained on. It is used as the run's event history",
+            f"{record.source or record.name} differs from the data that this run was trained on. It is used as the "
+            "run's event history",
             HopstateWarning,
             stacklevel=3,
         )

@@ -489,15 +489,7 @@ def _check_counts(top: int | None, prefilter: int | None) -> None:
 
 
 class Candidates:
-    """The candidates of sources.
-
-    Args:
-        opened: the run.
-        given: ids, or a file of ids; None takes `default_candidates`.
-        exclude_seen: exclude the source and nodes it has interacted with.
-        prefilter: maximum number, chosen by `Prefilter`. Default: all.
-        relation: (1,) the relation of the events to come, or None.
-    """
+    """The candidates of sources."""
 
     def __init__(
         self,

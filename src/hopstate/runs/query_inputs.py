@@ -14,7 +14,14 @@ import numpy as np
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.ids import to_integer_ids
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, find_role_column
+from hopstate.data.readers.roles import (
+    SOURCES,
+    TARGETS,
+    TIMES,
+    assign_by_position,
+    find_role_column,
+    is_unnamed,
+)
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit, renumbered
@@ -273,8 +280,7 @@ def read_pairs(
     """Return the pairs of a file, a table, an array or a list; usual columns are those of the run's own data."""
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
         table = _table_of(pairs, "pairs", 2, vocabulary)
-        names = [str(name) for name in table.frame.columns]
-        chosen = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
+        chosen = [given or (name if name in table.names else None) for given, name in zip(columns, usual, strict=True)]
         source, target, time = _pair_columns(table, chosen[:3])
         relation = find_role_column(table, chosen[3], ("relation",), "relation_column")
         return Pairs(table.ids(source), table.ids(target), table, time, relation)
@@ -296,39 +302,23 @@ def _table_of(given: Any, what: str, num_ids: int, vocabulary: Vocabulary | None
 
 
 def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str, str | None]:
-    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
-    source, target, time = (
-        _column(table, given, known, place if unnamed else None, f"{role}_column", optional=role == "time")
-        for place, (given, known, role) in enumerate(
-            zip(columns, (SOURCES, TARGETS, TIMES), ("source", "target", "time"), strict=True)
-        )
-    )
+    """Return the columns of source, target and time, by the names given, the usual names, or the order."""
+    given = dict(zip(("source_column", "target_column", "time_column"), columns, strict=True))
+    given = assign_by_position(table, given) if is_unnamed(table) else given
+    found: dict[str, str | None] = {}
+    for (option, name), known in zip(given.items(), (SOURCES, TARGETS, TIMES), strict=True):
+        found[option] = find_role_column(table, name, known, option)
+        if found[option] is None and option != "time_column":
+            raise DataError(
+                f"{table.path} has no column for the {option.removesuffix('_column')} (known names: "
+                f"{', '.join(known)}); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
+            )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no pairs")
+    source, target, time = found.values()
     assert source is not None
     assert target is not None
     return source, target, time
-
-
-def _column(
-    table: Table, given: str | None, common_names: Sequence[str], place: int | None, option: str, *, optional: bool
-) -> str | None:
-    names = [str(name) for name in table.frame.columns]
-    matching = [name for name in names if name.lower() in common_names]
-    role = option.removesuffix("_column")
-    if given is None and len(matching) > 1:
-        raise DataError(
-            f"{table.path}: columns {' and '.join(matching)} could both be the {role}; name one: --read.{option} "
-            f"{matching[0]} ({option} of read in Python)"
-        )
-    otherwise = place if place is not None and (not optional or place < len(names)) else None
-    found = table.column(given, common_names, otherwise, option)
-    if found is None and not optional:
-        raise DataError(
-            f"{table.path} has no column for the {role} (known names: {', '.join(common_names)}); it has: "
-            f"{', '.join(names)}. Name it: --read.{option} NAME"
-        )
-    return found
 
 
 def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.ndarray:
@@ -342,7 +332,7 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
     if not given.expanduser().exists():
         raise MissingFileError(f"{what}: no file at {given}. Give a file with one column of ids")
     table = _table_of(given, what, 1, vocabulary)
-    names = [str(name) for name in table.frame.columns]
+    names = table.names
     matching = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
     if len(matching) != 1:
         raise DataError(

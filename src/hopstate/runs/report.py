@@ -101,7 +101,6 @@ def write_report(
         _published(lines),
         _curves(groups),
         _links(groups),
-        _rankings(groups),
         _reliability(groups),
         _runs(groups),
     ]
@@ -277,9 +276,9 @@ class Section:
         self.heading, self.about = heading, about
         self.blocks: list[dict[str, Any]] = []
 
-    def paragraph(self, text: str, kind: str = "quiet") -> None:
+    def paragraph(self, text: str) -> None:
         if text:
-            self.blocks.append({"kind": "paragraph", "text": text, "class": kind})
+            self.blocks.append({"kind": "paragraph", "text": text})
 
     def table(
         self,
@@ -692,45 +691,6 @@ def _predicts_links(group: Group) -> bool:
     """Return whether links are predicted: what learns labels has their weights, and areas by the same names."""
     settings = group.runs[0].settings
     return "class_weights" not in settings or settings.get("task") == "link"
-
-
-def _rankings(groups: Sequence[Group]) -> Section:
-    """Hits@k over k, a line a group: the mean over its runs."""
-    section = Section(
-        "Ranking curves",
-        "Share of the test split's answers that stand among the first k (Hits@k), over k: the mean over runs, the "
-        "higher the better. What k an application can use is its own choice.",
-    )
-    for data, members in _by_data(groups).items():
-        colors = _colors(members)
-        for of, table in _hits(members).items():
-
-            def draw(axes: Axes, table: pd.DataFrame = table, colors: dict[str, str] = colors) -> None:
-                for name in table:
-                    points = table[name].dropna()
-                    axes.plot(points.index, points, marker=".", color=colors[str(name)], label=_name(str(name)))
-                axes.set_xscale("log")
-                axes.set(xlabel="k", ylabel="answers among the first k, in percent", ylim=(0, 100))
-
-            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(map(str, table))}", draw)
-            rows = [[str(name), *(f"{v:.2f}" if v == v else "" for v in table[name])] for name in table]
-            columns = ["method", *(f"@{k}" for k in table.index)]
-            section.table(f"Hits@k on {data}, in percent, among {of}", columns, rows)
-    return section
-
-
-def _hits(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
-    """Return what is ranked among → mean percentages over runs, a row a k and a column a group."""
-    import pandas as pd
-
-    found: dict[str, dict[str, pd.Series[float]]] = defaultdict(dict)
-    for group in groups:
-        curves = [curve for run in group.runs for curve in run.curves.get("ranking", [])]
-        points = [(one["of"], int(k), 100 * s) for one in curves for k, s in zip(one["k"], one["hits"], strict=True)]
-        table = pd.DataFrame(points, columns=["of", "k", "share"])
-        for of, own in table.groupby("of", sort=False):
-            found[str(of)][group.label] = own.groupby("k")["share"].mean()
-    return {of: pd.DataFrame(columns).sort_index() for of, columns in found.items()}
 
 
 def _reliability(groups: Sequence[Group]) -> Section:

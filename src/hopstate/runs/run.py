@@ -48,7 +48,7 @@ from hopstate.runs.load import register_data, save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import rank, save_calibration, score
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
+from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, baselines_of, flatten
@@ -267,7 +267,7 @@ def fit_config(
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
             if reported_notes is not None:
                 reported_notes.add(text)
-        with within_memory(), idle_reset() if resume else contextlib.nullcontext():
+        with idle_reset() if resume else contextlib.nullcontext():
             task = method.task(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():

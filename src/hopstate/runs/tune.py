@@ -320,10 +320,6 @@ def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> S
         method: the method.
         given: a mapping that replaces the space; or texts in order: files (.yaml, .yml, .json) that replace the space,
             and "KEY=LOW:HIGH", "KEY=LOW:HIGH:log" or "KEY=A,B,C", which set one key of it.
-
-    Raises:
-        ConfigError: no space is known, a key is not a setting of the method, or a value is neither a range nor a list.
-        MissingFileError: a file that is not there.
     """
     space = dict(method.space)
     if isinstance(given, Mapping):

@@ -307,7 +307,6 @@ class ServiceEngine:
             raise BusyServiceError(f"{self._waiting} requests wait; ask again in a second")
 
     def _count(self, answer: asyncio.Future[Any]) -> None:
-        """Count a request as waiting until it has its answer."""
 
         def change(by: int) -> None:
             self._waiting += by

@@ -48,9 +48,8 @@ RELATION = "relation"  # field of a logged event, of a run whose events have rel
 INT64_MAX = int(np.iinfo(np.int64).max)  # of ids and times
 AUTO, NEVER = "auto", "never"
 DEFAULT_SKEW = "1d"  # beyond the clock: zones that a date did not name, and clocks that are off
-_EARLIEST_CLOCK_TIME = datetime(
-    1990, 1, 1, tzinfo=UTC
-).timestamp()  # numbers that all lie after it are no seconds from a start of 0
+# numbers that all lie after it are no seconds from a start of 0
+_EARLIEST_CLOCK_TIME = datetime(1990, 1, 1, tzinfo=UTC).timestamp()
 Late = Literal["reject", "clamp", "dead-letter"]
 Note = Literal["late", "future", "unreadable", "differs"]  # why an event was kept aside, or that it differs
 UnknownFields = Literal["refuse", "ignore"]
@@ -317,10 +316,8 @@ class EventParser:
         return apply_scalers(events, self._scaling)
 
     def _table_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
-        options = self._reading | {
-            "tie_order": "file",
-            "bipartite": False,
-        }  # events of one time come as they come, as do ids
+        # events of one time come as they come, as do ids
+        options = self._reading | {"tie_order": "file", "bipartite": False}
         options |= {"time_unit": past.time_unit} if past.time_unit else {}
         kind = next(iter(self._kinds), "")
         options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, kind)]

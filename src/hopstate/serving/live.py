@@ -282,7 +282,6 @@ class LiveRun:
         self.close(snapshot=error[0] is None)
 
     def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the fields of events that the run does not read."""
         return self._parser.unread_fields(events)
 
     @property

@@ -177,7 +177,6 @@ class EventLog(ABC):
             yield from (row for row in found if row is not None)
 
     def _row_at(self, position: int) -> Row:
-        """Return the row of a position; CheckpointError if it is damaged or missing."""
         for row in self.intact(position, position + 1):
             return row
         if position < self.start:
@@ -247,7 +246,6 @@ class EventLog(ABC):
             self._execute_many("insert into dead_letters values (?, ?, ?) on conflict do nothing", rows)
 
     def num_dead_letters(self) -> int:
-        """Return how many dead letters the log has."""
         return int(self._query("select count(*) from dead_letters")[0][0])
 
     def facts(self) -> dict[str, Any]:

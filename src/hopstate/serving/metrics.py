@@ -213,7 +213,6 @@ def state_of(live: LiveRun, quality: Quality, metrics: ServiceMetrics, dead_lett
 
 
 def _latest(live: LiveRun) -> list[dict[str, Any]]:
-    """Return the last events, newest first, with the user's ids."""
     past = live.past
     events = past.events(max(0, past.num_events - SHOWN_EVENTS))
     src, dst = (rows if past.node_ids is None else past.node_ids.names(rows) for rows in (events.src, events.dst))

@@ -149,22 +149,15 @@ class ActiveBatch:
 
 
 class Context(NamedTuple):
-    """Edges around the events of batches, each once a batch, by batch and then by event.
+    """Edges around the events of batches, each once a batch, by batch and then by event."""
 
-    Args:
-        edges: (2, E) the node from which an event was reached, and the other one.
-        event_ids: (E,) int64.
-        blocks: (E,) int64 the batch, from 0.
-    """
+    edges: np.ndarray  # (2, E) the node from which an event was reached, and the other one
+    event_ids: np.ndarray  # (E,) int64
+    blocks: np.ndarray  # (E,) int64 the batch, from 0
 
-    edges: np.ndarray
-    event_ids: np.ndarray
-    blocks: np.ndarray
-
-    def of(self, block: int) -> Context:
-        """Return the edges of one batch."""
-        part = slice(*np.searchsorted(self.blocks, [block, block + 1]))
-        return Context(self.edges[:, part], self.event_ids[part], self.blocks[part])
+    def of(self, block: int) -> np.ndarray:
+        """Return the (2, e) edges of one batch."""
+        return self.edges[:, slice(*np.searchsorted(self.blocks, [block, block + 1]))]
 
 
 def recent_context(

@@ -94,7 +94,7 @@ class _Plan:
         context = self._inputs.contexts([events for _, _, events, _ in parts], left_out)
         steps: list[list[_Block]] = [[] for _ in self.given.batches]
         for k, (step, replay, events, gap) in enumerate(parts):
-            steps[step].append(self._block(replay, events, gap, context.of(k).edges))
+            steps[step].append(self._block(replay, events, gap, context.of(k)))
         return steps
 
     def _parts(self, batch: EventBatch) -> Iterator[tuple[int, EventBatch, np.ndarray]]:
@@ -114,7 +114,6 @@ class _Plan:
         return _Block(replay, events, gap, edges, nodes)
 
     def _without(self, event: Event) -> ActiveEvents:
-        """Return the inputs over the state without an event."""
         return self._inputs.over(self.given.past.without(event))
 
     def gaps(self) -> Tensor:
@@ -226,7 +225,6 @@ def _joined(inputs: ActiveEvents, blocks: Sequence[_Block], copy_of: np.ndarray,
 
 
 def _scores(scorer: LazyMemoryScorer, plan: _Plan, state: NodeState) -> np.ndarray:
-    """Return (V + 1,) scores of a pair after all batches."""
     u, v = torch.from_numpy(plan.places(np.array(plan.given.pair))).T.to(state.output.device)
     with evaluating(scorer.model):
         code = plan.given.relation

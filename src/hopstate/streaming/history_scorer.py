@@ -30,20 +30,16 @@ class PairTokenizer(Protocol):
     @property
     def deletions(self) -> bool:
         """Whether the store contains deletions."""
-        ...
 
     @property
     def marked(self) -> bool:
         """Whether the last event feature, added by the library, marks deletions."""
-        ...
 
     def over(self, past: StreamState) -> Self:
         """Return a copy that reads all events of a stream state."""
-        ...
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Input:
         """Return the model input for pairs u (P,), v (P,) at times t (P,), of a relation (P,)."""
-        ...
 
 
 TokenizerT = TypeVar("TokenizerT", bound=PairTokenizer)
@@ -89,7 +85,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         return self._seen
 
     def reset(self) -> None:
-        """Forget the observed events."""
         if self.live:
             self._seen = None
             self.tokenizer.store = self.seen
@@ -105,7 +100,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         return deepcopy(self.seen) if self.live else None
 
     def restore(self, state: NeighborStore | None) -> None:
-        """Restore a state from `state`."""
         if state is not None:
             self._observed(deepcopy(state))
 

@@ -42,9 +42,7 @@ class PairQueries:
         self._open = past.events(past.settled)
         boundaries = batch_boundaries(self._open.t, task.live_batch)
         full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= task.live_batch
-        self._boundaries = (
-            boundaries if full else boundaries[:-1]
-        )  # the last batch is still open: it has moved nothing yet
+        self._boundaries = boundaries if full else boundaries[:-1]  # the last batch is open: it has moved nothing yet
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> np.ndarray:

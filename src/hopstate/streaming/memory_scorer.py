@@ -40,12 +40,11 @@ class ActiveEvents:
     """Converts event batches to `ActiveBatch` inputs with active nodes, edges, features and time deltas.
 
     Args:
-        model: the model, which sets the number of hops, the widths and the time delta of pairs without events.
+        model: sets the number of hops, the widths and the time delta of pairs without events.
         stream: the event stream.
-        store: neighbor store of the visible events.
+        store: neighbor store of its visible events.
         neighbors: maximum number of context events per node (N_u).
-        clock: time normalization. Default: none.
-        pair_features: pair features for the decoder, from the same store. Default: none.
+        clock, pair_features: time normalization, and features for the decoder from the same store. Default: none.
 
     Example:
         >>> stream = hopstate.read_events(events)
@@ -118,9 +117,7 @@ class ActiveEvents:
     def contexts(self, batches: Sequence[EventBatch], left_out: np.ndarray | None = None) -> Context:
         """Return the edges around each of S batches before its first event.
 
-        Args:
-            batches: the batches.
-            left_out: (S,) id of an event that is not among a batch's edges, or -1. Default: none.
+        left_out (S,) are ids of events that are not among a batch's edges, or -1.
         """
         ends = [np.unique(np.concatenate([batch.src, batch.dst])) for batch in batches]
         blocks = np.repeat(np.arange(len(batches)), [len(nodes) for nodes in ends])
@@ -212,35 +209,25 @@ class MemoryScorer:
     Args:
         model: the memory model.
         inputs: converts event batches to model inputs.
-        start: initial memory. Default: empty.
         at_once: maximum number of events with equal timestamps per memory update. Default: all.
     """
 
-    def __init__(
-        self,
-        model: MemoryModel,
-        inputs: ActiveEvents,
-        *,
-        start: NodeState | None = None,
-        at_once: int | None = None,
-    ) -> None:
+    def __init__(self, model: MemoryModel, inputs: ActiveEvents, *, at_once: int | None = None) -> None:
         self.activation: Callable[[Tensor], Tensor] = to_probabilities  # of the logits
-        self.model, self.inputs, self.start, self.at_once = model, inputs, start, at_once
+        self.model, self.inputs, self.at_once = model, inputs, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.memory: NodeState
         self.reset()
 
     def reset(self) -> None:
-        """Restore the initial memory."""
+        """Forget all events."""
         self._device = next(self.model.parameters()).device  # asked for often, which takes long
-        fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
-        self.memory = fresh.to(self._device)
+        self.memory = self.model.initial_state(self.inputs.store.num_nodes).to(self._device)
 
     def state(self) -> NodeState:
         return self.memory.snapshot()
 
     def restore(self, state: NodeState) -> None:
-        """Restore a state from `state`."""
         self.memory = state.snapshot().to(self._device)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
@@ -275,15 +262,10 @@ class MemoryScorer:
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """Node memory after the open batches of a stream state.
+    """Node memory after the open batches of a stream state."""
 
-    Args:
-        edges: (m + 1,) boundaries of the m batches, counted from the first event that is not settled.
-        state: memory after them, from `HasMemory.state`.
-    """
-
-    edges: np.ndarray
-    state: Any
+    edges: np.ndarray  # (m + 1,) boundaries of the m batches, counted from the first event that is not settled
+    state: Any  # memory after them, from `HasMemory.state`
 
     def fits(self, edges: np.ndarray, first: int) -> bool:
         """Return whether the memory is valid for these batch boundaries if the first query is in batch `first`."""
@@ -292,14 +274,7 @@ class WarmStart:
 
 
 class LazyMemoryScorer(MemoryScorer):
-    """Scores pairs or nodes from the memory of a stream state, and loads node memories on demand.
-
-    Args:
-        model: see `MemoryScorer`.
-        inputs: converts event batches to model inputs, with the full history.
-        past: the stream state, which is not modified.
-        at_once: see `MemoryScorer`.
-    """
+    """Scores pairs or nodes from the memory of a stream state, which is not modified; memories are loaded on demand."""
 
     def __init__(
         self, model: MemoryModel, inputs: ActiveEvents, past: StreamState, *, at_once: int | None = None
@@ -326,7 +301,6 @@ class LazyMemoryScorer(MemoryScorer):
         return self.memory.subset(torch.from_numpy(np.flatnonzero(self._moved)).to(self._device))
 
     def restore(self, state: NodeState) -> None:
-        """Restore a state from `state`."""
         assert state.rows is not None
         self.reset()
         self.memory = self.memory.put(state.to(self._device))

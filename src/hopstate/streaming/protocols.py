@@ -32,11 +32,9 @@ class Replayable(Protocol):
 
     def reset(self) -> None:
         """Forget all observed events."""
-        ...
 
     def observe(self, batch: EventBatch) -> None:
         """Update the state with events that were already scored, or that precede all scored events."""
-        ...
 
 
 @runtime_checkable
@@ -48,7 +46,6 @@ class LinkScorer(Replayable, Protocol):
 
         relation (Q,) is that of each pair; None if the model's events are untyped.
         """
-        ...
 
 
 @runtime_checkable
@@ -57,7 +54,6 @@ class NodeScorer(Replayable, Protocol):
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Scores:
         """Return scores of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
-        ...
 
 
 @runtime_checkable
@@ -66,7 +62,6 @@ class Follower(Protocol):
 
     def observe(self, batch: EventBatch) -> None:
         """Update the state with a batch of events."""
-        ...
 
 
 class LinkFollower(Follower, LinkScorer, Protocol):
@@ -91,11 +86,9 @@ class StreamingModel(LinkScorer, Protocol[StateT]):
 
     def state(self) -> StateT:
         """Return a copy of the state that later events do not change."""
-        ...
 
     def restore(self, state: StateT) -> None:
         """Restore a state from `state`; a state can be restored several times."""
-        ...
 
 
 @runtime_checkable
@@ -105,34 +98,26 @@ class HasMemory(Follower, Protocol):
     @property
     def memory(self) -> NodeState:
         """The node memory, with its clock and tag."""
-        ...
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Do what `observe` does, in slices."""
-        ...
 
     def scores_without(
         self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
     ) -> Steps[list[np.ndarray]]:
         """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events.
 
-        Args:
-            replays: the events, on top of the stream state of this model.
-            follow: returns the model on top of a stream state.
+        follow returns the model on top of a stream state.
         """
-        ...
 
     def moved(self) -> Memories | None:
         """Return the memories of the updated nodes; None if there are none."""
-        ...
 
     def state(self) -> Any:
         """Return a state for `restore`."""
-        ...
 
     def restore(self, state: Any) -> None:
         """Restore a state from `state`."""
-        ...
 
 
 class FollowsStream(LinkFollower, Protocol):
@@ -140,7 +125,6 @@ class FollowsStream(LinkFollower, Protocol):
 
     def over(self, past: StreamState) -> LinkFollower:
         """Return a copy that reads all events of a stream state and has observed those up to `past.settled`."""
-        ...
 
 
 class StatelessScorer(ABC):
@@ -192,27 +176,21 @@ class LiveTask(Protocol[FollowerT]):
     @property
     def feature_dims(self) -> tuple[int, int]:
         """Widths of the node and event features that the model reads, 0 for none."""
-        ...
 
     def follow(self, past: StreamState) -> FollowerT:
         """Return the model on top of a stream state, with its saved memory."""
-        ...
 
     def query_columns(self, stream: EventStream, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the arguments of `score_events` for the events at rows (Q,), each (Q, ...)."""
-        ...
 
     def score_events(self, follower: FollowerT, *queries: np.ndarray) -> Scores:
         """Return the (Q,) or (Q, C) scores of queries, as `query_columns` returns them."""
-        ...
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:
         """Return the (Q,) sorted positions of the new events to score."""
-        ...
 
     def score_columns(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return a table of scores (Q,) or (Q, C) of events at rows (Q,), as columns with the user's ids."""
-        ...
 
 
 # ---- modules -------------------------------------------------------------------------------------------

@@ -16,16 +16,6 @@ TARGET_SECONDS = 0.005  # seconds of the processor that a slice is to take
 INITIAL_ROWS, MIN_ROWS = 16, 4  # pairs of the first slice of all, and of any: models take long over the first of a call
 
 
-def run_to_completion(steps: Steps[T]) -> T:
-    """Run sliced work without pauses and return its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-
-
 def run_in_context(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
     """Run each slice inside a new context, which is closed between slices."""
     while True:
@@ -36,6 +26,16 @@ def run_in_context(context: Callable[[], AbstractContextManager[object]], steps:
                 found: T = end.value
                 return found
         yield
+
+
+def run_to_completion(steps: Steps[T]) -> T:
+    """Run sliced work without pauses and return its result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
 
 
 class SliceSizer:

@@ -47,6 +47,7 @@ class Logger(ABC):
     """Write the metrics of one run to a backend."""
 
     name: str
+    remote = True  # it may open a network address
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,6 +85,7 @@ class TensorBoard(Logger):
     """Write event files to the run folder; a resumed run hides entries after its checkpoint."""
 
     name = "tensorboard"
+    remote = False
 
     def start(self, settings: Mapping[str, Any], name: str, epoch: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -245,6 +247,11 @@ def logger_names(logger: str) -> tuple[str, ...]:
                 f"loop.logger must be one or more of {', '.join(known)}, separated by commas; got {logger!r}{hint}"
             )
     return names
+
+
+def remote_loggers(logger: str) -> set[str]:
+    """Return the loggers of the setting `loop.logger` that may open a network address."""
+    return {name for name in logger_names(logger) if LOGGERS[name].remote}
 
 
 def check_loggers(logger: str) -> None:

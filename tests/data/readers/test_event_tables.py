@@ -129,11 +129,9 @@ def test_labels_in_text_are_classes_with_names(tmp_path):
     assert any("0 = ok" in note and "1 = fraud" in note for note in stream.notes)
     assert "ok: " in summarize(stream).facts["classes"]
     write_events(stream, tmp_path / "folder")
-    write_events(stream, tmp_path / "e.parquet")
-    for again in (tmp_path / "folder", tmp_path / "e.parquet"):
-        held = read_events(again)
-        assert held.class_names == stream.class_names
-        np.testing.assert_array_equal(held.labels, stream.labels)
+    held = read_events(tmp_path / "folder")
+    assert held.class_names == stream.class_names
+    np.testing.assert_array_equal(held.labels, stream.labels)
     gaps = read_events(labelled(tmp_path, label=np.where(np.arange(300) == 7, "", frame["label"])))
     assert gaps.labels[7] == -1
     assert np.flatnonzero(event_classes(gaps).y < 0).tolist() == [7]

@@ -100,7 +100,7 @@ def test_wrong_tokens_are_named():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_length": 1}, {"patch_size": 3}, {"num_heads": 3}, {"dropout": 1.0}, {"padding": "none"}, {"time_dim": 0}],
+    [{"max_length": 1}, {"patch_size": 3}, {"num_heads": 3}, {"dropout": 1.0}, {"time_dim": 0}],
 )
 def test_impossible_settings_are_named(wrong):
     with pytest.raises(ConfigError, match=r"model\."):

@@ -20,7 +20,7 @@ D = 6
 
 def model(seed: int = 0, **options: Any) -> CTDGSSM:
     torch.manual_seed(seed)
-    data = {k: options.pop(k) for k in ("edge_dim", "num_nodes", "decoder", "num_classes") if k in options}
+    data = {k: options.pop(k) for k in ("edge_dim", "num_nodes", "decoder", "num_outputs") if k in options}
     return CTDGSSM(CTDGSSM.Config(**{"dim": D, "time_dim": 4, **options}), **{"edge_dim": 2, **data}).double()
 
 

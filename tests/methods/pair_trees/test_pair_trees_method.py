@@ -247,14 +247,6 @@ def test_from_a_table_by_the_command_line(tmp_path: Path, capsys: pytest.Capture
     assert main(["explain", out, "--pair", "3,15", "--time", str(own.t[-1]), "--top", "3"]) == 0
     assert "since the pair met" in capsys.readouterr().out
     assert main(["check-leak", out, "--moments", "2", "--queries", "16"]) == 0
-    explained = ["--pair", "3,15", "--time", str(own.t[-1]), "--out", str(tmp_path / "run" / "explain-3-15.csv")]
-    assert main(["explain", out, *explained]) == 0
-    assert main(["report", out, "--out", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "explain-3-15" in page
-    (tmp_path / "run" / "importances.csv").write_text("feature,gain\nsince,much\n")
-    assert main(["report", out, "--out", str(tmp_path / "page.html")]) != 0
-    assert "importances.csv" in capsys.readouterr().err
 
 
 @pytest.mark.slow

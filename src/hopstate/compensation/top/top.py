@@ -266,7 +266,7 @@ class Top(Compensation):
             made = self._mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
             probe = LayerInputs(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
             width = max(e.values.shape[1] for e in group)
-            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, torch.tensor(width)))
+            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, width))
             if keep_probes:
                 kept.append(self._probe(group))
         if not any(bool(basis.values.any()) for basis in bases):
@@ -391,7 +391,7 @@ class Top(Compensation):
         return [t for b in self.bases for t in (b.values, b.sums)] + probes
 
     def _width(self, basis: Basis) -> int:
-        return self.config.rank or (basis.values.shape[1] if basis.width is None else int(basis.width))
+        return self.config.rank or basis.width
 
     def _at(self, nodes: np.ndarray) -> Tensor:
         place = self._place[nodes]

@@ -185,7 +185,6 @@ class _Spark:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Turn Spark's errors into those of this package."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 

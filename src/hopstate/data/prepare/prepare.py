@@ -58,7 +58,6 @@ Fact = dict[str, Any]
 
 # ---- tables of nodes --------------------------------------------------------------------------------------------
 def _node_tables(read: Mapping[str, Any]) -> NodeTables | None:
-    """Return the tables of nodes that options name; None if edges alone give the nodes."""
     if all(read.get(name) is None for name in ("features", "labels", "num_nodes")):
         return None
     known = {field.name for field in dataclasses.fields(EdgeTableOptions)}
@@ -496,7 +495,6 @@ class _Job:
 
 
 def _check_units(facts: Sequence[Fact]) -> None:
-    """Raise DataError if files seem to use different time units since 1970."""
     some = sorted((fact for fact in facts), key=lambda fact: fact["most"])
     for at in range(1, len(some)):
         low, high = some[:at], some[at:]

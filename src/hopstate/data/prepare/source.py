@@ -136,8 +136,6 @@ def open_source(paths: Sequence[Path], read: Mapping[str, Any], *, edges: bool) 
 
 @dataclass(frozen=True)
 class _Schema:
-    """What the files of one table have in common."""
-
     path: Path
     text: bool
     types: dict[str, str]  # by column

@@ -93,8 +93,6 @@ def read_edge_list(
 
     Args:
         source: table of edges, a path or in memory: two columns of ids, others numeric edge features.
-        options: how columns are read.
-        nan: "error" or "zero", for node and edge features.
         all_ids: the ids of all nodes in order, if there are no features; by default those of edges and labels.
         graph_fields: options of `Graph.from_edges` and fields of `Graph`.
     """
@@ -130,7 +128,7 @@ def read_edge_list(
     fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
     if options.relation_column is not None:
         column = str(table.column(options.relation_column, (), None, "relation_column"))
-        fields["relation"], fields["relation_names"] = relations_of(table, column, None, ())
+        fields["relation"], fields["relation_names"] = relations_of(table, column, None)
     if types:
         fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), found.count)
     elif two_sets is not False:

@@ -201,7 +201,6 @@ def check_plain_numbers(table: Table, name: str, what: str) -> None:
 
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
-    """Parse a column of formatted numbers; NaN if a cell is empty."""
     text = _written(table, name)
     found = parse_formatted_numbers(text, form)
     table.check(found.isna() & (text != ""), name, f"not a number with a decimal {form}", "Correct it.")

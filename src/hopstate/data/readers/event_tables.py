@@ -161,7 +161,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     relation: np.ndarray | None = None
     relation_names: tuple[str, ...] = ()
     if roles.relation is not None:
-        relation, relation_names = relations_of(table, roles.relation, kinds, stream_fields.pop("relation_names", ()))
+        relation, relation_names = relations_of(table, roles.relation, kinds)
     features: FeatureTable | None = None
     more: tuple[str, ...] = ()
     if roles.features:
@@ -251,7 +251,6 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
 
 
 def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
-    """Return the error for roles without a column; it lists all of them, with the columns of the table."""
     if is_unnamed(table):
         return table.too_narrow(options[0])
     aliases = dict(zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True))
@@ -324,14 +323,12 @@ def _event_features(
 
 
 # ---- relations and types of nodes --------------------------------------------------------------------------------
-def relations_of(
-    table: Table, column: str, kinds: np.ndarray | None, known: Sequence[str]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return relations (E,) of a column and their names, sorted unless known; deleted nodes have none."""
+def relations_of(table: Table, column: str, kinds: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return relations (E,) of a column and their sorted names; deleted nodes have none."""
     texts = category_texts(table, column).to_numpy(object)
     needed = np.ones(len(texts), bool) if kinds is None else kinds != GONE
     table.check((texts == "") & needed, column, "no relation", "Fill it in, or remove the row.")
-    names = tuple(known) or names_of_types([texts[needed]])
+    names = names_of_types([texts[needed]])
     check_num_types(names, f"{table.path}: column {column!r}")
     codes = codes_of_types(texts, names)
     return np.where(needed, codes, 0).astype(np.int32), names
@@ -370,7 +367,6 @@ def node_types_of(
 
 
 def check_num_types(names: Sequence[str], where: str) -> None:
-    """Raise DataError if there are too many types."""
     if len(names) > MAX_RELATIONS:
         raise DataError(
             f"{where}: too many relations or types: got {len(names):,} different values, {names[0]!r} among them. Name "

@@ -1,9 +1,8 @@
-"""`read_events`: any supported file, folder or object to an `EventStream`; `write_events`: to Parquet or a folder."""
+"""`read_events`: any supported file, folder or object to an `EventStream`; `write_events`: to a folder."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import TIE_ORDERS, EventStream, TieOrder, canonical_tie_order, check_deletes
-from hopstate.data.labels import AS_STORED
 from hopstate.data.readers.event_tables import IGNORED, EventTableOptions, read_event_table
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import (
@@ -30,7 +28,6 @@ from hopstate.data.readers.times import parse_time_column
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
-from hopstate.io.files import replace_file
 from hopstate.io.opening import (
     TGB_EVENTS,
     byte_limit,
@@ -38,7 +35,6 @@ from hopstate.io.opening import (
     expand_home,
     first_bytes,
     open_bounded,
-    parse_json,
     reading,
     shorten,
     table_member,
@@ -93,7 +89,6 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
 
 
 def _integer_column(table: Table, name: str) -> np.ndarray:
-    """Return a column of whole numbers as int64."""
     ids = table.ids(name)
     if ids.dtype.kind != "i":
         raise FormatError(f"{table.path}: column {name!r} holds texts such as {ids[0]!s}, not whole numbers")
@@ -101,7 +96,6 @@ def _integer_column(table: Table, name: str) -> np.ndarray:
 
 
 def _features(path: Path) -> np.ndarray:
-    """Return the matrix of numbers of a .npy file."""
     array = load_npy(path)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; features are a matrix of numbers")
@@ -189,7 +183,6 @@ EVENT_FORMATS = {
     "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
     "tgb-zip": "TGB's archive of a link data set, such as tgbl-wiki-v2.zip; the pickled negatives in it are not read",
 }
-_PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
 _TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EventTableOptions)}
@@ -304,7 +297,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind in ("dyglib", "jodie"):
         options = _check_options(options, f"{text} (read as {kind})", _FACTS)
         return (read_dyglib if kind == "dyglib" else read_jodie)(path, published=True, **options)
-    return _from_table(path, options, _parquet_facts(path, options.get("num_nodes")))
+    return _from_table(path, options, {})
 
 
 def _from_table(source: Any, options: dict[str, Any], facts: dict[str, Any]) -> EventStream:
@@ -380,94 +373,15 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 
-# ---- writing ------------------------------------------------------------------------------------------------
-def write_events(stream: EventStream, path: str | Path) -> None:
-    """Write a stream as .parquet (events with the user's ids; no node features) or, without extension, as a folder.
+def write_events(stream: EventStream, folder: str | Path) -> None:
+    """Write a stream as a folder, which `read_events` maps into memory.
 
     Raises:
-        FormatError: another extension.
-        StorageError: it could not be written; an existing file is untouched.
+        FormatError: the folder has the name of a file.
+        StorageError: it could not be written; an existing folder is untouched.
     """
-    path = Path(path)
-    if path.suffix == ".parquet":
-        replace_file(path, lambda part: _write_parquet(stream, part))
-    elif not path.suffix:
-        from hopstate.data.store import save_events
+    from hopstate.data.store import save_events
 
-        save_events(stream, path)
-    else:
-        raise FormatError(f"events are written as .parquet or as a folder, not as {path.name!r}")
-
-
-def _write_parquet(stream: EventStream, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = stream.node_ids
-    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
-    facts |= {"num_nodes": stream.num_nodes} if names is None else {"node_ids": names.ids.tolist()}
-    facts |= {} if stream.class_names is None else {"class_names": stream.class_names}
-    facts |= {"dates": stream.dates} if stream.dates else {}
-    columns: dict[str, Any] = {
-        "src": stream.src if names is None else names.names(stream.src),
-        "dst": stream.dst if names is None else names.names(stream.dst),
-        "t": stream.t,
-    }
-    if stream.kind is not None:
-        columns["kind"] = stream.kind
-    if stream.relation is not None:
-        columns["relation"] = np.array(stream.relation_names)[stream.relation]
-        facts |= {"relation_column": "relation", "relation_names": stream.relation_names}
-    if stream.node_type is not None:
-        names_of_types = np.array([*stream.node_type_names, ""])  # the last for -1
-        columns |= {f"{end}_type": names_of_types[stream.node_type[getattr(stream, end)]] for end in ("src", "dst")}
-        facts["node_type_column"] = "src_type,dst_type"
-    if stream.labels is not None and stream.labels.ndim == 1:
-        columns["label"] = stream.labels
-    elif stream.labels is not None:
-        labels = {f"label_{i}": column for i, column in enumerate(stream.labels.T)}
-        if len(labels) == 1:
-            raise FormatError("one column of several labels is written as a folder, not as .parquet")
-        columns |= labels
-        facts["label_column"] = ",".join(labels)
-    if stream.edge_attr is not None:
-        values = stream.edge_attr if stream.edge_table is None else stream.edge_table.values
-        columns |= {f"feat_{i}": column for i, column in enumerate(values.T)}
-    table = pa.table(columns)
-    pq.write_table(table.replace_schema_metadata({_PARQUET_KEY: json.dumps(facts).encode()}), path)
-
-
-def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
-    """Return the fields that `write_events` kept in the schema; nothing for other files."""
-    import pyarrow.parquet as pq
-
-    if not first_bytes(path).startswith(b"PAR1"):
-        return {}
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} is damaged: {error}") from None
-    noted = (schema.metadata or {}).get(_PARQUET_KEY)
-    if noted is None:
-        return {}
-    facts = parse_json(noted, f"{path}: what hopstate noted in it")
-    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
-    kinds |= {"label_column": str, "relation_column": str, "relation_names": list, "node_type_column": str}
-    wrong = next((name for name, value in facts.items() if type(value) is not kinds.get(name)), None)
-    if wrong is not None or facts.get("num_nodes", 0) < 0:
-        name = wrong or "num_nodes"
-        raise FormatError(
-            f"{path}: what hopstate noted in it gives {name} as {str(facts[name])[:60]!r}; write it again"
-        )
-    check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
-    if "kind" in schema.names:
-        facts["kind_column"] = "kind"
-    if "node_ids" in facts:
-        ids = facts["node_ids"]
-        if not all(type(value) is str for value in ids) and not all(type(value) is int for value in ids):
-            raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
-        try:
-            facts["node_ids"] = Vocabulary(np.array(ids, None if ids else np.int64))
-        except (DataError, OverflowError) as error:
-            raise FormatError(f"{path}: {error}; write the file again") from None
-    return {"unlabeled_value": AS_STORED, **facts}
+    if Path(folder).suffix:
+        raise FormatError(f"events are written as a folder: got {Path(folder).name!r}. Leave out the extension")
+    save_events(stream, folder)

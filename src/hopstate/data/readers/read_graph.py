@@ -86,7 +86,6 @@ def _check_square(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def _check_weights(path: Path, matrix: Any, first: int = 0) -> None:
-    """Raise DataError for an edge weight that is not finite; nodes are counted from first."""
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):
         ends = f"{matrix.row[bad[0]] + first} -> {matrix.col[bad[0]] + first}"
@@ -140,7 +139,6 @@ def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, int, dict[str, Any]]:
 
 
 def _saved_matrix(arrays: Archive) -> Any:
-    """Return the matrix that scipy.sparse.save_npz wrote."""
     import scipy.sparse
 
     form = str(np.asarray(arrays["format"]).astype(str))

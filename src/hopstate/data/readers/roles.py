@@ -57,7 +57,6 @@ def find_role_column(
 
 
 def ambiguous_role_error(table: Table, could: Sequence[str], option: str) -> DataError:
-    """Return the error for a role that several columns match."""
     what = option.removesuffix("_column")
     return DataError(
         f"{table.path}: columns {', '.join(map(repr, could))} could each be the {what}, and nothing says which; name "
@@ -132,7 +131,6 @@ Bipartite = bool | Literal["auto"]
 
 
 def bipartite_of(value: Any) -> Bipartite:
-    """Parse the option `read.bipartite`."""
     found = {"auto": "auto", "true": True, "false": False}.get(str(value).lower())
     if found is None:
         raise ConfigError(f"read.bipartite is auto, true or false; got {value!r}")
@@ -153,12 +151,7 @@ def bipartite_ids(
 ) -> tuple[Any, Any, str]:
     """Return source and target ids (E,), with prefixes if the graph is bipartite, and a note.
 
-    Args:
-        ends: both, as they are written.
-        gone: (E,) marks node deletions, which have the node as source and target, or None.
-        named: see `bipartite_by_name`.
-        bipartite: as the user says; True always puts letters in front.
-        where: how messages call the columns.
+    gone (E,) marks node deletions, which have the node as source and target. `bipartite_by_name` gives named.
     """
     src, dst = ends
     shared = count_shared(src, dst if gone is None else dst.take(np.flatnonzero(~gone)))
@@ -174,14 +167,12 @@ def bipartite_ids(
 
 
 def add_prefix(letter: str, ids: Any) -> Any:
-    """Return ids as texts with a letter prefix."""
     return pc.binary_join_element_wise(
         pa.scalar(letter, pa.large_string()), as_texts(ids), pa.scalar("", pa.large_string())
     )
 
 
 def shared_ids_error(where: str, why: str) -> DataError:
-    """Return the error for ids that may belong to one or two sets of nodes."""
     return DataError(
         f"{where}: {why}, and nothing says whether they are the same nodes; say --read.bipartite false where they are, "
         "true where sources and targets are two sets, as users and items are (bipartite in Python)"

@@ -128,13 +128,9 @@ class Table:
             )
 
     def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
-        """Return columns of numbers as (rows, columns) float64.
+        """Return columns of numbers as (rows, columns) float64; messages call them `what`.
 
-        Args:
-            columns: their names.
-            what: how messages call them.
-            nan: "zero" puts 0 for what is missing or infinite.
-            missing: "error" rejects what is missing or infinite, "auto" what is infinite; others leave it as it is.
+        nan "zero" puts 0 for what is missing or infinite. missing "error" rejects both, "auto" what is infinite.
         """
         import pandas as pd
 
@@ -192,8 +188,7 @@ def read_table(
             pandas, pyarrow, polars or DuckDB, or a dictionary of columns.
         id_columns: names that mark a header, and whose columns hold ids.
         num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
-        header: whether the first line of a text holds names of columns; None finds it from the content.
-        separator: of the cells of a text: a sign, "tab" or "space"; None finds it from the content.
+        header, separator: as in `hopstate.read_events`.
         what: how messages call a table in memory.
     """
     if is_frame(source) or isinstance(source, Mapping):
@@ -242,12 +237,7 @@ def table_of_text(
 
 
 def infer_types(column: pa.ChunkedArray, missing: Sequence[str]) -> Any:
-    """Return a column of texts for pandas: whole numbers, else numbers, else truth values, else texts.
-
-    Args:
-        column: texts without white space around them.
-        missing: texts that mean a missing value.
-    """
+    """Return a column of texts for pandas: whole numbers, else numbers, else truth values, else texts."""
     absent = pc.is_in(column, pa.array(missing, pa.string()))
     known = pc.if_else(absent, pa.scalar(None, pa.string()), column) if pc.any(absent).as_py() else column
     first = next((text for chunk in known.drop_null().chunks for text in chunk[:1].to_pylist()), None)
@@ -266,7 +256,6 @@ _DIGITS = b"0123456789+-.eE"
 
 
 def _numbers_of(texts: pa.ChunkedArray) -> Any:
-    """Return texts as numbers for pandas, or None if one is not a number."""
     import pandas as pd
 
     if not consist_of(texts, _DIGITS):  # pyarrow reads 0x10 and nan as numbers too

@@ -71,10 +71,7 @@ class Text:
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Yield cells as they are written, without white space around them, and the numbers of their rows, from 0.
 
-        Args:
-            uneven: filled with numbers and texts of the rows with more or fewer cells than there are columns.
-            columns: those that are read; None reads all.
-            size: bytes of text that are parsed at a time.
+        uneven is filled with numbers and texts of the rows with more or fewer cells than there are columns.
         """
         names = [name or f"\0{place}" for place, name in enumerate(self.names)]
         spaces = self.separator == SPACES
@@ -264,7 +261,6 @@ def _separator(lines: list[str], path: Path, remark: str) -> str:
 
 
 def _split_line(line: str, separator: str) -> list[str]:
-    """Return the cells of a line."""
     if separator == SPACES:
         return [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|([^\s"]+)', line)]
     lines = line.rstrip("\r\n").splitlines(keepends=True) or [""]

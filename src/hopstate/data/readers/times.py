@@ -46,15 +46,7 @@ def parse_time_column(
     """Return the rows with a time, the times, their unit ("" if unknown), and notes.
 
     Dates are counted in the given unit, otherwise in the coarsest exact one of s, ms, us and ns. Dates without a zone
-    are UTC.
-
-    Args:
-        table: one row for each event.
-        column: of the times.
-        unit: of dates; "" selects the coarsest exact one.
-        drop_missing: drop rows without a time and with dates that nanoseconds do not reach. Otherwise they are an
-            error.
-        form: of dates, as strptime has it; "" for ISO dates.
+    are UTC. Their form is as strptime has it, "" for ISO dates. Rows without a usable time are dropped, or an error.
     """
     if not isinstance(drop_missing, bool):
         raise ConfigError(f"read.drop_missing_time must be true or false; got {drop_missing!r}")
@@ -173,14 +165,7 @@ class Times:
 
 
 def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = None) -> Times:
-    """Return the times of a column.
-
-    Args:
-        table: one row for each event.
-        column: of the times.
-        form: of dates, as strptime has it; "" for ISO dates.
-        dated: whether they are dates; None goes by what most of them are.
-    """
+    """Return the times of a column; dated says whether they are dates, None goes by what most of them are."""
     import pandas as pd
 
     values = table.frame[column]
@@ -294,7 +279,6 @@ def _to_all_rows(bad: pd.Series, absent: np.ndarray) -> np.ndarray:
 
 
 def _not_times_error(table: Table, column: str, present: pd.Series) -> DataError:
-    """Return the error for a text column without any time."""
     forms = date_forms(present)
     local = present.str.match(DAY_OR_MONTH).to_numpy(bool) | bool(forms)
     if local.any():

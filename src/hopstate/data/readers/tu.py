@@ -101,8 +101,6 @@ def read_tu(
 
 
 class _Lines:
-    """Reads a text file line by line."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._lines, self._next = path, read_text(path).split("\n"), 0
 
@@ -299,7 +297,6 @@ def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -
 
 
 def _integers(values: np.ndarray, file: Path, hint: str = "") -> np.ndarray:
-    """Return int64 of whole numbers (R, C)."""
     bad = np.flatnonzero(((values != np.floor(values)) | ~(np.abs(values) < 2.0**53)).any(1))
     if len(bad):
         shown = ", ".join(f"{value:g}" for value in values[bad[0]])
@@ -320,7 +317,6 @@ def _offsets(indicator: np.ndarray, file: Path) -> np.ndarray:
 
 
 def _edges(stem: Path, indicator: np.ndarray) -> np.ndarray:
-    """Return (E, 2) int64 of rows 0..N-1."""
     file = _file(stem, "A")
     if not read_text(file).strip():
         return np.zeros((0, 2), np.int64)

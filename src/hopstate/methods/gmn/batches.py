@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.orders import OrderKind, node_order, order_key
 from hopstate.methods.gmn.tokens import (
-    Resampler,
     TokenKind,
     Tokens,
     WalkSettings,
@@ -187,10 +186,6 @@ def gmn_inputs(
     return full_graph_inputs(prepared, tokens, named_rng(seed))
 
 
-def _draw_round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
-    return prepared.tokens(np.arange(len(prepared.x)), kind, drawing_seed(seed, number))
-
-
 class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     """Full-graph training steps. Orders and signs are sampled every epoch, walks every `resample_every` epochs.
 
@@ -212,9 +207,7 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         super().__init__(labels)
         self.config, self.prepared, self.seed, self.eval_samples = config, prepared, seed, eval_samples
         self.kind, self.resample_every = config.token_kind, resample_every
-        self._draw = partial(_draw_round, prepared, self.kind, seed)  # a bound method would be a reference cycle
-        self._walks = Resampler(self._draw, resample_every) if prepared.settings.tokens > 1 else None
-        self._cached_round: tuple[Tokens | None, dict[str, Any]] = (None, {})
+        self._round: tuple[int, dict[str, Any]] | None = None  # the walks of training
         self._eval: GMNInputs | None = None
 
     def num_batches(self, epoch: int) -> int:
@@ -264,14 +257,18 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return Double().convert_input(inputs)
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        if self._walks is None:
+        if self.prepared.settings.tokens == 1:
             return full_graph_inputs(self.prepared, {}, rng)
-        if rng is None and (self.resample_every or epoch):  # does not disturb the resampler of training
-            return full_graph_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
-        tokens = self._walks.at(epoch)
-        if self._cached_round[0] is not tokens:  # reused in a round to keep cached normalized adjacencies
-            self._cached_round = tokens, token_inputs(tokens)
-        return full_graph_inputs(self.prepared, self._cached_round[1], rng)
+        if rng is None and (self.resample_every or epoch):  # keeps the walks of training
+            return full_graph_inputs(self.prepared, self._drawn(epoch), rng)
+        number = epoch // self.resample_every if self.resample_every else 0
+        if self._round is None or self._round[0] != number:  # reused in a round to keep cached normalized adjacencies
+            self._round = number, self._drawn(number)
+        return full_graph_inputs(self.prepared, self._round[1], rng)
+
+    def _drawn(self, number: int) -> dict[str, Any]:
+        rows = np.arange(len(self.prepared.x))
+        return token_inputs(self.prepared.tokens(rows, self.kind, drawing_seed(self.seed, number)))
 
 
 class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):

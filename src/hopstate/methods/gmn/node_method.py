@@ -45,7 +45,7 @@ from hopstate.methods.shared.node import (
     graph_task,
     learned_features,
 )
-from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import Level
@@ -156,13 +156,11 @@ class EncodingConfig:
         kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
         size: number of eigenvectors, or steps of the walks.
         relative: also add the difference of both endpoints' encodings to each edge.
-        component_policy: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
     """
 
     kind: EncodingKind = "laplacian"
     size: int = 8
     relative: bool = False
-    component_policy: Share = "size"
 
     def __post_init__(self) -> None:
         check_range("encoding.", minimum=1, size=self.size)
@@ -212,7 +210,7 @@ def node_encoding(
     if config.kind == "none":
         return None
     if config.kind == "laplacian":
-        encoding = laplacian_encoding(graph, size, cache, offsets=offsets, share=config.component_policy)
+        encoding = laplacian_encoding(graph, size, cache, offsets=offsets)
         # unit vectors have entries of about 1/sqrt(N): bring them to the scale of the features
         sizes = np.array([graph.num_nodes]) if offsets is None else np.diff(offsets)
         return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)

@@ -1,6 +1,6 @@
 """What a node is read from: its random-walk tokens as packed tensors, and structural encodings of nodes and edges.
 
-Tokens are resampled every few epochs in a background thread. Encodings are computed once and cached by content.
+Encodings are computed once and cached by content.
 
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 1, section 4.1 and figure 1 (sums of non-diagonal
 elements, anonymous walks, pairwise differences as edge features); Dwivedi et al. 2022, arXiv:2110.07875 (diagonal of
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -240,32 +239,3 @@ def token_order(count: int, settings: WalkSettings, rng: np.random.Generator | N
 def drawing_seed(seed: int, number: int) -> int:
     """Return what fixes the walks of a round of a run with a seed; evaluation takes the rounds 0, -1, -2, ..."""
     return (seed * 1_000_003 + number) % 2**63
-
-
-class Resampler:
-    """Tokens of fixed nodes, resampled every few epochs. The next sample is drawn in the background.
-
-    Args:
-        draw: number of a round → its tokens.
-        every: epochs that use the same walks; 0 never draws again.
-    """
-
-    def __init__(self, draw: Callable[[int], Tokens], every: int = 0) -> None:
-        if every < 0:
-            raise ConfigError(f"resample_every counts epochs, 0 for never; got {every}")
-        self.draw, self.every = draw, every
-        self._round: int | None = None
-        self._tokens: Tokens = {}
-        self._next: tuple[int, Future[Tokens]] | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="walks") if every else None
-
-    def at(self, epoch: int) -> Tokens:
-        """Return the tokens of an epoch (from 0)."""
-        number = epoch // self.every if self.every else 0
-        if number != self._round:
-            ready = self._next is not None and self._next[0] == number
-            self._tokens = self._next[1].result() if ready and self._next else self.draw(number)
-            self._round, self._next = number, None
-        if self._pool is not None and self._next is None:
-            self._next = (number + 1, self._pool.submit(self.draw, number + 1))
-        return self._tokens

@@ -36,16 +36,6 @@ class HopTokens:
         self.array = array
 
     @property
-    def num_hops(self) -> int:
-        """K."""
-        return self.array.shape[1] - 1
-
-    @property
-    def num_features(self) -> int:
-        """F, joined columns included."""
-        return self.array.shape[2]
-
-    @property
     def path(self) -> Path | None:
         """The file of the tokens, None if they are in memory."""
         return Path(str(self.array.filename)) if isinstance(self.array, np.memmap) else None

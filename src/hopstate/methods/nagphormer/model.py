@@ -2,7 +2,8 @@
 
 Source: Chen et al., ICLR 2023, arXiv:2206.04910. Hop2Token is `methods/nagphormer/hops.py`, run once before training.
 Deviation from the authors' code: returns logits, not log-probabilities (the loss takes the softmax); a batch of one
-node works; the width of the feed-forward part is a setting; see also `methods/nagphormer/readout.py`.
+node works; the width of the feed-forward part is a setting. The weight of Z_0 in the readout's score is left out,
+because the softmax does not depend on it.
 """
 
 from __future__ import annotations
@@ -39,24 +40,6 @@ class AttentionReadout(nn.Module):
         if z.shape[1] == 1:
             return z[:, 0]
         return z[:, 0] + (self.weights(z).unsqueeze(1) @ z[:, 1:]).squeeze(1)
-
-
-class SelfReadout(nn.Module):
-    """Z_0, the node's own token ("SIN." in the paper)."""
-
-    @shapecheck
-    def forward(self, z: Float[Tensor, "node token dim"]) -> Float[Tensor, "node dim"]:
-        """Return Z_0."""
-        return z[:, 0]
-
-
-class SumReadout(nn.Module):
-    """The sum of all hops' tokens."""
-
-    @shapecheck
-    def forward(self, z: Float[Tensor, "node token dim"]) -> Float[Tensor, "node dim"]:
-        """Return the sum over hops 0..K."""
-        return z.sum(1)
 
 
 class NAGphormer(nn.Module):
@@ -127,7 +110,8 @@ class NAGphormer(nn.Module):
             )
         )
         self.norm = nn.LayerNorm(c.dim)
-        self.readout = _readout(c.readout, c.dim, num_hops)
+        # the weights of fewer than two hops are 1: the sum, without an idle parameter
+        self.readout = AttentionReadout(c.dim) if c.readout == "attention" and num_hops > 1 else None
         self.head = nn.Sequential(nn.Linear(c.dim, c.dim // 2), nn.ReLU(), nn.Linear(c.dim // 2, num_classes))
 
     @shapecheck
@@ -142,11 +126,9 @@ class NAGphormer(nn.Module):
                 f"expected {self.num_hops + 1} tokens of {self.in_dim} features a node, "
                 f"got {x.shape[1]} of {x.shape[2]}"
             )
-        return self.head(self.readout(self.norm(self.blocks(self.embed(x)))))
-
-
-def _readout(name: str, dim: int, num_hops: int) -> nn.Module:
-    if name == "self":
-        return SelfReadout()
-    # the weights of fewer than two hops are 1: the sum, without an idle parameter
-    return AttentionReadout(dim) if name == "attention" and num_hops > 1 else SumReadout()
+        z = self.norm(self.blocks(self.embed(x)))
+        if self.readout is not None:
+            z = self.readout(z)
+        else:
+            z = z[:, 0] if self.config.readout == "self" else z.sum(1)
+        return self.head(z)

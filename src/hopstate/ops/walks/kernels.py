@@ -3,8 +3,8 @@
 
 A graph is one int32-sized table: node v's record starts at place[v] and holds v, its degree, and its neighbours'
 *places* in ascending order. A step then touches one stretch of memory (degree and neighbours side by side) instead of
-two random ones. All walks take a step before any takes the next one, so that memory loads overlap. If the table
-exceeds the caches, each walk prefetches its next record and reads it after all other walks have done the same.
+two random ones. All walks take a step before any takes the next one, so that memory loads overlap. Each walk prefetches
+its next record and reads it after all other walks have done the same.
 
 Random number t of a walk is splitmix64's output at counter t of the walk's own stream; half of it serves a step.
 """
@@ -18,7 +18,6 @@ from hopstate.ops.cpu.random_kernels import STEP, mix, seeded
 from hopstate.ops.cpu.simd import prefetch
 
 BLOCK = 1024  # walks that advance together
-FAR = 1 << 19  # minimum table size for prefetching
 LINE = np.uint64(12)  # offset of the next cache line of 16 entries
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -38,48 +37,6 @@ def fill_table(indptr, indices, place, table):
 @njit(cache=True, nogil=True)
 def _uniform(table, state, length, start, places, ids):
     """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks from start."""
-    if table.size > FAR:
-        _far_steps(table, state, length, start, places, ids)
-        return
-    for t in range(0, length, 2):
-        counter = np.uint64(t + 1) * STEP
-        source = start if t == 0 else places[t - 1]
-        if t + 1 < length:
-            _two_steps(table, state, counter, source, places[t], places[t + 1])
-        else:
-            _one_step(table, state, counter, source, places[t])
-        for k in range(t, min(t + 2, length) if ids.shape[0] else t):
-            _name(table, places[k], ids[k])
-
-
-@njit(cache=True, nogil=True)
-def _two_steps(table, state, counter, source, first, second):
-    for i in range(source.size):
-        z = mix(state[i] + counter)
-        s = np.uint64(source[i])
-        degree = np.uint64(table[s + _ONE])
-        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
-        s = drawn if degree > np.uint64(0) else s
-        first[i] = np.uint32(s)
-        degree = np.uint64(table[s + _ONE])
-        drawn = np.uint64(table[s + _TWO + (((z & _LOW) * degree) >> _32)])
-        s = drawn if degree > np.uint64(0) else s
-        second[i] = np.uint32(s)
-
-
-@njit(cache=True, nogil=True)
-def _one_step(table, state, counter, source, first):
-    for i in range(source.size):
-        z = mix(state[i] + counter)
-        s = np.uint64(source[i])
-        degree = np.uint64(table[s + _ONE])
-        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
-        first[i] = np.uint32(drawn if degree > np.uint64(0) else s)
-
-
-@njit(cache=True, nogil=True)
-def _far_steps(table, state, length, start, places, ids):
-    """As `_uniform`, prefetching each record one step of all walks ahead."""
     for i in range(start.size):
         prefetch(table, np.uint64(start[i]))
     for t in range(length):
@@ -98,13 +55,8 @@ def _far_steps(table, state, length, start, places, ids):
             if naming:
                 ids[t - 1, i] = table[s]
     if ids.shape[0] and length:
-        _name(table, places[length - 1], ids[length - 1])
-
-
-@njit(cache=True, nogil=True)
-def _name(table, places, ids):
-    for i in range(places.size):
-        ids[i] = table[np.uint64(places[i])]
+        for i in range(start.size):
+            ids[length - 1, i] = table[np.uint64(places[length - 1, i])]
 
 
 @njit(cache=True, nogil=True)

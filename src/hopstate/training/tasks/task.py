@@ -25,10 +25,6 @@ class Prefetcher(Generic[T]):
 
     Prefetching helps if producing an item releases the interpreter lock, as compiled code does. Leaving the loop early
     stops the thread. An error of the source is raised in place of its item.
-
-    Args:
-        source: items to iterate over; only the background thread accesses it.
-        buffer_size: maximum number of items held ready, at least 1.
     """
 
     def __init__(self, source: Iterable[T], buffer_size: int = 1) -> None:
