@@ -1,4 +1,4 @@
-"""Per-node histories of an event stream, for look-ups strictly before a time; an event costs O(1) amortised.
+"""Per-node histories of an event stream, for queries strictly before a time; an event costs O(1) amortized.
 
 Both ends see an event: u's history holds v and v's holds u; a self-loop is once in its node's history. A query sees
 exactly the events with a smaller time, whatever was appended since, so one store serves training, evaluation and
@@ -138,7 +138,7 @@ class Histories(ABC):
         Args:
             nodes: (Q,) int64.
             times: (Q,).
-            k: most entries per query, at least 0.
+            k: maximum number of entries per query.
 
         >>> store = NeighborStore.from_events(np.array([0, 0, 0]), np.array([1, 2, 1]), np.array([10, 20, 30]))
         >>> seen = store.last(np.array([0, 0]), np.array([30, 31]), k=2)
@@ -147,7 +147,7 @@ class Histories(ABC):
 
         Raises:
             ShapeError: nodes and times differ in length.
-            DataError: a node that is negative or not under num_nodes.
+            DataError: a node is not in 0..num_nodes-1.
         """
         from hopstate.ops.neighbors.kernels import copy_out, find
 
@@ -162,14 +162,14 @@ class Histories(ABC):
     def last_active(
         self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: np.ndarray, first_id: int = 0
     ) -> PackedNeighbors:
-        """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
+        """Return the last k edges of each node before its time that are not deleted, oldest first, packed.
 
-        Costs a scan of the history back to the k-th such edge.
+        An edge counts as deleted if an event up to `until` ends it. Costs a scan of the history back to the k-th edge.
 
         Args:
             nodes, times, k: as `last`.
-            ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
-            until: (Q,) ids; edges that end at or before their query's are passed over.
+            ends: (E,) int64 id of the event that ends each event's edge, larger than all ids if there is none.
+            until: (Q,) ids; edges that end at or before the query's id are ignored.
             first_id: the id of the first event of ends.
         """
         from hopstate.ops.neighbors.kernels import find_active, gather

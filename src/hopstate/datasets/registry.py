@@ -29,8 +29,8 @@ class RemoteFile:
 
     Args:
         url: its official address.
-        path: where it lies below the cache folder.
-        sha256: of its content; None where nobody publishes one.
+        path: its path in the cache folder.
+        sha256: SHA-256 of its content, None if none is published.
     """
 
     url: str

@@ -24,18 +24,17 @@ OF_WORDS = {"classes": "classes", "labels": "several 0/1 labels", "values": "num
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number that says how good predictions are.
+    """A metric of predictions.
 
     Args:
-        name: as settings and tables of metrics have it.
-        label: as people write it.
-        functions: what it is computed by, for each kind of target that it is defined for: (y, predictions) of "classes"
-            ((n,) and (n, C) probabilities), of "labels" ((n, T) with NaN unknown, and probabilities) and of "values"
-            ((n, T) both); (ranks (P,),) of "ranks".
-        higher_is_better: its direction.
-        two_classes: of classes, it is defined for two alone, and is of the second one.
-        counts_unknown: of classes, it counts rows of a class that the model does not know as wrong; else they are left
-            out.
+        name: name in settings and tables of metrics.
+        label: name in tables for people.
+        functions: function for each kind of target that has the metric. Arguments are y (n,) and probabilities (n, C)
+            of "classes", y (n, T) with NaN if unknown and probabilities (n, T) of "labels", y and predictions (n, T)
+            of "values", and ranks (P,) of "ranks".
+        higher_is_better: whether higher is better.
+        two_classes: defined for two classes only, as the metric of the second one.
+        counts_unknown: rows of a class that the model does not know count as wrong. Otherwise they are ignored.
     """
 
     name: str
@@ -60,10 +59,10 @@ def metrics_of_kind(kind: Kind) -> tuple[str, ...]:
 
 
 def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
-    """Return the metric of a name.
+    """Return the metric with a name.
 
     Raises:
-        ConfigError: it is unknown, or of other targets.
+        ConfigError: the metric is unknown, or is for other targets.
     """
     known = metrics_of_kind(kind)
     if name not in known:

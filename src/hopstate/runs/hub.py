@@ -44,20 +44,19 @@ _AGAIN = "fetch it again, or save it again where it was trained"
 
 
 def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) -> Path:
-    """Write a finished run as a folder that can be given to others; return the folder.
+    """Write a finished run as a folder to share, without its data, and return the folder.
 
-    A run whose answers depend on the past of its own data, as those of `score` and `rank`, needs these data
-    (data= of `hopstate.from_pretrained`).
+    `score` and `rank` depend on the event history. They need the data again (data= of `hopstate.from_pretrained`).
 
     Args:
         run: the run folder.
-        folder: a new or empty one, or one that was written so before, which is replaced.
-        ids: whether the ids of a graph's nodes go with it, which `predict` on a grown graph needs.
+        folder: a new or empty folder, or one of an earlier call, which is replaced.
+        ids: whether to store the ids of a graph's nodes, which `predict` on a grown graph needs.
 
     Raises:
-        CheckpointError, MissingFileError: no finished run is there, or it is damaged.
-        ConfigError: the folder holds something else.
-        StorageError: it could not be written.
+        CheckpointError, MissingFileError: the run does not exist, is not finished or is damaged.
+        ConfigError: the folder has other files.
+        StorageError: the folder could not be written.
     """
     source, folder = RunFolder.open(run), Path(folder)
     if not exists(source.path / "result.json"):

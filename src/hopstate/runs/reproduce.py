@@ -376,7 +376,7 @@ class Row:
 def rows(lines: Sequence[Line]) -> list[Row]:
     """Return lines grouped by recipe and settings, in the recipes' order.
 
-    Where defaults have changed since, a recipe has unaltered runs of several settings: those run last are returned.
+    A recipe can have unaltered runs of several settings, if defaults changed. Those of the latest run are returned.
     """
     groups: dict[tuple[str, str], dict[int, Line]] = defaultdict(dict)
     for line in lines:
@@ -463,7 +463,7 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
 
 
 def show(lines: Sequence[Line]) -> None:
-    """Print published against measured."""
+    """Print published and measured results."""
     from rich.table import Table
     from rich.text import Text
 

@@ -40,7 +40,7 @@ class DyGFormer(HistoryModel):
     also modulates the head. With node types, each token gets a vector of the type.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.

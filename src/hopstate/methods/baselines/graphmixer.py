@@ -186,7 +186,7 @@ class GraphMixer(HistoryModel):
     nodes add a vector per type to their embedding.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.

@@ -395,14 +395,13 @@ class CTDGSSM(MemoryModel):
     def link_logits(
         self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
     ) -> Tensor:
-        """Return (e,) logits that pairs meet now, from the memory before.
+        """Return (e,) logits of an event of each pair now, from the memory before it.
 
         Args:
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
-            gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
-                target's last event; at most as many columns as the decoder takes are read. Then, with pair_features,
-                the (e, F) features of `hopstate.tokens.pair_features`.
+            gap: (e, G) ln(1 + time since the last event of the pair), with node_gaps the same of the source and of the
+                target, and with pair_features the (e, F) features of `hopstate.tokens.pair_features`.
             relation: (e,) codes of the pairs' relations, read by a model of typed events.
         """
         return self.readout([self.represent(state, source), self.represent(state, target)], gap, relation)[:, 0]

@@ -237,7 +237,7 @@ class TimeSpanBlock(nn.Module):
 
     Args:
         dim: width of input and output.
-        config: what a user chooses.
+        config: settings of the model.
     """
 
     def __init__(self, dim: int, config: TimeSpanConfig) -> None:
@@ -322,7 +322,7 @@ class HistoryEncoder(nn.Module):
     """Aligned encodings of packed past events, and time-span blocks over them.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
         counts: encode co-occurrence.
         num_relations, num_node_types: types of events and nodes, 0 for none.
@@ -353,7 +353,7 @@ class HistoryEncoder(nn.Module):
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
     def check(self, tokens: HistoryTokens) -> None:
-        """Raise ShapeError where tokens are without counts that are encoded, or of other feature widths."""
+        """Raise ShapeError if tokens have no counts although they are encoded, or have other feature widths."""
         check_widths((self.node_dim, self.edge_dim), tokens.x, tokens.edge_attr)
         if self.count is not None and tokens.counts is None:
             raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
@@ -446,13 +446,13 @@ class DyGMambaNodes(HistoryModel):
     """Classifies a node at a time: one encoder without co-occurrence, mean, linear, perceptron (algorithm 3).
 
     Args:
-        config: what a user chooses; co-occurrence needs a second node and is left out whatever it says.
+        config: settings of the model. Co-occurrence is ignored, because it needs a second node.
         num_classes: width of the result; 1 for a binary label.
-        node_dim, edge_dim: features of a node and of an event, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
 
     Raises:
-        ConfigError: independent encoders, cross-attention or a pair's history, which take two ends.
+        ConfigError: independent encoders, cross-attention or pair features, which need two nodes.
     """
 
     def __init__(

@@ -201,7 +201,7 @@ class Backbone(nn.Module):
     """Blocks of message passing between a linear map of the features and a linear head.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         kind: a name in `BACKBONES`.
         in_dim: node features.
         num_classes: width of the output.

@@ -36,7 +36,7 @@ class AttentionReadout(nn.Module):
 
     @shapecheck
     def forward(self, z: Float[Tensor, "node token dim"]) -> Float[Tensor, "node dim"]:
-        """Return one vector a node; Z_0 alone where there are no further hops."""
+        """Return one vector per node, which is Z_0 if there are no further hops."""
         if z.shape[1] == 1:
             return z[:, 0]
         return z[:, 0] + (self.weights(z).unsqueeze(1) @ z[:, 1:]).squeeze(1)
@@ -119,7 +119,7 @@ class NAGphormer(nn.Module):
         """Return logits of nodes from their tokens x[v, k] = (A_hat^k X)[v], hop 0 first.
 
         Raises:
-            ShapeError: x does not hold num_hops + 1 tokens of in_dim features a node.
+            ShapeError: x does not have num_hops + 1 tokens of in_dim features per node.
         """
         if x.shape[1:] != (self.num_hops + 1, self.in_dim):
             raise ShapeError(
