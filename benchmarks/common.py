@@ -67,3 +67,15 @@ def median_time(
         if i >= warmup:
             times.append(clock() - start)
     return statistics.median(times)
+
+
+def rmat_edges(num_nodes: int, edges: int, seed: int = 0) -> np.ndarray:
+    """Return (edges, 2) of a recursive-matrix graph (0.57, 0.19, 0.19, 0.05), folded to num_nodes nodes."""
+    generator, bits = np.random.default_rng(seed), int(np.ceil(np.log2(num_nodes)))
+    ends = np.zeros((edges, 2), np.int64)
+    for _ in range(bits):
+        draw = generator.random(edges, np.float32)
+        ends *= 2
+        ends[:, 0] += draw >= 0.76
+        ends[:, 1] += ((draw >= 0.57) & (draw < 0.76)) | (draw >= 0.95)
+    return ends % num_nodes

@@ -23,10 +23,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from common import machine, require_green
+from common import machine, require_green, rmat_edges
 from hopstate.data.graph import Graph
 from hopstate.data.splits import masks_from_rows, random_split
-from hopstate.datasets.generators import minesweeper, rmat, stochastic_block_model
+from hopstate.datasets.generators import minesweeper, stochastic_block_model
 from hopstate.methods import get_method
 from hopstate.methods.config import parse_given
 from hopstate.methods.message_passing.backbones import BACKBONES
@@ -82,7 +82,9 @@ def weighted_blocks(num_nodes: int = 3000, num_classes: int = 4, degree: int = 1
 
 def power_law(scale: int = 12, num_classes: int = 4, seed: int = 0) -> Graph:
     """Return an R-MAT graph whose labels depend on a node's own features and on the mean of its neighbors'."""
-    graph = rmat(scale, 6.0, num_features=16, seed=seed)
+    num_nodes = 1 << scale
+    x = named_rng(seed).standard_normal((num_nodes, 16), np.float32)
+    graph = Graph.from_edges(rmat_edges(num_nodes, 6 * num_nodes, seed), num_nodes, self_loops="drop", x=x)
     assert graph.x is not None
     source, target = graph.edge_index()
     total = np.zeros_like(graph.x)

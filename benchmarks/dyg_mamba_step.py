@@ -127,7 +127,7 @@ class Batch:
 
     def parts(self, most: int | None) -> Iterator[tuple[HistoryTokens, torch.Tensor]]:
         """Yield tokens and labels, cut as in training where there are more tokens than most."""
-        for tokens, pairs in split_by_tokens(self.tokenizer, *self.queries, most):
+        for tokens, pairs in split_by_tokens(self.tokenizer, self.queries, most):
             yield to_device((tokens, self.labels[pairs]), self.device)
 
 

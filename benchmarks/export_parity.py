@@ -63,8 +63,8 @@ def difference(method: str, data: Any, to: Any, folder: Path, settings: dict[str
     run = folder / "run"
     if not run.exists():
         hopstate.fit(method, data, out=run, config={**LOOP, **SMALL.get(method, {}), **settings})
-    export_run(run, to, folder / to, data=data)
-    found = hopstate.check_program(run, folder / to, run_data=data)
+    export_run(run, to, folder / to)
+    found = hopstate.check_program(run, folder / to)
     return f"{max(found.differences.values()):.1e} | {found.asked} {found.what}"
 
 

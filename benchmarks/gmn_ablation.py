@@ -36,7 +36,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "last of the walks' tokens": {"model.own_token": False},
     "mean of the walks' tokens": {"model.own_token": False, "model.readout": "mean"},
     "s = 2; half the walks": {"walks.repeats": 2, "walks.walks": 8},
-    "states' rates do not fall": {"loop.optim.state_schedule": "constant"},
     "MPNN alone": {"model.token_layers": 0, "model.node_layers": 0, "walks.max_length": 0},
 }
 

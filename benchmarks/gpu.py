@@ -7,8 +7,8 @@
 Needs torch and what hopstate's models need; neither an installation nor jsonargparse, pooch or pymetis. Each figure is
 a process with a time limit of its own, so that one that fails or hangs costs the others nothing. Its lines are in
 FOLDER/NAME.jsonl as soon as they are measured, its output in FOLDER/NAME.log, and how each ended in summary.jsonl.
-Every line says whether the GPU tests were green. UCI and Enron (DyGLib's files) are looked for in --data; where they
-are not there, a stream of as many nodes, events and seconds is made, and the line says so.
+Every line says whether the GPU tests were green. UCI (DyGLib's file) is looked for in --data. If it is absent, a
+stream of as many nodes, events and seconds is made, and the line says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     """Run the figures one after another, or, in a process of its own, one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="holds DyGLib's files of UCI and Enron")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="holds DyGLib's file of UCI")
     parser.add_argument("--only", default=",".join(FIGURES), help="figures, by name, with commas")
     parser.add_argument("--seconds", type=float, default=TOTAL, help="for everything together")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny sizes: whether it works at all")

@@ -26,7 +26,7 @@ from hopstate.training.devices import make_fabric
 from hopstate.training.tasks.task import Microbatches
 
 # nodes, events, seconds from the first to the last, and the length of histories in DyG-Mamba's and DyGFormer's tables
-STREAMS = {"uci": (1_899, 59_835, 16_736_181, 32), "enron": (184, 125_235, 113_740_399, 256)}
+STREAMS = {"uci": (1_899, 59_835, 16_736_181, 32)}
 ARXIV = (169_343, 1_166_243, 128, 40)  # nodes, edges, features, classes
 SCAN = [(800, 400, 64, 16), (100, 400, 2048, 16), (1, 256, 169_343, 16)]  # sequences, channels, length, S
 Lines = Iterator[dict[str, Any]]
@@ -85,7 +85,7 @@ def scan(device: str, tiny: bool, data: Path) -> Lines:
 
 def scan_times(shape: tuple[int, int, int, int], rule: str, device: str, bandwidth: float) -> dict[str, Any]:
     from hopstate.ops import selective_scan
-    from selective_scan import inputs
+    from selective_scan import inputs, mamba_times
 
     n, channels, length, S = shape
     *leaves, dy = inputs(shape, device)
@@ -96,6 +96,7 @@ def scan_times(shape: tuple[int, int, int, int], rule: str, device: str, bandwid
     return {
         "forward_ms": 1e3 * forward, "backward_ms": 1e3 * backward, "baselines_ms": [1e3 * f for f in baselines],
         "times_the_baselines": [forward / baselines[0], backward / baselines[1]], "peak_gib": peak_gib(),
+        "mamba_ssm_ms": mamba_times(leaves, dy),
     }  # fmt: skip
 
 
@@ -189,13 +190,16 @@ def history_settings(method: str, length: int) -> dict[str, Any]:
 
 
 def epochs(device: str, tiny: bool, data: Path) -> Lines:
-    """An epoch of DyG-Mamba and DyGFormer on UCI and Enron, at the papers' lengths."""
-    for name in STREAMS:
-        stream, source, length = events_of(name, data, tiny)
-        for method in ("dyg-mamba", "dygformer"):
-            settings = history_settings(method, length) | ({"batch_size": 100} if tiny else {})
-            told = {"method": method, "stream": name, "data": source, "length": length}
-            yield attempt(timed(method, stream, settings, device, seconds=1 if tiny else 10), **told)
+    """An epoch on UCI: DyG-Mamba and DyGFormer at three lengths, then CTDG-SSM, in float32 and bfloat16."""
+    stream, source, _ = events_of("uci", data, tiny)
+    few = {"batch_size": 100} if tiny else {}
+    cases = [(name, length) for length in ((4,) if tiny else (32, 512, 2048)) for name in ("dyg-mamba", "dygformer")]
+    for method, length in [*cases, ("ctdg-ssm", None)]:
+        settings = few if length is None else history_settings(method, length) | few
+        for precision in ("32", "bf16-mixed"):
+            told = {"method": method, "length": length, "precision": precision, "data": source}
+            seconds = 1 if tiny else 5
+            yield attempt(timed(method, stream, settings, device, seconds=seconds, precision=precision), **told)
 
 
 def timed(method: str, record: Any, settings: dict[str, Any], device: str, **how: Any) -> Callable[[], dict[str, Any]]:
@@ -242,7 +246,7 @@ def gmn(device: str, tiny: bool, data: Path) -> Lines:
 
 
 def top(device: str, tiny: bool, data: Path) -> Lines:
-    """A 3-layer SAGE on the same graph: TOP's batches of uniformly drawn nodes beside the whole graph."""
+    """A 3-layer GCN on the same graph: TOP and GAS in batches of uniformly drawn nodes, and the whole graph."""
     from hopstate.compensation.top.top import TopConfig
     from hopstate.methods.message_passing.batching import Batching
     from hopstate.methods.message_passing.model import Backbone
@@ -254,11 +258,12 @@ def top(device: str, tiny: bool, data: Path) -> Lines:
         "full": Batching(kind="full"),
         "top, refreshed": Batching(kind="top", nodes="random", batch_size=size, top=TopConfig(refresh=5)),
         "top, made once": Batching(kind="top", nodes="random", batch_size=size, top=TopConfig(refresh=0)),
+        "gas": Batching(kind="gas", nodes="random", batch_size=size),
     }
     for name, batching in kinds.items():
         told = {"batching": name, "nodes": graph.num_nodes, "edges": graph.num_edges}
         settings = {"model": model, "batching": batching}
-        yield attempt(timed("sage", graph, settings, device, seconds=1 if tiny else 8), **told)
+        yield attempt(timed("gcn", graph, settings, device, seconds=1 if tiny else 8), **told)
 
 
 # ---- precision and compilation ------------------------------------------------------------------------------

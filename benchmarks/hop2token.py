@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common import machine, median_time, require_green
+from common import machine, median_time, require_green, rmat_edges
 from hopstate.data.graph import Graph
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.ops.propagate import hop_powers
@@ -35,18 +35,6 @@ def random_graph(nodes: int, entries: int, width: int) -> Graph:
     generator = np.random.default_rng(0)
     edges = generator.integers(0, nodes, (entries // 2, 2))
     return Graph.from_edges(edges, nodes, x=generator.standard_normal((nodes, width), dtype=np.float32))
-
-
-def rmat(scale_nodes: int, edges: int) -> np.ndarray:
-    """(edges, 2) of a recursive-matrix graph (0.57, 0.19, 0.19, 0.05), folded to scale_nodes nodes."""
-    generator, bits = np.random.default_rng(0), int(np.ceil(np.log2(scale_nodes)))
-    ends = np.zeros((edges, 2), np.int64)
-    for _ in range(bits):
-        draw = generator.random(edges, np.float32)
-        ends *= 2
-        ends[:, 0] += draw >= 0.76
-        ends[:, 1] += ((draw >= 0.57) & (draw < 0.76)) | (draw >= 0.95)
-    return ends % scale_nodes
 
 
 def speed(cases: list[str], num_hops: int = 10) -> None:
@@ -110,8 +98,8 @@ def memory(case: str) -> None:
     hop_tokens(random_graph(100, 300, 4), 1, max_memory=1 << 30)  # compiled code is loaded
     reset_high_water()
     before = high_water()[1]
-    tokens = hop_tokens(graph, 10, max_memory=1 << 40)
-    print(f"{case}: peak {(high_water()[0] - before) / tokens.nbytes:.3f} times the output of {tokens.nbytes:,} bytes")
+    nbytes = hop_tokens(graph, 10, max_memory=1 << 40).array.nbytes
+    print(f"{case}: peak {(high_water()[0] - before) / nbytes:.3f} times the output of {nbytes:,} bytes")
 
 
 def budget(folder: str, size: int) -> None:
@@ -120,13 +108,14 @@ def budget(folder: str, size: int) -> None:
     graph = Graph.load(folder, mmap=False)
     loaded, clock = high_water()[1], time.perf_counter()
     tokens = hop_tokens(graph, 3, max_memory=size, folder=Path(folder) / "tokens")
+    nbytes = tokens.array.nbytes
     made, peak = time.perf_counter() - clock, high_water()[0]
     clock, total = time.perf_counter(), 0.0
     for rows in np.array_split(np.random.default_rng(0).permutation(graph.num_nodes), 500):
         total += float(tokens.rows(rows)[0, 0, 0])
     read = time.perf_counter() - clock
     print(f"budget {size:,}: imports {start:,}, graph loaded {loaded:,}, peak making {peak:,}, ", end="")
-    print(f"peak reading {high_water()[0]:,}; output {tokens.nbytes:,} bytes in {made:.1f} s, read in {read:.1f} s")
+    print(f"peak reading {high_water()[0]:,}; output {nbytes:,} bytes in {made:.1f} s, read in {read:.1f} s")
     print(f"  peak over budget: {high_water()[0] / size:.3f}")
 
 
@@ -152,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         n = options.nodes
         x = np.random.default_rng(1).standard_normal((n, 128), dtype=np.float32)
-        Graph.from_edges(rmat(n, 10 * n), n, x=x).save(f"{folder}/graph")
+        Graph.from_edges(rmat_edges(n, 10 * n), n, x=x).save(f"{folder}/graph")
         command = [sys.executable, __file__, "budget-child", "--folder", f"{folder}/graph", "--size", str(options.size)]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 

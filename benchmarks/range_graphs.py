@@ -1,4 +1,4 @@
-"""Graphs made to show how far a network sees: binary trees and boards of corridors.
+"""Graphs made to show how far a network sees: paths, rings, binary trees and boards of corridors.
 
 Nothing nearer than the given number of hops helps the labeled nodes.
 """
@@ -11,6 +11,61 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import masks_from_rows, random_split
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
+
+
+def long_range(
+    length: int = 10,
+    count: int = 500,
+    *,
+    ring: bool = False,
+    num_features: int = 2,
+    marked: bool = False,
+    seed: int = 0,
+) -> Graph:
+    """Return disjoint paths (or rings) in which each path's last node is to tell the bit at its first node.
+
+    Features are uniform in (-1, 1), except in the first node of a path, which holds ±1 in every column; the label of
+    the node at distance `length` from it is 1 for +1 and 0 for -1, all others are unlabeled. On a ring that is the
+    opposite node and the message may come from both sides. Nothing nearer than `length` hops helps.
+
+    Args:
+        length: hops from the bit to the node that is asked; a path has length + 1 nodes, a ring 2 · length.
+        count: paths; half of them with +1.
+        ring: rings in place of paths.
+        num_features: columns of x, besides the mark's.
+        marked: a last column that is 1 in the first nodes and 0 elsewhere; without it only the exact ±1 tells them.
+        seed: fixes features, bits and the 70/15/15 split of the labelled nodes.
+
+    Raises:
+        ConfigError: a length under 1 (2 for a ring), or fewer than 7 paths to split.
+    """
+    if length < (2 if ring else 1) or count < 7 or num_features < 1:
+        raise ConfigError(
+            f"length >= 1 (a ring: 2), count >= 7, num_features >= 1; got {length}, {count}, {num_features}"
+        )
+    rng = named_rng(seed)
+    nodes = 2 * length if ring else length + 1
+    total = count * nodes
+    bit = rng.permutation(np.arange(count) % 2)
+    x = rng.uniform(-1, 1, (total, num_features)).astype(np.float32)
+    heads = np.arange(count) * nodes
+    x[heads] = (2 * bit - 1)[:, None]
+    if marked:
+        x = np.concatenate([x, np.isin(np.arange(total), heads)[:, None].astype(np.float32)], 1)
+    y = np.full(total, -1, np.int64)
+    y[heads + length] = bit
+    step = np.arange(nodes if ring else nodes - 1)
+    sources = (heads[:, None] + step).ravel()
+    targets = (heads[:, None] + (step + 1) % nodes).ravel()
+    return Graph.from_edges(
+        np.stack([sources, targets], 1),
+        total,
+        x=x,
+        y=y,
+        masks=masks_from_rows([random_split(y, (0.7, 0.15, 0.15), seed=seed, stratified=True)], total),
+        name="long-range-ring" if ring else "long-range-path",
+        source=f"long_range(length={length}, count={count}, ring={ring}, {'marked=True, ' * marked}seed={seed})",
+    )
 
 
 def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: int = 0) -> Graph:

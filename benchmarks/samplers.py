@@ -18,9 +18,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from common import machine, median_time, require_green
+from common import machine, median_time, require_green, rmat_edges
 from hopstate.data.graph import Graph
-from hopstate.datasets.generators import rmat
 from hopstate.ops.sampling import Neighborhoods
 
 
@@ -70,7 +69,8 @@ def main() -> None:
     o = parser.parse_args()
     torch.set_num_threads(1)
     require_green("tests/ops/test_sampling.py")
-    graph = rmat(o.scale, 16.0)
+    n = 1 << o.scale
+    graph = Graph.from_edges(rmat_edges(n, 16 * n), n, self_loops="drop")
     cutter, rng = Neighborhoods(graph.indptr, graph.indices), np.random.default_rng(0)
     seeds = rng.permutation(graph.num_nodes)[:1024]
     rows = {}

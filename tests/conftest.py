@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HOPSTATE_TYPECHECK", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -16,10 +17,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, workers with a thread f
 import pytest
 import torch
 from filelock import FileLock
-
-import made_events
-import made_tables
-from hopstate.runs.run import Run, load
 
 SHARED = Path(os.environ.get("HOPSTATE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
@@ -71,19 +68,23 @@ def _seeded() -> None:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Return a finished small run of a method by name, trained once and shared by all workers of the session.
 
     Nobody may change its folder: a test that writes into one copies it first. See `made_events.train_shared` and
     `made_tables.train_shared` for the data.
     """
+    import made_events  # imported here, so that tests of a GPU run where jsonargparse is absent
+    import made_tables
+    from hopstate.runs.run import load
+
     home = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         home = home.parent  # the workers' common folder
     home = home / "trained"
     home.mkdir(exist_ok=True)
 
-    def run(method: str) -> Run:
+    def run(method: str) -> Any:
         with FileLock(home / f"{method}.lock"):
             if not (home / method / "result.json").is_file():
                 made = made_events if method in made_events.SMALL else made_tables

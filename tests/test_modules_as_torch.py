@@ -119,7 +119,8 @@ def ctdg_ssm(decoder: str = "link", **options: Any) -> Made:
         batches.append(ActiveBatch.build(*new, k + np.sort(rng.random(6)), context=past, **told))
         past = np.concatenate([past, new], 1)
     config = hopstate.CTDGSSM.Config(**{"dim": 6, "time_dim": 4, **options})
-    model = hopstate.CTDGSSM(config, edge_dim=2, decoder=decoder, num_classes=3, num_nodes=12)
+    outputs = 1 if decoder == "link" else 3
+    model = hopstate.CTDGSSM(config, edge_dim=2, decoder=decoder, num_outputs=outputs, num_nodes=12)
     return Streamed(model, decoder), (tuple(batches), torch.rand(3, 1, generator=torch.Generator().manual_seed(0)))
 
 

@@ -1,10 +1,10 @@
 """Make docs/paper-to-code.md from the tables in the packages' docstrings.
 
     python docs/made/paper_to_code.py            writes the page
-    python docs/made/paper_to_code.py --check    fails where the page is another
+    python docs/made/paper_to_code.py --check    fails if the page is not current
 
-A table begins with a line "| PAPER | function |". A row names functions in backquotes: within the package, or within
-hopstate, or, where it has no module of its own, beside the one before.
+A table begins with a line "| PAPER | function |". A row has names in backquotes, relative to the package or to hopstate.
+A name without a module is in the module of the name before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "paper-to-code.md"
 FIRST = ("methods.gmn", "methods.nagphormer", "compensation.top", "methods.dyg_mamba", "methods.ctdg_ssm")
 HEAD = """# Paper to code
 
-Equations and algorithms, the file under `src/hopstate`, and the function or class. The docstring of the file names
+Find the function or class of an equation or algorithm. Files are under `src/hopstate`. The docstring of a file names
 every deviation from the paper. `docs/made/paper_to_code.py` makes this page from docstrings.
 """
 
@@ -64,7 +64,8 @@ def resolved(package: str, names: list[str]) -> list[tuple[str, str]]:
         if holder is None:
             raise LookupError(f"hopstate.{package}: its docstring names {name}, which is nowhere")
         beside = holder.__name__
-        found.append((f"{beside.removeprefix('hopstate.').replace('.', '/')}.py", last))
+        file = Path(str(holder.__file__)).relative_to(ROOT / "src" / "hopstate")
+        found.append((file.as_posix(), last))
     return found
 
 

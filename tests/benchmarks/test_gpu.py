@@ -38,7 +38,7 @@ def test_a_failure_costs_no_earlier_result(tmp_path: Path) -> None:
     (tmp_path / "results/scan.jsonl").mkdir()  # so that its lines cannot be written
     found = run(tmp_path, "--dry-run", "--only=scan,top", code=1)
     assert [row["status"] for row in found["summary"]] == ["exit code 1", "ok"]
-    assert [row["batching"] for row in found["top"]] == ["full", "top, refreshed", "top, made once"]
+    assert [row["batching"] for row in found["top"]] == ["full", "top, refreshed", "top, made once", "gas"]
 
 
 def test_limits_are_kept(tmp_path: Path) -> None:
@@ -62,8 +62,18 @@ def test_every_figure_runs_dry_on_a_bare_machine(tmp_path: Path) -> None:
     assert set(found) == set(names) - {"tests"}
     for name, rows in found.items():
         assert all(row["tests"] == "green" and row["dry_run"] and "error" not in row for row in rows), name
-    assert {(row["method"], row["stream"]) for row in found["epochs"]} == {
-        (method, stream) for method in ("dyg-mamba", "dygformer") for stream in ("uci", "enron")
+    assert {(row["method"], row["precision"]) for row in found["epochs"]} == {
+        (method, precision) for method in ("dyg-mamba", "dygformer", "ctdg-ssm") for precision in ("32", "bf16-mixed")
     }
     assert all(row["data"].startswith("made: 20 nodes, 300 events") for row in found["epochs"])
     assert all(row["epoch_s"] > 0 for name in ("epochs", "gmn", "top", "precision", "compile") for row in found[name])
+
+
+def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
+    script = str(ROOT / "benchmarks/gpu_kernels.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=900, check=True)
+    rows = [
+        line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith(("| float", "| bfloat"))
+    ]
+    assert {row[1] for row in rows} == {"forward", "backward", "combine", "pull_gradient", "convolve", "weight_sums"}
+    assert all(int(spilled) == 0 for variant, _, _, spilled, _ in rows if "euler" not in variant)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from hopstate.data.graph import Graph
-from hopstate.datasets.generators import long_range
 from hopstate.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from range_graphs import far_clues, tree_match
+from range_graphs import far_clues, long_range, tree_match
 
 
 def distances(graph: Graph, start: int) -> np.ndarray:

@@ -428,7 +428,7 @@ def test_ctrl_c_in_the_shell_then_resume_equals_one_run(tables: dict[str, Path],
     process = subprocess.Popen(cut, env=environment, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (
-        Path("cut/metrics.csv").exists() and Path("cut/metrics.csv").stat().st_size
+        Path("cut/metrics.jsonl").exists() and Path("cut/metrics.jsonl").stat().st_size
     ):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

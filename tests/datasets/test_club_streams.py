@@ -58,7 +58,7 @@ def test_one_stream_a_seed_by_date() -> None:
 
 def test_what_a_long_history_tells_goes_with_the_rule() -> None:
     config = ClubConfig()
-    rule, none = (told(generate_clubs(replace(config, clubs=clubs)), config.noise) for clubs in (True, False))
+    rule, none = (told(generate_clubs(replace(config, within=within)), config.noise) for within in (config.within, 0.0))
     assert rule["common"] - rule["met"] < 0.05  # a club is far larger than a list of partners
     assert rule["all"] > rule["last"] + 0.08
     assert rule["all"] > rule["met"] + 0.2

@@ -9,7 +9,7 @@ import pytest
 
 from hopstate.data.graph import Graph
 from hopstate.data.readers.read_graph import read_graph
-from hopstate.datasets.generators import long_range, minesweeper, rmat, stochastic_block_model
+from hopstate.datasets.generators import minesweeper, stochastic_block_model
 from hopstate.errors import ConfigError
 
 
@@ -59,46 +59,8 @@ def test_block_model_has_its_degree_and_homophily() -> None:
     assert stochastic_block_model(200_000, degree=2, num_features=0).num_nodes == 200_000
 
 
-def test_rmat_fills_the_quadrants_as_asked() -> None:
-    graph = rmat(10, 8, undirected=False, seed=5)
-    assert graph.num_nodes == 1024
-    assert 0 < graph.num_edges <= 8 * 1024
-    u, v = rmat(1, 50_000, probabilities=(0.1, 0.4, 0.3, 0.2), undirected=False).edge_index()
-    assert {(0, 1), (1, 0)} == set(zip(u.tolist(), v.tolist(), strict=True))  # self-loops dropped
-    from hopstate.datasets.rmat_kernels import rmat_edges
-
-    edges = rmat_edges(1, 2, 100_000, 0.1, 0.5, 0.8, 0)
-    shares = np.bincount(2 * edges[:, 0] + edges[:, 1]) / len(edges)
-    np.testing.assert_allclose(shares, [0.1, 0.4, 0.3, 0.2], atol=0.01)
-    skewed = rmat(12, 8).degree
-    assert skewed.max() > 15 * skewed.mean()
-    assert rmat(num_nodes=1000, num_features=3).x.shape == (1000, 3)
-    assert rmat(num_nodes=1).num_nodes == 1
-
-
-@pytest.mark.parametrize(("ring", "length"), [(False, 1), (False, 7), (True, 2), (True, 6)])
-def test_long_range_label_is_the_bit_at_exactly_that_distance(ring: bool, length: int) -> None:
-    graph = long_range(length, 20, ring=ring, seed=2)
-    asked = np.flatnonzero(graph.y >= 0)
-    assert len(asked) == 20
-    assert graph.y[asked].sum() == 10
-    heads = np.flatnonzero((np.abs(graph.x) == 1).all(1))
-    assert len(heads) == 20
-    a = graph.to_scipy().toarray()
-    reach = np.eye(graph.num_nodes)
-    for hop in range(length + 1):
-        met = (reach[np.ix_(asked, heads)] > 0).any(1)
-        assert met.all() if hop == length else not met.any()
-        if hop < length:
-            reach = reach @ a
-    where = reach[np.ix_(asked, heads)].argmax(1)
-    np.testing.assert_array_equal(graph.y[asked], graph.x[heads[where], 0] > 0)
-    np.testing.assert_array_equal(graph.degree <= 2, True)
-
-
 def test_one_seed_fixes_everything_and_another_changes_it() -> None:
-    makers = (lambda s: minesweeper(10, seed=s), lambda s: stochastic_block_model(60, 3, seed=s))
-    for make in (*makers, lambda s: rmat(6, seed=s, num_features=2), lambda s: long_range(3, 10, seed=s)):
+    for make in (lambda s: minesweeper(10, seed=s), lambda s: stochastic_block_model(60, 3, seed=s)):
         first, same, other = make(0), make(0), make(1)
         assert isinstance(first, Graph)
         assert first.content_hash == same.content_hash != other.content_hash
@@ -112,11 +74,6 @@ def test_one_seed_fixes_everything_and_another_changes_it() -> None:
         lambda: minesweeper(mines=1.0),
         lambda: stochastic_block_model(3, 2),
         lambda: stochastic_block_model(homophily=1.5),
-        lambda: rmat(0),
-        lambda: rmat(probabilities=(0.5, 0.5, 0.5, 0.5)),
-        lambda: long_range(0),
-        lambda: long_range(1, ring=True),
-        lambda: long_range(count=3),
     ],
 )
 def test_impossible_settings_are_refused(call) -> None:

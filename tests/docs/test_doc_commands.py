@@ -184,6 +184,7 @@ class Parsed(BaseException):
 
 def stop_after_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands with a parser of their own raise `Parsed` where they would begin to work."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "examples"))  # --method imports while options are parsed
 
     def parsed(self: CommandParser, words: list[str]) -> NoReturn:
         argparse.ArgumentParser.parse_args(self, words)

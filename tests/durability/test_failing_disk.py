@@ -24,7 +24,6 @@ import torch
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.compensation.gas import GasCache
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
@@ -54,11 +53,6 @@ def negatives(folder: Path, seed: int) -> None:
 def events(seed: int) -> EventStream:
     ends = np.random.default_rng(seed).integers(0, 50, (2, BIG))
     return EventStream(src=ends[0], dst=ends[1], t=np.arange(BIG), num_nodes=50)
-
-
-def histories(folder: Path, seed: int) -> None:
-    history = GasCache(BIG, [2], folder=folder)
-    history.push(0, torch.arange(BIG), torch.rand(BIG, 2))
 
 
 def floats(seed: int) -> np.ndarray:
@@ -164,16 +158,12 @@ def test_a_file_that_cannot_be_written_to_its_end(name: str, tmp_path: Path) -> 
     assert contents(tmp_path) == before
 
 
-def test_metrics_and_journals_that_cannot_be_added_to_are_named(tmp_path: Path) -> None:
+def test_metrics_that_cannot_be_added_to_are_named(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     run.start_metrics([{"epoch": 1, "loss": 1.0}])
     with largest(30), pytest.raises(StorageError, match=r"metrics\.jsonl"):
         run.append_metrics({"epoch": 2, "loss": 1.0})
     assert run.history() == [{"epoch": 1, "loss": 1.0}]  # a torn line does not count
-    history = GasCache(BIG, [2], folder=tmp_path)
-    with largest(1000), pytest.raises(StorageError, match="journal-0"):
-        history.push(0, torch.arange(BIG), torch.rand(BIG, 2))
-    assert not history.pull(0, torch.arange(BIG)).any()
 
 
 SMALL = ["--model.dim", "4", "--loop.progress", "false", "--loop.logger", "none"]

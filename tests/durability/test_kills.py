@@ -52,7 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 IMPORTED = ["hopstate.runs.run", "lightning_fabric", "sklearn.metrics", "matplotlib.figure", "pyarrow", "numba"]
 IMPORTED += ["filelock", "matplotlib.backends.backend_agg", "docstring_parser", "attrs"]
-BATCHED = {"kind": "gas", "gas_cache": "disk", "num_clusters": 6, "clusters_per_batch": 2}
+BATCHED = {"kind": "gas", "num_clusters": 6, "clusters_per_batch": 2}
 
 
 def data_of(kind: str) -> Any:
@@ -137,5 +137,5 @@ def test_every_method(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.slow
-def test_histories_on_disk(tmp_path: Path) -> None:
+def test_historical_embeddings(tmp_path: Path) -> None:
     campaign(tmp_path, "gcn", {"model": {"dim": 8}, "batching": BATCHED}, 3)

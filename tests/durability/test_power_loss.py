@@ -13,7 +13,6 @@ import torch
 from forgetful_disk import Disk
 
 import hopstate
-from hopstate.compensation.gas import GasCache
 from hopstate.errors import DataError, HopstateError
 from hopstate.io.files import replace_file
 from hopstate.runs.reproduce import append_line
@@ -24,19 +23,8 @@ from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"epochs": 2, "checkpoint_seconds": 0, "progress": False, "logger": "none", "device": "cpu"}
 LOOP |= {"optim": {"schedule": "constant", "warmup": 0}}
-GAS = {"batching": {"kind": "gas", "gas_cache": "disk", "num_clusters": 4, "clusters_per_batch": 2}}
-TOP = {
-    "batching": {
-        "kind": "top",
-        "num_clusters": 2,
-        "clusters_per_batch": 1,
-        "partitioner": "bisection",
-        "shuffle": False,
-    }
-}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("mlp", {"model": {"dim": 4}}),
-    "history on disk": ("gcn", {"model": {"dim": 4, "num_layers": 2}, **GAS}),
 }
 
 
@@ -115,50 +103,6 @@ def test_fit_is_not_safe_without_syncs(tmp_path: Path, syncs: tuple[str, ...]) -
         begun(tmp_path, "mlp", syncs=syncs)
 
 
-def histories(tmp_path: Path) -> None:
-    """Lose power at every point between three marks, and go back to the last one that a checkpoint named."""
-    root = tmp_path / "root"
-    root.mkdir()
-    held: dict[int, torch.Tensor] = {}  # mark → what the table held then
-
-    def push(history: GasCache, rows: list[int], value: float) -> None:
-        history.push(0, torch.tensor(rows), torch.full((len(rows), 2), value))
-
-    with Disk(root) as noted:
-        history = GasCache(4, [2], folder=root)
-        for step in range(3):
-            push(history, [step, 3], step + 1.0)
-            push(history, [0, step], step + 1.5)
-            mark = int(history.state()["mark"][0])
-            held[mark] = history.pull(0, torch.arange(4)).clone()
-            replace_file(root / "checkpoint", lambda part, mark=mark: part.write_text(str(mark)))
-        push(history, [0, 1, 2, 3], 9.0)
-
-    def check() -> None:
-        again = GasCache(4, [2], folder=root)
-        if (root / "checkpoint").exists():
-            mark = int((root / "checkpoint").read_text())
-            again.load_state({"mark": torch.tensor([mark, 4, 2])})
-            assert torch.equal(again.pull(0, torch.arange(4)), held[mark])
-        else:
-            assert not again.pull(0, torch.arange(4)).any()
-
-    every(noted, check)
-
-
-def test_histories(tmp_path: Path) -> None:
-    histories(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["sync_file", "append_file"])
-def test_histories_are_not_safe_without_a_journal_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(f"hopstate.compensation.gas.{name}", lambda path, *_: None)
-    with pytest.raises(AssertionError, match="power lost before"):
-        histories(tmp_path)
-
-
 @pytest.mark.slow
 def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_path: Path) -> None:
     root, settings = tmp_path / "root", {"model": {"dim": 4}}
@@ -191,26 +135,6 @@ def test_tokens_on_disk(tmp_path: Path) -> None:
     with Disk(root) as noted:
         tokens(root / "tokens")
     every(noted, lambda: np.testing.assert_array_equal(tokens(root / "tokens"), whole), step=3)
-
-
-@pytest.mark.slow
-def test_what_top_prepares(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-
-    def run_of(out: Path, prepared: Path, **more: Any) -> hopstate.Run:
-        batching = {**TOP["batching"], "top": {"folder": str(prepared), "refresh": 0, "rank": 3}}
-        return fit(out, "gcn", {"model": {"dim": 4, "num_layers": 2}, "batching": batching}, epochs=1, **more)
-
-    whole = run_of(tmp_path / "whole", tmp_path / "prepared")
-    with Disk(root) as noted:
-        run_of(tmp_path / "run", root / "prepared")
-    number = itertools.count()
-
-    def check() -> None:
-        assert run_of(tmp_path / f"again-{next(number)}", root / "prepared").metrics == whole.metrics
-
-    assert every(noted, check) > 2
 
 
 # ---- records and results ----------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from forgetful_disk import Disk
 from test_failing_disk import WRITERS, contents
 
 import hopstate
-from hopstate.compensation.gas import GasCache
 from hopstate.data.events import EventStream
 from hopstate.data.stream_checkpoint import load_stream_state
 from hopstate.data.stream_state import StreamState
@@ -56,12 +55,6 @@ def added(folder: Path, seed: int) -> None:
     sync_file(folder / "journal")
 
 
-def history(folder: Path, seed: int) -> None:
-    held = GasCache(4, [2], folder=folder)
-    held.push(0, torch.arange(4), torch.full((4, 2), seed + 1.0))
-    held.state()
-
-
 def graph(folder: Path, seed: int) -> None:
     hopstate.Graph.from_edges(np.array([[seed, 3]]), num_nodes=4).save(str(folder / "g"))
 
@@ -83,7 +76,6 @@ SMALL: dict[str, Callable[[Path, int], Any]] = {
     "tensors": tensors,
     "result": result,
     "metrics": metrics,
-    "history": history,
     "graph": graph,
     "past": past,
 }
@@ -113,7 +105,7 @@ def broken(write: Callable[[Path, int], Any], root: Path, **disk: Any) -> list[s
     return found
 
 
-GROWING = (".jsonl", "metrics.csv", "journal", "journal-0", "journal-1", "journal-2", "history-0.npy")
+GROWING = (".jsonl", "journal")
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -203,7 +203,7 @@ class Fit:
         return {"losses": self.losses[:STEPS], "metrics": self.metrics, "scores": self.scores}
 
 
-def fit(method: str, name: str, out: Path, precision: str, *, automatic: bool = False) -> Fit:
+def fit(method: str, name: str, out: Path, precision: str) -> Fit:
     """Train a golden case and return its values.
 
     Args:
@@ -211,24 +211,19 @@ def fit(method: str, name: str, out: Path, precision: str, *, automatic: bool = 
         name: of the data set.
         out: folder of the run.
         precision: "64" or "32".
-        automatic: leave all but the number of epochs to the automatic settings.
     """
-    argv = fit_words(method, name, out, precision, automatic=automatic)
+    argv = fit_words(method, name, out, precision)
     with losses() as found:
         command(*argv)
     run = hopstate.load(out)
     return Fit(run, found, dict(sorted(run.metrics["test"].items())), scores(run, method, name))
 
 
-def fit_words(method: str, name: str, out: Path, precision: str, *, automatic: bool = False) -> list[str]:
+def fit_words(method: str, name: str, out: Path, precision: str) -> list[str]:
     """Return the command that trains a golden case."""
     kind, settings = METHODS[method]
-    own = settings
-    if automatic:
-        own = {"loop.epochs": 2} if "loop.epochs" in settings else {}
-    own = own | EDGES.get((method, name), {})
-    plain = [] if automatic else [PLAIN]
-    argv = ["fit", method.partition("+")[0], *KINDS[kind].sets[name], "--out", str(out), *words(own), *plain, *QUIET]
+    own = words(settings | EDGES.get((method, name), {}))
+    argv = ["fit", method.partition("+")[0], *KINDS[kind].sets[name], "--out", str(out), *own, PLAIN, *QUIET]
     return [*argv, "--loop.precision", precision]
 
 

@@ -9,7 +9,6 @@ from torch_geometric.nn import GCNConv, Sequential
 import hopstate
 from hopstate.layers.attention import (
     CrossAttention,
-    FeedForward,
     PackedLayout,
     PackedSelfAttention,
     PackedTransformerBlock,
@@ -57,7 +56,6 @@ def layers():
         (lambda: PackedSelfAttention(DIM, 2), "x, layout -> x"),
         (lambda: PackedTransformerBlock(DIM, 2, ffn_dim=16), "x, layout -> x"),
         (lambda: CrossAttention(DIM, 2), "x, offsets, width -> x"),
-        (lambda: FeedForward(DIM, 16), "x -> x"),
         (lambda: NodeHead(DIM, DIM), "x -> x"),
         (lambda: SelfAttention(DIM, 2), "blocks -> blocks"),
         (lambda: TransformerBlock(DIM, 2, ffn_dim=16), "blocks -> blocks"),

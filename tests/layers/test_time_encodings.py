@@ -17,7 +17,7 @@ def test_fixed_frequencies_are_the_paper_s():
 
 
 def test_encoding_is_the_cosine_of_omega_times_gap():
-    encoding = TimeEncoding.decades(4, span=3.0, learn=True)
+    encoding = TimeEncoding.between(4, 1e-3, 1.0, learn=True)
     with torch.no_grad():
         encoding.phase[:] = torch.tensor([0.0, 0.5, 0.0, 0.0])
     out = encoding(torch.tensor([[0.0, 2.0]]))
@@ -28,7 +28,7 @@ def test_encoding_is_the_cosine_of_omega_times_gap():
 
 
 def test_learnable_encoding_has_a_gradient_for_omega_and_phase():
-    encoding = TimeEncoding.decades(3, learn=True).double()
+    encoding = TimeEncoding.between(3, 1e-9, 1.0, learn=True).double()
     gap = torch.tensor([0.3, 7.0], dtype=torch.float64)
     omega, phase = encoding.omega.detach().requires_grad_(), encoding.phase.detach().requires_grad_()
 
@@ -39,12 +39,12 @@ def test_learnable_encoding_has_a_gradient_for_omega_and_phase():
 
 
 def test_empty_and_precision():
-    assert TimeEncoding.decades(5, learn=False)(torch.zeros(0)).shape == (0, 5)
-    assert TimeEncoding.decades(2, learn=False).double()(torch.zeros(3)).dtype == torch.float64
+    assert TimeEncoding.between(5, 1e-9, 1.0, learn=False)(torch.zeros(0)).shape == (0, 5)
+    assert TimeEncoding.between(2, 1e-9, 1.0, learn=False).double()(torch.zeros(3)).dtype == torch.float64
 
 
 def test_impossible_settings_are_named():
     with pytest.raises(ConfigError):
         TimeEncoding.geometric(0)
     with pytest.raises(ConfigError):
-        TimeEncoding.decades(0, learn=True)
+        TimeEncoding.between(0, 1e-9, 1.0, learn=True)

@@ -11,6 +11,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
+from hopstate.methods.shared.node import raw_column
 from hopstate.runs.data import load_data, preprocess
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, F64
@@ -142,12 +143,8 @@ def test_weights_of_a_table_stay_as_they_are() -> None:
     assert "edge_attr" not in kept
     assert set(np.unique(graph.edge_attr)) == set(edges.hour)
     both = frame()
-    graph, kept = made_ready(both, "gmn", **{"walks.weights": 1})
-    from hopstate.methods.gmn.node_method import walk_weights
-
-    weights = walk_weights(graph, 1)
-    assert weights is not None
-    assert weights.min() > 1e6
+    graph, kept = made_ready(both, "gmn")
+    assert raw_column(graph, 1).min() > 1e6
     assert "edge_attr" in kept
     both.loc[2, "amount"] = np.nan
     with pytest.raises(DataError, match="amount"):

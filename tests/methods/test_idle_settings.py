@@ -27,7 +27,6 @@ IDLE = [
     ("ctdg-ssm", {"model.static": "onehot"}, "model.static_dim", 5),
     ("dygformer", {"split.kind": "chronological"}, "split.val_time", 3.0),
     ("graphmixer", {"split.kind": "dyglib"}, "split.test_time", "2024-03-01"),
-    ("gmn", {"model.mpnn": "none"}, "messages", "whole"),
     ("gmn", {"model.variant": "gps-mamba"}, "model.readout", "mean"),
     ("gmn", {"walks.max_length": 0}, "walks.eval_samples", 4),
     ("gmn-graphs", {"walks.repeats": 0}, "walks.eval_samples", 4),

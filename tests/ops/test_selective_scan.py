@@ -12,7 +12,7 @@ from scan_cases import assert_matches_naive, make_case, offsets_of, run_and_grad
 
 from hopstate.cli.info import describe_paths
 from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
-from hopstate.ops import dispatch, selective_influence, selective_scan, selective_scan_naive, selective_step
+from hopstate.ops import dispatch, selective_influence, selective_scan, selective_scan_naive
 from hopstate.testing.conformance import assert_close_rmse
 
 MODES = list(itertools.product(("zoh", "euler"), (False, True)))
@@ -121,11 +121,10 @@ def test_steps_equal_the_scan(rule):
     case = make_case([12] * 3, 6, 5)
     offsets = offsets_of([12] * 3)
     y, last = scan(case, offsets=offsets, discretization=rule, return_state=True)
-    state = case["initial_state"]
+    state, single = case["initial_state"], torch.arange(4)
     for t in range(12):
-        now = tokens_of(case, offsets[:-1] + t)
-        inputs = (now[k] for k in ("u", "delta", "A", "B", "C"))
-        out, state = selective_step(state, *inputs, D=now["D"], z=now["z"], discretization=rule)
+        now = tokens_of(case, offsets[:-1] + t) | {"initial_state": state}
+        out, state = scan(now, offsets=single, discretization=rule, return_state=True)
         assert_close_rmse(out, y[offsets[:-1] + t])
     assert_close_rmse(state, last)
 
@@ -358,34 +357,15 @@ def test_other_bad_calls_are_named():
         scan(case, discretization="eulr")
     with pytest.raises(ShapeError, match="packed"):
         selective_scan(*(x if k == "A" else x[None] for k, x in case.items()), offsets=offsets_of([4]))
-    with pytest.raises(ShapeError):
-        selective_step(torch.zeros(1, 6, 4), *(x if k == "A" else x[None] for k, x in case.items()))
-    with pytest.raises(ShapeError, match="initial_state"):
-        selective_step(torch.zeros(3, 6, 4), *case.values())
 
 
-def test_nan_in_delta_flows_through_unless_asked_for(monkeypatch):
+def test_nan_in_delta_flows_through():
     case = make_case([4], 6, 4, torch.float32, plain=True)
     case["delta"][2, 1] = float("nan")
     y = scan(case)
     assert y[2:, 1].isnan().all()
     assert not y[:2].isnan().any()
     assert not y[:, [0, 2, 3, 4, 5]].isnan().any()
-    monkeypatch.setenv("HOPSTATE_CHECK", "1")
-    with pytest.raises(DataError, match="token 2, channel 1"):
-        scan(case)
-
-
-def test_step_refuses_what_the_scan_refuses_when_asked_to_check(monkeypatch):
-    u, delta, A, B, C = torch.ones(1, 2), torch.ones(1, 2), -torch.ones(2, 3), torch.ones(1, 3), torch.ones(1, 3)
-    state = torch.zeros(1, 2, 3)
-    monkeypatch.setenv("HOPSTATE_CHECK", "1")
-    selective_step(state, u, delta, A, B, C)
-    for bad in (float("nan"), -1.0):
-        with pytest.raises(DataError, match="token 0, channel 1"):
-            selective_step(state, u, torch.tensor([[1.0, bad]]), A, B, C)
-    with pytest.raises(DataError, match=r"\bA\b"):
-        selective_step(state, u, delta, -A, B, C)
 
 
 def test_slow_path_warns_once_and_names_the_reason(monkeypatch):

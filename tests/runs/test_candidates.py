@@ -6,7 +6,6 @@ import pytest
 from hopstate.data.events import DELETE, EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.runs.queries import Prefilter, default_candidates, prefilter_recall_on
-from hopstate.runs.query_inputs import only_destinations
 
 
 def _past(stream: EventStream, places: list[int]) -> StreamState:
@@ -114,12 +113,3 @@ def test_recall_is_the_share_of_events_whose_destination_is_kept() -> None:
     assert prefilter_recall_on(stream, np.array([2, 3]), 2) == 1
     assert prefilter_recall_on(stream, np.array([4]), 9) == 0  # nobody has met 7
     assert np.isnan(prefilter_recall_on(stream, np.empty(0, np.int64), 1))
-
-
-def test_only_destinations_if_the_two_sides_are_apart() -> None:
-    asked = np.array([0, 3, 4, 5, -1])
-    ends = {"t": np.arange(4), "num_nodes": 6}
-    two_sided = _past(EventStream(src=np.array([0, 1, 0, 2]), dst=np.array([3, 4, 4, 3]), **ends), [2])
-    assert only_destinations(two_sided, asked).tolist() == [False, True, True, False, False]  # 5 has no event
-    one_sided = _past(EventStream(src=np.array([0, 1, 0, 3]), dst=np.array([3, 4, 4, 1]), **ends), [2])
-    assert not only_destinations(one_sided, asked).any()

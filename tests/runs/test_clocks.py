@@ -69,9 +69,9 @@ def test_the_unit_of_a_clock_is_that_of_the_gaps_in_training(tmp_path: Path) -> 
 def test_streams_and_explanations_keep_the_clock(tmp_path: Path) -> None:
     live = run_of("ctdg-ssm", events(), tmp_path / "live")
     later = events(60, 1000, seed=1)
-    first = score_stream(live.path, later.with_(x=None), run_data=events(), ignore_state=True)["score"].to_numpy()
+    first = score_stream(live.path, later.with_(x=None), ignore_state=True)["score"].to_numpy()
     fine = events(60, 1000, seed=1, factor=10**9, time_unit="ns").with_(x=None)
-    again = score_stream(live.path, fine, run_data=events(), ignore_state=True)["score"].to_numpy()
+    again = score_stream(live.path, fine, ignore_state=True)["score"].to_numpy()
     np.testing.assert_allclose(again, first, rtol=F32, atol=F32)
 
     run = run_of("dyg-mamba", events(), tmp_path / "run")

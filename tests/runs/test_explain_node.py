@@ -143,7 +143,7 @@ def test_messages_within_tokens_count_for_edges(local: str, tmp_path: Path) -> N
 
 
 def test_captum_takes_a_run(tmp_path: Path) -> None:
-    """As docs/from-pyg.md has it; attributions add up to what the logit gains over features of zero."""
+    """As docs/migrate.md has it; attributions add up to what the logit gains over features of zero."""
     attr = pytest.importorskip("captum.attr")
     run = hopstate.fit("gcn", path_graph(), out=tmp_path / "run", config=SMALL)
     module, inputs = run.model.as_pyg()

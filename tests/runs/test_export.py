@@ -61,7 +61,7 @@ NAMES = {"gcn": ["x", "edge_index", "edge_weight"], "nagphormer": ["tokens"]}
 def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
     run = fitted(method, tmp_path / "run")
     inputs, _ = asked(run)
-    found = export_inputs(run, run_data=graph())
+    found = export_inputs(run)
     assert list(found) == NAMES[method]
     for own, wanted in zip(found.values(), inputs):
         np.testing.assert_allclose(own, wanted.numpy(), rtol=F32_TIGHT, atol=F32_TIGHT)
@@ -104,7 +104,7 @@ def answers(path: Path, inputs: list[Tensor]) -> Tensor:
 def same_answers(method: str, folder: Path, to: export.Format, **settings: object) -> None:
     run = fitted(method, folder / "run", **settings)
     inputs, wanted = asked(run)
-    path = export_run(run, to, folder / "program", data=graph())
+    path = export_run(run, to, folder / "program")
     kept = json.loads((path.parent / "export.json").read_text())
     taken = inputs[: len(kept["inputs"])]
     assert [str(x.dtype) for x in taken] == [f"torch.{port['dtype']}" for port in kept["inputs"]]
@@ -136,7 +136,7 @@ def test_versions_that_read_a_program_are_named_and_chosen(tmp_path: Path) -> No
     run = fitted("sage", tmp_path / "run")
     inputs, wanted = asked(run)
     for opset, versions in ((None, (20, 9, "1.17")), (18, (18, 8, "1.14"))):
-        path = export_run(run, "onnx", tmp_path / str(opset), data=graph(), opset=opset)
+        path = export_run(run, "onnx", tmp_path / str(opset), opset=opset)
         kept = json.loads((path.parent / "export.json").read_text())
         assert tuple(kept["versions"].values()) == versions
         model = onnx.load(path)
@@ -144,11 +144,11 @@ def test_versions_that_read_a_program_are_named_and_chosen(tmp_path: Path) -> No
         onnx.checker.check_model(model)
         found = answers(path, inputs[: len(kept["inputs"])])
         torch.testing.assert_close(found.float(), wanted, rtol=PROGRAM, atol=PROGRAM)
-    path = export_run(run, "torch", tmp_path / "torch", data=graph())
+    path = export_run(run, "torch", tmp_path / "torch")
     assert json.loads((path.parent / "export.json").read_text())["versions"] == {"torch": torch.__version__}
     for to, opset in (("onnx", 17), ("torch", 20)):
         with pytest.raises(ConfigError, match="opset"):
-            export_run(run, to, tmp_path / "none", data=graph(), opset=opset)
+            export_run(run, to, tmp_path / "none", opset=opset)
 
 
 class Summing(nn.Module):

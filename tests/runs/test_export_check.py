@@ -74,8 +74,10 @@ def trained(method: str, folder: Path, **settings: Any) -> Path:
 
 def check(method: str, folder: Path, to: Any, **settings: Any) -> None:
     run = trained(method, folder / "run", **settings)
-    export_run(run, to, folder / "program", data=data_of(method))
-    found = hopstate.check_program(run, folder / "program", run_data=data_of(method))
+    opened = hopstate.load(run, data=data_of(method))
+    assert opened.record is not None
+    export_run(run, to, folder / "program")
+    found = hopstate.check_program(run, folder / "program")
     told = json.loads((folder / "program" / "export.json").read_text())
     assert list(found.differences) == [port["name"] for port in told["outputs"]]
     assert found.asked > 1
@@ -97,9 +99,11 @@ def test_the_network_of_a_program_gives_what_the_run_gives(
 ) -> None:
     """As above, without a file, as it is and traced."""
     run, specs, export_spec = trained(method, tmp_path / "run"), [], export.export_spec
+    opened = hopstate.load(run, data=data_of(method))
+    assert opened.record is not None
     keep = lambda *given, **how: specs.append(export_spec(*given, **how)) or specs[0]  # noqa: E731
     monkeypatch.setattr(export, "export_spec", keep)
-    with program_queries(run, run_data=data_of(method), sample=True) as asked:
+    with program_queries(run, sample=True) as asked:
         wanted, inputs = asked.expected(), tuple(map(torch.from_numpy, asked.inputs.values()))
         specs[0].module.eval()
         answered = [module(*inputs) for module in (specs[0].module, trace(specs[0]).module())]
@@ -134,11 +138,10 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
 
 @pytest.mark.slow
 def test_questions_of_ones_own(tmp_path: Path) -> None:
-    own = data_of("dyg-mamba-nodes")
     run = trained("dyg-mamba-nodes", tmp_path / "run")
-    assert hopstate.export_inputs(run, [3, 1, 3], run_data=own)["lengths"].shape == (3,)
+    assert hopstate.export_inputs(run, [3, 1, 3])["lengths"].shape == (3,)
     with pytest.raises(DataError):
-        hopstate.export_inputs(run, [3, 99], run_data=own)
+        hopstate.export_inputs(run, [3, 99])
 
 
 def test_a_number_that_is_none_is_a_difference() -> None:

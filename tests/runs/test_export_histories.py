@@ -24,7 +24,7 @@ ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "on
 FORMER = {"model.max_length": 8, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("dyg-mamba", {"model.pair_features": True}),
-    ("dygformer", FORMER | {"model.patch_size": 2, "model.padding": "masked"}),
+    ("dygformer", FORMER | {"model.patch_size": 2}),
     ("graphmixer", {}),
 ]
 MORE: list[tuple[str, dict[str, Any]]] = [

@@ -43,15 +43,15 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
     own = repeating(200)
     settings = {**LOOP, **RANDOM, **SMALL.get(method, {}), **OWN.get(method, {})}
     run = hopstate.fit(method, own, out=folder / "run", config=settings).path
-    path = export_run(run, to, folder / "program", data=own)
+    path = export_run(run, to, folder / "program")
     kept = json.loads((path.parent / "export.json").read_text())
-    wanted = hopstate.score(run, PAIRS, run_data=own)
-    given = hopstate.export_inputs(run, PAIRS, run_data=own)
+    wanted = hopstate.score(run, PAIRS)
+    given = hopstate.export_inputs(run, PAIRS)
     assert [(name, str(x.dtype), x.ndim) for name, x in given.items()] == [
         (port["name"], port["dtype"], len(port["shape"])) for port in kept["inputs"]
     ]
     assert [port["name"] for port in kept["outputs"]] == ["logit", "score", "probability"]
-    one = hopstate.export_inputs(run, PAIRS[-1:], run_data=own)
+    one = hopstate.export_inputs(run, PAIRS[-1:])
     for inputs, table in ((given, wanted), (one, wanted[-1:])):
         logit, score, probability = answers(path, inputs)
         assert logit.dtype == np.float32

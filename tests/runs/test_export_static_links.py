@@ -60,7 +60,7 @@ def asked(run: Path) -> tuple[dict[str, Tensor], np.ndarray]:
 def same_logits(method: str, folder: Path, to: str, settings: dict[str, object]) -> None:
     run = fit(method, graph(), out=folder / "run", config={**SMALL, **settings}).path
     given, wanted = asked(run)
-    path = export_run(run, to, folder / "program", data=graph())  # type: ignore[arg-type]
+    path = export_run(run, to, folder / "program")  # type: ignore[arg-type]
     names = [port["name"] for port in json.loads((path.parent / "export.json").read_text())["inputs"]]
     inputs = {name: given[name] for name in names}
     assert "pairs" in names

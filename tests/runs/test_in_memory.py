@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import pickle
 import shutil
 from pathlib import Path
 
@@ -158,23 +157,19 @@ def test_the_model_answers_as_predict_and_its_vectors_lead_there(trained, method
 
 
 @pytest.mark.parametrize("method", ["gcn", "ctdg-ssm", "dyg-mamba", "pair-trees"])
-def test_a_model_is_copied_pickled_and_saved_and_stays_as_it_is(trained, method, tmp_path):
+def test_a_model_is_copied_and_stays_as_it_is(trained, method):
     """Before it was asked and after; no call and no flag changes its answers or its state."""
     model, asked = trained(method).model, () if method == "gcn" else (["u1"], ["v2"], 6000)
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    copies = [copy.deepcopy(model)]
     want = model(*asked)
     assert not model.training
     model.train()
     assert not any(part.training for part in model.modules())
-    torch.save(model, tmp_path / "model.pt")
-    copies += [copy.deepcopy(model), torch.load(tmp_path / "model.pt", weights_only=False), model.to("cpu")]
+    copies += [copy.deepcopy(model), model.to("cpu")]
     for made in copies:
         assert torch.equal(made(*asked), want)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    with torch.no_grad():
-        next(model.network.parameters(), torch.zeros(1)).add_(1)  # weights of one's own travel too
-    assert torch.equal(pickle.loads(pickle.dumps(model))(*asked), model(*asked))
 
 
 def test_the_model_of_a_stream_scores_as_score_does(trained):
@@ -184,11 +179,5 @@ def test_the_model_of_a_stream_scores_as_score_does(trained):
     np.testing.assert_allclose(found, want, rtol=F32, atol=F32_TIGHT)
     assert len(run.embeddings(["u1", "u2"])) == 2
     run = trained("dyg-mamba")
-    model = run.model
-    inputs = model.inputs(["u1", "u2"], ["v2", "v6"], 6000)
-    with torch.no_grad():
-        logits = model.network(inputs)
-    want = run.score([("u1", "v2"), ("u2", "v6")], 6000)["score"]
-    np.testing.assert_allclose(torch.sigmoid(logits), want, rtol=F32, atol=F32_TIGHT)
     with pytest.raises(ConfigError):
         run.embeddings()

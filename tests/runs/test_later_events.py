@@ -145,10 +145,10 @@ def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
     run, copy = replace(run, record=None), own.with_(name="copy")
     del own
     gc.collect()  # a process finds the record as long as anything holds it, cycles too
-    with pytest.raises(ConfigError, match="run_data"):
+    with pytest.raises(ConfigError, match=r"hopstate\.load"):
         run.predict(later)
     own = copy
-    assert len(run.predict(later, run_data=own)) == 20
+    assert len(load(run.path, data=own).predict(later)) == 20
     assert len(run.predict(later, cold_start=True)) == 20
     assert len(run.predict(own, split="test")) > 0
 

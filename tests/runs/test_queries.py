@@ -123,8 +123,7 @@ def test_candidates(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text("id\nv3\nu2\nv3\nv0\n")
     assert set(run.rank("u1", top=None, candidates=tmp_path / "some.csv")["dst"]) == {"v3", "u2", "v0"}
     assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3
-    with pytest.warns(HopstateWarning, match="v1"):
-        assert set(run.rank("v1", top=None)["dst"]) == set(own["dst"]) - {"v1"}
+    assert set(run.rank("v1", top=None)["dst"]) == set(own["dst"]) - {"v1"}
 
 
 def test_all_nodes_are_candidates_if_nodes_are_both_ends(tmp_path: Path) -> None:
@@ -356,7 +355,7 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
     config = {**LOOP, "model.channel_dim": 4, "model.time_dim": 8, "history.max_length": 4}
     run = fit("dyg-mamba-nodes", own, out=tmp_path / "nodes", config=config)
     with pytest.raises(ConfigError, match="dyg-mamba-nodes"):
-        run.score(PAIRS, run_data=own)
+        run.score(PAIRS)
 
 
 @pytest.mark.slow

@@ -130,11 +130,11 @@ def test_records_in_memory_options_and_errors(tmp_path):
     run = hopstate.fit("sage", graph, out=tmp_path / "links", task="link", **{**SMALL, **options})
     assert run.evaluate(graph) == pytest.approx(run.metrics["test"])
     assert "mrr_low" in run.metrics["test"]
-    assert len(run.score([(0, 1)], run_data=graph)) == 1
+    assert len(run.score([(0, 1)])) == 1
     with pytest.raises(DataError, match="25"):
-        run.score([(0, 25)], run_data=graph)
+        run.score([(0, 25)])
     with pytest.raises(ConfigError, match="time"):
-        run.score([(0, 1)], 3, run_data=graph)
+        run.score([(0, 1)], 3)
     assert RunFolder.open(run.path).settings()["task"] == "link"
 
 

@@ -32,7 +32,7 @@ class Job:
     """What a process is to do.
 
     Args:
-        run, method: as in `check_crash`.
+        run: as in `check_crash`.
         folder: of log and snapshots.
         fault: of its disk; of no effect where it is killed after some time.
         first: position of the first event.
@@ -42,7 +42,6 @@ class Job:
     """
 
     run: str
-    method: str | None
     folder: Path
     fault: Fault
     first: int
@@ -93,12 +92,7 @@ def work(job: Job, pipe: Connection) -> None:
 
 def _open(job: Job) -> LiveRun:
     log = _Log(job.folder, syncs=job.fault.syncs)
-    options: dict[str, Any] = {
-        "snapshot_every": _SNAPSHOTS,
-        "device": "cpu",
-        "method": job.method,
-        "max_clock_skew": NEVER,
-    }
+    options: dict[str, Any] = {"snapshot_every": _SNAPSHOTS, "device": "cpu", "max_clock_skew": NEVER}
     return LiveRun(job.run, folder=job.folder, log=log, **options)
 
 

@@ -74,7 +74,6 @@ def check_crash(
     *,
     seed: int = 0,
     syncs: bool = True,
-    method: str | None = None,
     told: Callable[[Kind], None] = lambda kind: None,
 ) -> CrashReport:
     """Crash a live run again and again, and check what is left each time.
@@ -85,7 +84,6 @@ def check_crash(
         crashes: how many of each kind (`faulty_disk`).
         seed: draws events, commits and faults; the moments of "kill" also depend on the machine.
         syncs: False leaves out every sync, with which a loss of power must lose something.
-        method: as in `hopstate.evaluate`.
         told: called with the kind of each crash that was gone through.
 
     Raises:
@@ -97,12 +95,12 @@ def check_crash(
     folder, done, count, slowest = Path(folder), Counter[str](), 0, 0.0
     kinds = [kind for kind in KINDS for _ in range(crashes.get(kind, 0))]
     kinds = [kinds[i] for i in rng.permutation(len(kinds))]
-    with warnings.catch_warnings(), LiveRun(run, folder=folder / "replay", method=method, device="cpu") as replay:
+    with warnings.catch_warnings(), LiveRun(run, folder=folder / "replay", device="cpu") as replay:
         warnings.simplefilter("ignore", HopstateWarning)  # of damaged snapshots, which are passed over
         events, began = _made(replay, _EACH * 3 * _OF_A_LOG, rng), replay.past
         for first in range(0, len(kinds), _OF_A_LOG):
             replay.past = began
-            state = _Checked(replay, events, run, folder / f"live-{first}", method)
+            state = _Checked(replay, events, run, folder / f"live-{first}")
             for kind in kinds[first : first + _OF_A_LOG]:
                 while not state.crash(_drawn(kind, state, rng, syncs)):  # until the fault comes to pass
                     pass
@@ -121,7 +119,7 @@ def _drawn(kind: Kind, state: _Checked, rng: np.random.Generator, syncs: bool) -
     after, opened = (float(rng.uniform(0, 0.5)), bool(rng.random() < 0.7)) if timed else (None, False)
     part = state.events[state.acknowledged : state.acknowledged + _EACH]
     fault = Fault(kind, call, int(rng.integers(1 << 31)), syncs)
-    return Job(str(state.run), state.method, state.folder, fault, state.acknowledged, after, opened, part)
+    return Job(str(state.run), state.folder, fault, state.acknowledged, after, opened, part)
 
 
 def warm_context() -> ForkServerContext:
@@ -135,10 +133,8 @@ def warm_context() -> ForkServerContext:
 class _Checked:
     """A log that is crashed, and what is known of it."""
 
-    def __init__(
-        self, replay: LiveRun, events: list[dict[str, Any]], run: str | Path, folder: Path, method: str | None
-    ) -> None:
-        self.replay, self.events, self.run, self.folder, self.method = replay, events, run, folder, method
+    def __init__(self, replay: LiveRun, events: list[dict[str, Any]], run: str | Path, folder: Path) -> None:
+        self.replay, self.events, self.run, self.folder = replay, events, run, folder
         self.acknowledged, self.ends, self.slowest = 0, {0}, 0.0
         make_folder(folder)
         self.context = warm_context()
@@ -178,7 +174,7 @@ class _Checked:
 
     def _check(self, what: str) -> None:
         begin = time.perf_counter()
-        with LiveRun(self.run, folder=self.folder, method=self.method, device="cpu") as live:
+        with LiveRun(self.run, folder=self.folder, device="cpu") as live:
             self.slowest = max(self.slowest, time.perf_counter() - begin)
             live.snapshot_position = live.position  # the next process finds what the crash left
             count, log = len(live.log), live.log

@@ -268,17 +268,40 @@ def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> Non
     asyncio.run(work())
 
 
-class Waiting:
-    """A question that waits for leave in its first slice."""
+class Counted:
+    """A question that counts how often it is answered, and waits for leave in its first slice."""
 
     def __init__(self) -> None:
-        self.begun, self.leave = threading.Event(), threading.Event()
+        self.count, self.begun, self.leave = 0, threading.Event(), threading.Event()
 
     def __call__(self, session: QuerySession) -> Steps[int]:
+        self.count += 1
         self.begun.set()
         assert self.leave.wait(30)
         yield
         return len(session.past)
+
+
+def test_equal_questions_at_one_position_are_answered_once(run: Run, tmp_path: Path) -> None:
+    async def work() -> None:
+        limits = Limits(waiting=5)
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), limits)
+        await engine.start()
+        question = Counted()
+        own = len(engine.live.past)
+        asked = [asyncio.create_task(engine.answer(question, key="who")) for _ in range(50)]
+        await asyncio.to_thread(question.begun.wait, 30)
+        asked.pop(0).cancel()
+        asked.pop().cancel()
+        taken = asyncio.create_task(engine.take(EVENTS))
+        question.leave.set()
+        assert [(await one)[0] for one in asked] == [own] * 48
+        assert question.count == 1
+        await taken
+        assert (await engine.answer(question, key="who"))[0] == own + 40
+        await engine.stop()
+
+    asyncio.run(work())
 
 
 def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: Path) -> None:
@@ -286,15 +309,15 @@ def test_a_question_asked_after_a_commit_has_its_own_answer(run: Run, tmp_path: 
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
         await engine.start()
         engine._queue._took["events", 6].append(0.0)  # a commit that passes the question
-        question, own = Waiting(), len(engine.live.past)
-        before = asyncio.create_task(engine.answer(question))
+        question, own = Counted(), len(engine.live.past)
+        before = asyncio.create_task(engine.answer(question, key="who"))
         await asyncio.to_thread(question.begun.wait, 30)
         taken = asyncio.create_task(engine.take(EVENTS))
         while len(engine._queue._jobs) < 2:
             await asyncio.sleep(0)
         question.leave.set()
         await taken
-        assert (await engine.answer(question))[0] == own + 40
+        assert (await engine.answer(question, key="who"))[0] == own + 40
         assert (await before)[0] == own
         await engine.stop()
 
@@ -328,7 +351,7 @@ def test_a_commit_that_would_be_late_is_refused_and_others_pass_long_questions(r
     async def work() -> None:
         engine = ServiceEngine(partial(LiveRun, run.path, folder=tmp_path), Limits())
         await engine.start()
-        question = Waiting()
+        question = Counted()
         answer = asyncio.create_task(engine.answer(question, kind="slow"))
         await asyncio.to_thread(question.begun.wait, 30)
         engine._queue._took["slow"].append(1.0)

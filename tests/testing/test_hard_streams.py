@@ -149,15 +149,11 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     def part(a: int, b: int) -> EventStream:
         return EventStream(**{k: getattr(later, k)[a:b].copy() for k in columns}, num_nodes=14, from_start=False)
 
-    whole = score_stream(run.path, part(0, len(later)), run_data=early, ignore_state=True, save=tmp_path / "whole")[
-        "score"
-    ].tolist()
+    whole = score_stream(run.path, part(0, len(later)), ignore_state=True, save=tmp_path / "whole")["score"].tolist()
     found = []
     for a, b in ((0, 7), (7, 8), (8, 30), (30, len(later))):
         options: dict[str, Any] = {"ignore_state": True} if a == 0 else {"state": tmp_path / "parts"}
-        found += score_stream(run.path, part(a, b), run_data=early, save=tmp_path / "parts", **options)[
-            "score"
-        ].tolist()
+        found += score_stream(run.path, part(a, b), save=tmp_path / "parts", **options)["score"].tolist()
     assert found == pytest.approx(whole, rel=F32, nan_ok=True)  # deletions have no score
     assert len(predict(run.path, data=early)) == len(early)  # a row each, of deletions without a score
 
@@ -171,4 +167,4 @@ def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_p
     assert evaluate(run.path, data=data) == run.metrics["test"]
     columns = {"src": np.array([1, 2]), "dst": np.array([9, 10]), "t": np.array([99, 99])}
     later = EventStream(**columns, edge_attr=np.ones((2, 2), np.float32), num_nodes=14)
-    assert np.isfinite(score_stream(run.path, later, run_data=data, ignore_state=True)["score"]).all()
+    assert np.isfinite(score_stream(run.path, later, ignore_state=True)["score"]).all()

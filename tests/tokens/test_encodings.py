@@ -78,12 +78,3 @@ def test_components_left_without_are_named(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert laplacian_encoding(ring(), 4, tmp_path).any()  # one component
         assert laplacian_encoding(islands(), 60, tmp_path)[30:37].any(1).all()  # enough for all
-
-
-def test_shares_are_kept_apart_from_the_smallest_of_all(tmp_path: Path) -> None:
-    by_size = laplacian_encoding(islands(), 24, tmp_path)
-    smallest = laplacian_encoding(islands(), 24, tmp_path, share="smallest")
-    assert not np.array_equal(by_size, smallest)
-    expected = laplacian_eigenvectors(islands().indptr, islands().indices, 24, by_size=False)[1]
-    np.testing.assert_allclose(smallest, expected.astype(np.float32), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(laplacian_encoding(islands(), 24, tmp_path), by_size, rtol=1e-5, atol=1e-6)

@@ -10,9 +10,41 @@ from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods.baselines.graphmixer import RecentLinkTokenizer
 from hopstate.ops.neighbors import PackedNeighbors, last_naive
 from hopstate.testing.conformance import F32_TIGHT
-from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens, pack_tokens, pack_tokens_naive
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens, pack_tokens
 
 TARGETS = ("none", "first", "last")
+
+
+def pack_tokens_naive(
+    found: PackedNeighbors,
+    targets: np.ndarray,
+    t: np.ndarray,
+    *,
+    window: float | None,
+    target: str,
+    unit: float = 1.0,
+) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
+    """Reference implementation of `pack_tokens`."""
+    offsets, nodes, ids, gaps, spans = [0], [], [], [], []
+    for q in range(len(found)):
+        events = [
+            (n, e, s)
+            for n, e, s in zip(*(part.tolist() for part in found.of(q)), strict=True)
+            if window is None or t[q] - s <= window
+        ]
+        tokens = [(n, e, t[q] - s, s) for n, e, s in events]
+        if target == "first":
+            tokens.insert(0, (int(targets[q]), -1, 0, t[q]))
+        elif target == "last":
+            tokens.append((int(targets[q]), -1, 0, t[q]))
+        for k, (node, event, gap, at) in enumerate(tokens):
+            following = tokens[k + 1][3] if k + 1 < len(tokens) else t[q]
+            nodes.append(node)
+            ids.append(event)
+            gaps.append(float(gap) / unit)
+            spans.append(float(abs(following - at)) / unit)
+        offsets.append(len(nodes))
+    return offsets, nodes, ids, gaps, spans
 
 
 def _stream(num_events: int = 60, num_nodes: int = 7, *, features: bool = False, times: type = np.int64) -> EventStream:

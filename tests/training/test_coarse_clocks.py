@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hopstate.data.events import EventStream
-from hopstate.datasets.temporal_generators import SessionConfig, generate_sessions
 from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods.config import config_from
@@ -27,9 +26,18 @@ SIZE = 16
 
 
 def sessions(events: int = 480, times: int = 10) -> EventStream:
-    made = generate_sessions(SessionConfig(num_nodes=24, num_blocs=3, num_events=events, num_sessions=times))
-    attr = np.random.default_rng(1).normal(size=(events, 2)).astype(np.float32)
-    return made.with_(edge_attr=attr)
+    """Return events at few times, mostly inside three groups of nodes."""
+    rng = np.random.default_rng(1)
+    src = rng.integers(24, size=events)
+    near = (src + 3 * rng.integers(1, 8, events)) % 24  # of the same group
+    return EventStream(
+        src=src,
+        dst=np.where(rng.random(events) < 0.85, near, (src + 1) % 24),
+        t=np.arange(events) * times // events,
+        x=np.eye(3, dtype=np.float32)[np.arange(24) % 3],
+        edge_attr=rng.normal(size=(events, 2)).astype(np.float32),
+        num_nodes=24,
+    )
 
 
 def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
@@ -186,17 +194,3 @@ def _moved(data: EventStream, event: int) -> np.ndarray:
 def test_leak_guard(tmp_path: Path) -> None:
     t = task(tmp_path, sessions(240, 10))
     assert check_leak(t.scorer_over, t.stream, moments=1, queries=16, batch_size=SIZE).scores > 0
-
-
-def test_the_generated_stream_is_as_told() -> None:
-    data = generate_sessions()
-    assert (len(data), len(np.unique(data.t)), data.num_nodes) == (60_000, 12, 400)
-    assert np.unique(data.t, return_counts=True)[1].tolist() == [5000] * 12
-    assert (data.src != data.dst).all()
-    assert data.x.shape == (400, 8)
-    again = generate_sessions()
-    assert again.content_hash == data.content_hash
-    assert generate_sessions(SessionConfig(seed=1)).content_hash != data.content_hash
-    for wrong in ({"num_blocs": 300}, {"num_sessions": 0}, {"within": 1.5}, {"interval": 0}):
-        with pytest.raises(ConfigError):
-            SessionConfig(**wrong)

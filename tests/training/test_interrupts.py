@@ -53,13 +53,7 @@ def test_the_first_wish_says_what_it_waits_for_and_the_second_stops() -> None:
     assert told == [STOPPING]
 
 
-def test_what_ends_at_once_or_cannot_be_said_says_nothing() -> None:
-    told = list[str]()
-    with interrupts(told.append) as stop, stop.immediately():
-        signal.raise_signal(signal.SIGINT)
-    assert stop.ended
-    assert not told
-
+def test_what_cannot_be_said_says_nothing() -> None:
     def busy(text: str) -> None:
         raise RuntimeError("reentrant call")
 

@@ -26,20 +26,6 @@ def test_a_long_epoch_shows_its_batches(tmp_path, capsys, monkeypatch):
         assert lines == (["epoch 2/3: batch 61/200", "epoch 2/3: batch 122/200"] if wanted else [])
 
 
-def test_a_run_says_its_time_after_its_first_steps(tmp_path, capsys, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    config = LoopConfig(epochs=10, patience=3)
-    with Reporter(config, RunFolder(tmp_path), "average_precision", []) as reporter:
-        reporter.begin(12_345, 100, SimpleNamespace(epoch=0, step=0))
-        assert "12,345" in capsys.readouterr().err
-        for step in range(1, 6):
-            clock[0] += 60.0 if step == 1 else 1.0  # the first compiles
-            reporter.step(SimpleNamespace(epoch=0, step=step, total_steps=step), 100)
-    said = capsys.readouterr().err
-    assert said.count("1.7 min") == said.count("17 min") == 1
-
-
 def test_a_long_evaluation_shows_its_batches_and_listens_only_while_it_lasts(tmp_path, capsys, monkeypatch):
     rng = np.random.default_rng(0)
     stream = EventStream(src=rng.integers(0, 9, 2000), dst=9 + rng.integers(0, 9, 2000), t=np.arange(2000))

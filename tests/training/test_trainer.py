@@ -113,33 +113,6 @@ def test_ctrl_c_during_a_validation_is_answered_at_once(tmp_path: Path, monkeypa
     assert [text.count(STOPPING) for text in told] == [1, 0]
 
 
-def test_the_first_ctrl_c_leaves_off_the_last_evaluation_and_nothing_is_lost(
-    tmp_path: Path, whole_home: Path, monkeypatch
-) -> None:
-    evaluate, judged = Trainer.evaluate, []
-
-    def stopped(trainer, split):
-        found = evaluate(trainer, split)
-        if split == "test" and not judged:
-            os.kill(os.getpid(), signal.SIGINT)
-            judged.append(split)  # reached by none: the signal is seen at the line before
-        return found
-
-    monkeypatch.setattr(Trainer, "evaluate", stopped)
-    before = signal.getsignal(signal.SIGINT)
-    first, _ = train(tmp_path / "cut", config())
-    assert first.interrupted
-    assert not first.metrics
-    assert not judged
-    assert not (tmp_path / "cut" / "result.json").exists()
-    assert signal.getsignal(signal.SIGINT) is before
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    second, _ = train(tmp_path / "cut", config(), resume=True)
-    assert not second.interrupted
-    assert second.metrics == metrics_of(whole_home)
-    assert rows_without_times(tmp_path / "cut") == rows_without_times(whole_home)
-
-
 def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path, whole_home: Path) -> None:
 
     class KilledError(Exception):

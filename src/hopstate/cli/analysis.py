@@ -16,7 +16,7 @@ def run(argv: list[str]) -> CommandResult:
     features (pair-trees) or members (ensemble) add to it; or what a node's prediction owes to features, other nodes and
     edges (gradient times input)."""
     parser = CommandParser(prog="hopstate explain", description=what, allow_abbrev=False)
-    parser.add_run("--data", "--device", "--method", "--no-csv-escape")
+    parser.add_run("--data", "--device", "--method")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--node", help="your id of a node, of a run on a graph")
     asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
@@ -29,14 +29,7 @@ def run(argv: list[str]) -> CommandResult:
     o = parser.parse_args(argv[1:])
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
-    where = {
-        "data": o.data,
-        "out": o.out,
-        "plot": o.plot,
-        "device": o.device,
-        "method": o.method,
-        "csv_escape": o.csv_escape,
-    }
+    where = {name: getattr(o, name) for name in ("data", "out", "plot", "device")}
     if o.node is not None:
         return _explain_node(o.run, o.node, o.top, where)
     ends = next(csv.reader([o.pair], skipinitialspace=True), [])

@@ -17,6 +17,6 @@ def run(argv: list[str]) -> CommandResult:
     from hopstate.runs.leak import check_leak
 
     counts = {"moments": options.moments, "queries": options.queries, "events": options.events, "seed": options.seed}
-    report = check_leak(options.run, device=options.device, method=options.method, **counts)
+    report = check_leak(options.run, device=options.device, **counts)
     record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
     return CommandResult(record, lines(str(report)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
@@ -31,14 +30,22 @@ _BASIC_KEYS = {
 }
 
 
+class _NameMethod(argparse.Action):
+    """Import a custom method; this process then opens runs of it."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        from hopstate.methods import get_method  # imports torch
+
+        get_method(values)
+
+
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
     "--data": {"help": "other data than it was trained on: a file, folder or name"},
     "--device": {"help": "auto, cpu, cuda, ...; by default the run's own setting"},
-    "--method": {"help": "module:NAME, if the run's method is code of your own"},
-    "--no-csv-escape": {
-        "action": "store_false",
-        "dest": "csv_escape",
-        "help": "write texts unchanged, even if a spreadsheet would run them as a formula",
+    "--method": {
+        "action": _NameMethod,
+        "metavar": "MODULE:NAME",
+        "help": "the run's method, if it is code of your own",
     },
     "--state": {"help": "folder of the state to go on from (default: RUN/state, if any)"},
     "--ignore-state": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
@@ -66,6 +73,9 @@ class CommandParser(argparse.ArgumentParser):
     def add_run(self, *options: str) -> None:
         """Add the run folder, and some of the options that commands on runs share."""
         self.add_argument("run", help="run folder that `hopstate fit` left")
+        self.add_shared(*options)
+
+    def add_shared(self, *options: str) -> None:
         for name in options:
             self.add_argument(name, **_RUN_OPTIONS[name])
 
@@ -156,23 +166,9 @@ def json_text(value: Any) -> str:
     >>> json_text({"a": float("nan"), "b": (1, 2)})
     '{"a": null, "b": [1, 2]}'
     """
+    from hopstate.training.run_folder import plain  # imports numpy
+
     return json.dumps(plain(value), ensure_ascii=True)
-
-
-def plain(value: Any) -> Any:
-    import numpy as np
-
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = value.tolist()
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

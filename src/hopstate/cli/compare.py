@@ -57,9 +57,6 @@ def run(argv: list[str]) -> CommandResult:
 def numbers(text: str) -> list[int]:
     """Return the whole numbers of a list such as 0,2,5-7, each once.
 
-    Raises:
-        ConfigError: text is no such list.
-
     >>> numbers("0,2,5-7")
     [0, 2, 5, 6, 7]
     """
@@ -80,7 +77,7 @@ def show(rows: list[Row], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.table import Table
 
-    from hopstate.evaluation.labels import baseline_label, figure, is_error, metric_label, sort_key
+    from hopstate.evaluation.labels import figure, is_error, metric_label, sort_key
     from hopstate.io.output import screen
 
     show_kinds(rows, data)
@@ -96,17 +93,13 @@ def show(rows: list[Row], data: str) -> None:
             table.add_column(name, justify="left" if name == "method" else "right")
         for row in sorted(mine, key=lambda row: sort_key(metric, row["test_mean"])):
             table.add_row(
-                row["method"] + ("*" if row.get("not_outperformed_on_validation") else ""),
+                row["method"],
                 *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
                 str(row["runs"]),
                 f"{row['seconds_per_epoch']:.2f}",
                 f"{row['parameters']:,}",
             )
         screen().print(table)
-        for row in mine:
-            if row.get("not_outperformed_on_validation"):
-                rivals = " and ".join(map(baseline_label, row["not_outperformed_on_validation"]))
-                print(f"* {row['method']} does not exceed {rivals} on validation")
         _show_pairs(metric, mine)
 
 

@@ -108,11 +108,7 @@ class _Task:
 
 
 def _train(recipe: Mapping[str, Any], folder: Path, console: Console) -> bool:
-    """Run all tasks side by side; return False if Ctrl-C stopped them.
-
-    Raises:
-        HopstateError: a command failed.
-    """
+    """Run all tasks side by side; return False if Ctrl-C stopped them."""
     from hopstate.io.files import make_folder
     from hopstate.training.trainer import signals_to
 
@@ -181,7 +177,7 @@ class _Board:
 
     def _finish(self, run: RunFolder) -> None:
         from hopstate.evaluation.labels import figure, metric_label
-        from hopstate.runs.summary import duration
+        from hopstate.training.progress import duration
 
         self._finished.add(run.path)
         self._bars.remove_task(self._rows[run.path])

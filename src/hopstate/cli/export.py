@@ -22,10 +22,12 @@ def run(argv: list[str]) -> CommandResult:
     )
     o = parser.parse_args(argv[1:])
     from hopstate.runs.export import check_program, export_run, require_packages
+    from hopstate.runs.run import load
 
     if o.check and o.to == "onnx":
         require_packages("onnxruntime")
-    path = export_run(o.run, o.to, o.out, data=o.data, method=o.method, opset=o.opset)
+    opened = load(o.run, o.data)  # its data are used as long as it lives
+    path = export_run(opened.path, o.to, o.out, opset=o.opset)
     description = path.with_name("export.json")
     facts = json.loads(description.read_text("utf-8"))
     left_out, versions = facts["left_out"], facts["versions"]
@@ -39,7 +41,7 @@ def run(argv: list[str]) -> CommandResult:
         messages.append(f"versions: written by torch {versions['torch']}; older versions may not read it")
     messages += [f"left out of the program: {left_out}"] if left_out else []
     if o.check:
-        checked = check_program(o.run, path, run_data=o.data, method=o.method)
+        checked = check_program(opened.path, path)
         record["check"] = checked
         messages.append(f"check: {checked.text()}; the tolerance is {checked.within:g}")
     return CommandResult(record, lines(*messages))

@@ -55,11 +55,6 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     """Return the record of a name or file; "auto" takes a table with sources, targets and times as events.
 
     A TU collection's folder or text file is a set of graphs, and so is the address of one.
-
-    Args:
-        source: the file, folder or name.
-        kind: "graph", "graphs", "events" or "auto".
-        read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import is_set, read_graph, read_graph_set

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import CommandParser, CommandResult, lines, plain, rows_of, split_group
+from hopstate.cli.commands import CommandParser, CommandResult, lines, rows_of, split_group
 from hopstate.errors import ConfigError
 
 _HOW = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
@@ -33,6 +33,11 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.N
     return parser.parse_args(own), read
 
 
+def _chosen(o: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return options by name, as arguments of a function."""
+    return {name: getattr(o, name) for name in names}
+
+
 def _evaluate(argv: list[str]) -> CommandResult:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
@@ -43,15 +48,10 @@ def _evaluate(argv: list[str]) -> CommandResult:
     o, read = _parse(parser, rest)
     from hopstate.runs.run import evaluate
     from hopstate.runs.summary import self_negative_note
+    from hopstate.training.run_folder import plain
 
-    settings = {
-        "read": read,
-        "evaluation": evaluation,
-        "cold_start": o.cold_start,
-        "device": o.device,
-        "method": o.method,
-    }
-    metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
+    options = _chosen(o, "data", "split", "cold_start", "device")
+    metrics = evaluate(o.run, read=read, evaluation=evaluation, **options)
     remark = self_negative_note(metrics)
     if remark:
         print(remark, file=sys.stderr)
@@ -61,7 +61,7 @@ def _evaluate(argv: list[str]) -> CommandResult:
 
 def _predict(argv: list[str]) -> CommandResult:
     what = "Write predictions with your own ids as CSV or Parquet."
-    parser = _parser("predict", what, "--data", "--device", "--method", "--no-csv-escape")
+    parser = _parser("predict", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
     cold_start = (
@@ -71,14 +71,7 @@ def _predict(argv: list[str]) -> CommandResult:
     o, read = _parse(parser, argv)
     from hopstate.runs.run import predict
 
-    settings = {
-        "read": read,
-        "cold_start": o.cold_start,
-        "device": o.device,
-        "method": o.method,
-        "csv_escape": o.csv_escape,
-    }
-    table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
+    table = predict(o.run, read=read, **_chosen(o, "data", "split", "out", "cold_start", "device"))
     dropped = "; nothing that the run had seen was known to them (--cold-start)" if o.cold_start and o.data else ""
     return CommandResult(
         {"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}")
@@ -88,9 +81,7 @@ def _predict(argv: list[str]) -> CommandResult:
 def _stream(argv: list[str]) -> CommandResult:
     what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
     how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
-    parser = _parser(
-        "stream", what, "--data", "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how
-    )
+    parser = _parser("stream", what, "--data", "--device", "--method", "--state", "--ignore-state", how=how)
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--save", help="folder for the state after the events (default: RUN/state)")
     parser.add_argument("--allow-duplicates", action="store_true", help="the very events taken last happened once more")
@@ -99,15 +90,8 @@ def _stream(argv: list[str]) -> CommandResult:
         raise ConfigError("which events? give --data FILE")
     from hopstate.runs.run import score_stream
 
-    options = {
-        "state": o.state,
-        "ignore_state": o.ignore_state,
-        "save": o.save,
-        "out": o.out,
-        "allow_duplicates": o.allow_duplicates,
-    }
-    options |= {"method": o.method, "csv_escape": o.csv_escape}
-    table = score_stream(o.run, o.data, read=read, device=o.device, **options)
+    options = _chosen(o, "state", "ignore_state", "save", "out", "allow_duplicates", "device")
+    table = score_stream(o.run, o.data, read=read, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
     told = f"{scored:,} events scored into {o.out}; state kept in {state}"
@@ -120,7 +104,7 @@ _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usag
 
 def _query_parser(command: str, what: str) -> CommandParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
-    parser = _parser(command, what, "--device", "--method", "--no-csv-escape", "--state", "--ignore-state", how=how)
+    parser = _parser(command, what, "--device", "--method", "--state", "--ignore-state", how=how)
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", help=when)
     parser.add_argument("--relation", metavar="NAME", help="relation of the events to come, if events have relations")
@@ -138,7 +122,7 @@ def _score(argv: list[str]) -> CommandResult:
     o, read = _parse(parser, argv)
     from hopstate.runs.queries import score
 
-    table = score(o.run, _pairs(o.pairs), o.time, **_options(o, read))
+    table = score(o.run, _pairs(o.pairs), o.time, **_query_options(o, read))
     return _answer(table, o.out, "pairs scored")
 
 
@@ -159,12 +143,11 @@ def _rank(argv: list[str]) -> CommandResult:
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("a source is missing. Give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
-    chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
-    chosen["predict"] = o.predict
+    chosen = _chosen(o, "top", "time", "exclude_seen", "prefilter", "predict")
+    chosen["candidates"] = None if o.candidates is None else Path(o.candidates)
     from hopstate.runs.queries import rank
 
-    table = rank(o.run, sources, **chosen, **_options(o, read))
+    table = rank(o.run, sources, **chosen, **_query_options(o, read))
     recall = table.attrs.get("prefilter_recall")
     if recall is None:
         return _answer(table, o.out, "candidates ranked")
@@ -172,9 +155,9 @@ def _rank(argv: list[str]) -> CommandResult:
     return _answer(table, o.out, "candidates ranked", text, {"candidates": o.prefilter, "recall": recall})
 
 
-def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("relation", "events", "explain", "out", "csv_escape", "state", "ignore_state", "device", "method")
-    return {name: getattr(o, name) for name in names} | {"read": read}
+def _query_options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
+    chosen = _chosen(o, "relation", "events", "explain", "out", "state", "ignore_state", "device")
+    return chosen | {"read": read}
 
 
 def _pairs(given: str) -> Any:

@@ -46,8 +46,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
     log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME (default: in the folder)"
     parser.add_argument("--log", default=None, metavar="ADDRESS", help=log)
-    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
-    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    parser.add_shared("--device", "--method")
     return parser
 
 
@@ -113,7 +112,7 @@ def _options() -> argparse.ArgumentParser:
 def _repair(o: argparse.Namespace) -> CommandResult:
     from hopstate.serving.repair import repair
 
-    found = repair(o.run, o.folder, o.log, device=o.device, method=o.method)
+    found = repair(o.run, o.folder, o.log, device=o.device)
     return CommandResult(dataclasses.asdict(found), lines(str(found)))
 
 
@@ -129,7 +128,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> C
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
-    options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
+    options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "log": o.log}
     options |= {"retention": o.retention, "max_clock_skew": o.max_clock_skew, "unknown_fields": o.unknown_fields}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
     open_run: Callable[[], LiveRun] = partial(Replica if o.replica else LiveRun, o.run, folder=o.folder, **options)
@@ -220,7 +219,7 @@ def _replay(argv: list[str]) -> CommandResult:
     from hopstate.serving.replay import replayed
 
     check_table_path(o.out)
-    tables = list(replayed(o.run, o.folder, log=o.log, device=o.device, method=o.method))
+    tables = list(replayed(o.run, o.folder, log=o.log, device=o.device))
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["position", "score"])
     write_table(table, Path(o.out))
     begin = int(table["position"].iloc[0]) if len(table) else 0

@@ -76,7 +76,7 @@ def show(found: Search, method: str) -> None:
     if failed:
         console.print(f"{failed} trials failed; trials.csv holds the messages")
     if found.exhausted:
-        console.print(f"all {len(found.trials)} settings were tried")
+        console.print(f"no other settings than those of the {len(found.trials)} trials were drawn")
     console.print(f"all trials: {found.path / 'trials.csv'}", soft_wrap=True)
     console.print(f"train with the best: hopstate fit {method} --config {found.config}", soft_wrap=True)
 

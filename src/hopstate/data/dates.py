@@ -356,7 +356,7 @@ class Clock:
         return elapsed(later, earlier) / self.unit
 
     def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
-        """Return (Q,) float64 ln(1 + gap), below never, which stands for a gap without a beginning."""
+        """Return (Q,) float64 ln(1 + gap), below never, the value of a gap without a beginning."""
         found = np.log1p(self.gaps(later, earlier))
         return np.minimum(found, np.nextafter(np.float32(never), np.float32(0)))
 

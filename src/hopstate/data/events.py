@@ -74,37 +74,43 @@ class EventStream:
     Args:
         src, dst: (E,) int64 node rows in 0..N-1.
         t: (E,) int64 or float64, never decreasing; kept in the type given.
-        kind: (E,) int8, or None if every event adds an edge: 0 (`ADD`); 1 (`DELETE`), the edge is deleted; 2 (`GONE`),
-            the source is deleted, which is given as the destination too. `from_arrays` and the readers replace the
-            deletion of a node by those of its edges; it is left only if earlier events are unknown (from_start=False).
+        kind: (E,) int8, or None if every event adds an edge: 0 (`ADD`), 1 (`DELETE`, the edge is deleted) or 2 (`GONE`,
+            the node is deleted, which is source and destination). `from_arrays` and the readers replace the deletion
+            of a node by deletions of its edges, unless earlier events are unknown (from_start=False).
         edge_attr: (E, D) float32 or None.
-        labels: (E,) integers or floats, for node classification at the source (-1, and NaN of floats: unknown);
-            (E, T) floats of several targets, NaN unknown; or None.
-        relation: (E,) int32 relations 0..R-1 ("call", "transfer", ...), or None where events are of one kind.
-        relation_names: the R names; by default their numbers.
+        labels: (E,) labels of the sources, integers or floats; or (E, T) floats of several targets; or None. -1 of
+            integers and NaN of floats are unknown labels.
+        relation: (E,) int32 relations 0..R-1 ("call", "transfer", ...), or None if events have no relations.
+        relation_names: the R names. Default: their numbers.
         x: (N, F) float32 node features or None.
-        node_type: (N,) int16 types of nodes ("user", "item", ...), -1 unknown; or None where nodes are of one kind.
-        node_type_names: the names of types; by default their numbers.
-        num_nodes: N; by default one more than the largest row, or the rows of x or node_ids.
-        node_ids: the user's own ids, or None where ids are 0..N-1.
+        node_type: (N,) int16 types of nodes ("user", "item", ...), -1 if unknown; or None if nodes have no types.
+        node_type_names: the names of types. Default: their numbers.
+        num_nodes: N. Default: the length of x or node_ids, otherwise the largest row plus one.
+        node_ids: the user's own ids, or None if ids are 0..N-1.
         time_unit: the unit of t ("s", "day", ...), for messages and cards; "" if unknown.
         name: for messages and file names.
         source: where the arrays came from, for messages.
         first_id: the id of the first event: not 0 in a slice.
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         class_names: names of the labels 0..C-1, or of the T columns of labels; or None.
-        edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
+        edge_table: the event features as they are in the user's table, if they come from one; see `Graph.table`.
         published: as in `Graph`.
         notes: sentences on how the data were read, and on what was left out.
-        dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
-        two_sets: sources and targets are two sets of nodes whose ids the reader told apart: 7 became u7 or i7.
-        file_rows: (E,) int64 the row of the user's table that each event stood in, -1 for implied deletions; None
-            where all stand there still. Tables of answers are in that order.
-        file_length: rows of that table, those that were left out too; -1 where none was.
+        dates: time zone of the source's dates, "" if its times are numbers; see `hopstate.data.dates`.
+        two_sets: sources and targets are two sets of nodes, and the reader renamed equal ids: 7 became u7 or i7.
+        file_rows: (E,) int64 row of the user's table of each event, -1 for implied deletions. Tables of predictions
+            have that order. None if the events have the order of the table.
+        file_length: rows of that table, including ignored ones; -1 if no row was ignored.
 
     Raises:
-        DataError: any promise above is broken, or an edge is deleted that does not stand; the message names the event.
+        DataError: an array does not meet the description above, or an edge is deleted that does not exist. The
+            message names the event.
         TimeOrderError: a time is smaller than the one before it (`from_arrays` sorts).
+
+    Example:
+        >>> stream = hopstate.EventStream(src=np.array([0, 1]), dst=np.array([2, 2]), t=np.array([10, 20]))
+        >>> len(stream), stream.num_nodes
+        (2, 3)
     """
 
     src: np.ndarray
@@ -300,7 +306,7 @@ class EventStream:
         return not bool((sources & destinations).any())
 
     def in_file(self, rows: np.ndarray) -> np.ndarray:
-        """Return (Q,) the rows of the file at which the events at rows (Q,) stood, -1 for implied deletions."""
+        """Return (Q,) the rows of the file that the events at rows (Q,) come from, -1 for implied deletions."""
         return rows if self.file_rows is None else self.file_rows[rows]
 
     # ---- parts -----------------------------------------------------------------------------------------
@@ -596,8 +602,8 @@ def type_codes(types: np.ndarray) -> Tensor:
 def canonical_tie_order(stream: EventStream) -> EventStream:
     """Sort events with equal timestamps by source, destination, features and label.
 
-    Rows of nodes stand for their ids in sorted order, as reading a table makes them. A stream with deletions stays as
-    it is: of an edge that is added and deleted at one time, the order tells which came first.
+    Rows of nodes are in the sorted order of their ids, as the readers make them. A stream with deletions stays as
+    it is: if an edge is added and deleted at one time, the order matters.
     """
     size, t = len(stream), stream.t
     if stream.has_deletes:

@@ -138,29 +138,33 @@ class Graph(StoredSplits):
         indptr: (N+1,) int64, indptr[v]:indptr[v+1] are v's entries in indices.
         indices: (E,) int64 targets, sorted within each row.
         x: (N, F) float32 node features, or None.
-        y: (N,) int64 class labels (-1: unknown), (N,) or (N, T) targets, or None; float32, or float64 where float32
-            would lose digits that count.
+        y: (N,) int64 class labels (-1: unknown), (N,) or (N, T) float targets, or None. Targets are float32, or float64
+            if float32 would lose digits.
         edge_attr: (E, D) float32 features of edges in the order of indices, or None.
-        edge_weight: (E,) float32 weights of edges, at least 0, in the order of indices, or None where all weigh 1.
-        masks: name ("train", "val", "test") to boolean (N,), or (R, N) where R splits are stored.
-        node_ids: the user's own ids, or None where ids are 0..N-1.
-        relation: (E,) int32 relations 0..R-1 of edges in the order of indices, or None where edges are of one kind.
-        relation_names: the R names; by default their numbers.
-        node_type: (N,) int16 types of nodes, -1 unknown; None for one set of nodes. Without node_type_names, edges join
-            two sets of nodes, such as users and items: 0 for nodes of the first (the sources), 1 for the second, -1
-            for nodes without an edge.
-        node_type_names: the names of types, or none for two sets.
+        edge_weight: (E,) float32 weights of edges, at least 0, in the order of indices, or None if all are 1.
+        masks: name ("train", "val", "test") to boolean (N,), or (R, N) for R splits.
+        node_ids: the user's own ids, or None if ids are 0..N-1.
+        relation: (E,) int32 relations 0..R-1 of edges in the order of indices, or None if edges have no relations.
+        relation_names: the R names. Default: their numbers.
+        node_type: (N,) int16 types of nodes, -1 if unknown; or None if nodes have no types. Without node_type_names,
+            the graph is bipartite: 0 for sources, such as users, 1 for targets, such as items, -1 for isolated nodes.
+        node_type_names: the names of types; empty for a bipartite graph.
         class_names: names of the classes 0..C-1, or None.
         name: for messages and file names.
         source: where the arrays came from (path or generator), for messages.
-        table: the features as a user's table holds them, where they come from one: missing values, which x has as 0,
-            and digits that float32 has no room for. What is trained on them is fitted to training nodes first.
-        edge_table: the same of edge_attr, rows in the order of indices.
-        published: the features are those of a published data set, which `read.scale=auto` leaves as they are.
-        notes: sentences on how the data were read, and on what was left out.
+        table: the features as they are in the user's table, if they come from one, with missing values and in float64.
+            `fit` scales and fills them by the training nodes. x has 0 for missing values.
+        edge_table: the same for edge_attr, rows in the order of indices.
+        published: the features come from a published dataset, and `read.scale=auto` does not scale them.
+        notes: sentences on how the data were read, and on what was ignored.
 
     Raises:
-        DataError: any promise above is broken; the message names the row.
+        DataError: an array does not meet the description above. The message names the row.
+
+    Example:
+        >>> graph = hopstate.Graph.from_edges(np.array([[0, 1], [1, 2]]), 3)
+        >>> graph.num_nodes, graph.num_edges
+        (3, 4)
     """
 
     indptr: np.ndarray
@@ -375,7 +379,7 @@ class Graph(StoredSplits):
         of a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
 
         Args:
-            data: x and edge_attr may be sparse; adj_t stands in for edge_index.
+            data: x and edge_attr may be sparse; adj_t is read if there is no edge_index.
             missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """

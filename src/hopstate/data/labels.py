@@ -209,9 +209,10 @@ def _without_unlabeled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]
 
 # ---- one column: classes or amounts -------------------------------------------------------------------------
 def parse_labels(values: Any, where: str, place: Place, options: LabelOptions, *, typed: bool) -> ParsedLabels:
-    """Return classes with their names (None if they are 0..C-1), or amounts and None, and notes.
+    """Return labels, names of classes, and notes.
 
-    Typed texts are classes; those of a text file may be numbers.
+    Labels are classes or regression targets. Names are None for targets, and for classes 0..C-1. Texts of a typed table
+    are classes; texts of a text file may be numbers.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Per-node histories of an event stream, for look-ups strictly before a time; an event costs O(1) amortised.
+"""Per-node histories of an event stream, for queries strictly before a time; an event costs O(1) amortized.
 
 Both ends see an event: u's history holds v and v's holds u; a self-loop is once in its node's history. A query sees
 exactly the events with a smaller time, whatever was appended since, so one store serves training, evaluation and
@@ -130,7 +130,7 @@ class Histories(ABC):
 
     @abstractmethod
     def event_times(self) -> EventTimes:
-        """Return the times of all events that are looked up."""
+        """Return the times of all stored events."""
 
     def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
         """Return the last k events of each node strictly before its time, oldest first, packed.
@@ -138,7 +138,7 @@ class Histories(ABC):
         Args:
             nodes: (Q,) int64.
             times: (Q,).
-            k: most entries per query, at least 0.
+            k: maximum number of entries per query.
 
         >>> store = NeighborStore.from_events(np.array([0, 0, 0]), np.array([1, 2, 1]), np.array([10, 20, 30]))
         >>> seen = store.last(np.array([0, 0]), np.array([30, 31]), k=2)
@@ -147,7 +147,7 @@ class Histories(ABC):
 
         Raises:
             ShapeError: nodes and times differ in length.
-            DataError: a node that is negative or not under num_nodes.
+            DataError: a node is not in 0..num_nodes-1.
         """
         from hopstate.ops.neighbors.kernels import copy_out, find
 
@@ -162,14 +162,14 @@ class Histories(ABC):
     def last_active(
         self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: np.ndarray, first_id: int = 0
     ) -> PackedNeighbors:
-        """Return the last k edges of each node before its time that no event up to `until` ends, oldest first, packed.
+        """Return the last k edges of each node before its time that are not deleted, oldest first, packed.
 
-        Costs a scan of the history back to the k-th such edge.
+        An edge counts as deleted if an event up to `until` ends it. Costs a scan of the history back to the k-th edge.
 
         Args:
             nodes, times, k: as `last`.
-            ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
-            until: (Q,) ids; edges that end at or before their query's are passed over.
+            ends: (E,) int64 id of the event that ends each event's edge, larger than all ids if there is none.
+            until: (Q,) ids; edges that end at or before the query's id are ignored.
             first_id: the id of the first event of ends.
         """
         from hopstate.ops.neighbors.kernels import find_active, gather
@@ -249,15 +249,22 @@ class Histories(ABC):
 
 
 class NeighborStore(Histories):
-    """Histories of num_nodes nodes.
+    """The events of each node in order of time. Queries return the events strictly before a time.
 
     Args:
-        num_nodes: N, under 2^31; `append` may raise it.
-        time_dtype: int64 or float64, that of the times stored and returned.
-        folder: where entries lie in files without names, mapped; None keeps them in memory.
+        num_nodes: N, less than 2^31; `append` may increase it.
+        time_dtype: dtype of the times, int64 or float64.
+        folder: folder of unnamed memory-mapped files for the entries. Default: in memory.
 
     Raises:
-        ConfigError: a negative or too large N, or another time type.
+        ConfigError: N is negative or too large, or the dtype is another one.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> found = store.last(np.array([0]), np.array([120]), 3)  # the last 3 events of node 0 before time 120
+        >>> found.times.tolist()
+        [111, 114, 117]
     """
 
     def __init__(
@@ -317,13 +324,12 @@ class NeighborStore(Histories):
     ) -> NeighborStore:
         """Build a store of a stream's events under the stream's ids.
 
-        That of a mapped stream is mapped too where it is large: it lies beside the stream's files, without a name.
+        A large store of a memory-mapped stream is an unnamed file in the folder of the stream.
 
         Args:
             stream: the events.
-            rows: ascending positions of those that it is to hold; by default all.
-            deletions: let those of edges stand in it as events of their own; by default only added edges are there, so
-                that a deletion is no meeting and takes up none of a look-up's k.
+            rows: (P,) sorted positions of the events to store. Default: all.
+            deletions: store deletions as events, too. By default queries return added edges only.
         """
         if stream.has_deletes and not deletions:
             rows = stream.additions(rows)

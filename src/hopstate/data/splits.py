@@ -39,13 +39,18 @@ def random_split(
 
     Args:
         y: (N,) classes, -1 unknown, or (N,) / (N, T) float targets, NaN unknown.
-        fractions: shares of train, val, test; what is left over belongs to none of them.
-        seed: fixes the split.
-        stratified: every class has these shares too, to within two nodes.
+        fractions: shares of train, val and test. Rows beyond their sum are in no split.
+        seed: random seed.
+        stratified: give every class these shares, to within two nodes.
 
     Raises:
-        ConfigError: shares that are negative or sum to more than 1, or stratified without classes.
-        DataError: no row is labelled.
+        ConfigError: shares are negative or sum to more than 1, or stratified is set without classes.
+        DataError: no row is labeled.
+
+    Example:
+        >>> split = hopstate.splits.random_split(np.repeat([0, 1], 50), (0.6, 0.2, 0.2))
+        >>> {name: len(rows) for name, rows in split.items()}
+        {'train': 60, 'val': 20, 'test': 20}
     """
     shares = np.asarray(fractions, np.float64)
     if shares.shape != (3,) or (shares < 0).any() or shares.sum() > 1 + 1e-9:
@@ -69,16 +74,21 @@ def random_split(
 
 
 def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return sorted rows: so many of each class for train and for val, all other labelled rows for test.
+    """Return sorted rows of train and val with equal numbers of each class. All other labeled rows are test.
 
     Args:
         y: (N,) classes, -1 unknown.
-        counts: nodes of each class for train and for val.
-        seed: fixes the split.
+        counts: nodes per class for train and for val.
+        seed: random seed.
 
     Raises:
-        ConfigError: y holds no classes.
+        ConfigError: y is not of classes.
         DataError: a class has too few nodes for the requested sizes and one test node.
+
+    Example:
+        >>> split = hopstate.splits.per_class_split(np.repeat([0, 1], 50), (20, 10))
+        >>> {name: len(rows) for name, rows in split.items()}
+        {'train': 40, 'val': 20, 'test': 40}
     """
     y = np.asarray(y)
     if y.dtype.kind not in "iu" or y.ndim != 1:
@@ -111,9 +121,9 @@ class EdgeSplit:
     """Links by split.
 
     Args:
-        pairs: "train", "val", "test" to (n, 2) int64 rows of nodes: (source, target) of a directed graph, each link
-            once, the smaller first, of an undirected one.
-        directed: whether the graph is.
+        pairs: "train", "val", "test" to (n, 2) int64 rows of nodes: (source, target) if the graph is directed,
+            otherwise each link once, the smaller row first.
+        directed: whether the graph is directed.
     """
 
     pairs: Mapping[str, np.ndarray]
@@ -127,17 +137,23 @@ def split_edges(
     seed: int = 0,
     times: np.ndarray | None = None,
 ) -> EdgeSplit:
-    """Return the links of a graph shared out, by chance or by time.
+    """Split the links of a graph at random or by time.
 
     Args:
         graph: the graph.
         fractions: shares of train, val and test, which sum to 1.
-        seed: fixes what chance decides: the split, or the order of links of equal time.
-        times: (E,) of the stored edges; the latest links are then for test, those before them for validation. A link
-            that is stored several times is as old as the first of them.
+        seed: random seed of the split, or of the order of links with equal times.
+        times: (E,) times of the stored edges. The latest links are then for test, and those before them for validation.
+            A link that is stored several times has the earliest of its times.
 
     Raises:
         DataError: fewer than three links, or a time that is not a number.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> split = hopstate.splits.split_edges(graph)
+        >>> sorted(split.pairs)
+        ['test', 'train', 'val']
     """
     own, rows = _links(graph)
     key = np.unique(own)
@@ -289,7 +305,7 @@ class EventSplit:
     Args:
         train, val, test: int64 positions.
         new_val, new_test: those of val and test that touch a node absent from training (the "inductive" rows).
-        new_nodes: nodes whose events were taken out of training, or empty.
+        new_nodes: nodes without events in training, because they were removed; or empty.
         val_time, test_time: training ends at val_time (inclusive), validation at test_time.
     """
 
@@ -310,13 +326,19 @@ class EventSplit:
 
 
 def chronological_split(stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15) -> EventSplit:
-    """Split by the quantiles of the times of the data's own events; ties are never cut.
+    """Split by quantiles of time. Events with equal timestamps are in one split.
 
-    Events up to the first train, after the second test. Deletions that follow from those of nodes have no say in it.
+    Deletions of edges that follow from the deletion of a node do not count in the quantiles.
 
     Raises:
         ConfigError: ratios that are not positive or leave nothing.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.chronological_split(stream)
+        >>> len(split.rows("train")), len(split.rows("test"))
+        (84, 18)
     """
     val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
     return split_at(stream, val_time, test_time)
@@ -326,12 +348,18 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
     """Split by time: training t <= val_time, validation val_time < t <= test_time, test later.
 
     Args:
-        val_time, test_time: in the stream's unit; or dates (`datetime`, or text such as "2024-03-01") where the
-            stream's time_unit is s, ms, us or ns since 1970. A date without a zone is in that of the stream's dates.
+        val_time, test_time: numbers in the stream's unit; or dates (`datetime`, or text such as "2024-03-01") if the
+            stream's time_unit is s, ms, us or ns since 1970. Dates without a zone have the stream's zone.
 
     Raises:
         ConfigError: the times are out of order, or dates on a stream of unknown unit.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.split_at(stream, 79, 99)
+        >>> len(split.train), len(split.val), len(split.test)
+        (80, 20, 20)
     """
     low, high = parse_times([val_time, test_time], stream.time_unit, stream.dates, stream.name)
     if low > high:
@@ -344,16 +372,22 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
 def dyglib_split(
     stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15, new_ratio: float = 0.1, seed: int = 2020
 ) -> EventSplit:
-    """Split as DyGLib: by quantiles of time; a tenth of the nodes, drawn from those seen later, leave training.
+    """Split as DyGLib: by quantiles of time. A tenth of the nodes, sampled from later events, is removed from training.
 
     Args:
-        val_ratio, test_ratio: shares of the time span's events.
-        new_ratio: share of all nodes to draw.
+        val_ratio, test_ratio: shares of the events.
+        new_ratio: share of all nodes to remove from training.
         seed: of `random.sample`.
 
     Raises:
         ConfigError: ratios that are not positive or leave nothing.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.dyglib_split(stream)
+        >>> len(split.val), len(split.test)
+        (18, 18)
     """
     val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
     ids = np.arange(1, stream.num_nodes + 1)
@@ -434,14 +468,20 @@ def _quantile(t: np.ndarray, share: float) -> float | int:
 
 # ---- windows of a fixed duration ---------------------------------------------------------------------------------
 def split_windows(stream: EventStream, window: Any) -> EventSplit:
-    """Split by a fixed duration before the last event: that long test, as long before it validation, training earlier.
+    """Split by a duration: the last window is test, the one before it is validation, and all earlier events train.
 
     Args:
-        window: a number in the stream's unit; or a duration as `parse_duration` takes it.
+        window: a number in the stream's unit, or a duration; see `parse_duration`.
 
     Raises:
-        ConfigError: no such duration, or one that leaves no time for training.
+        ConfigError: the duration is invalid, or leaves no time for training.
         DataError: no training, validation or test events remain.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> split = hopstate.splits.split_windows(stream, 20)
+        >>> len(split.train), len(split.val), len(split.test)
+        (80, 20, 20)
     """
     length, end = parse_duration(stream, window), stream.t[-1].item()
     low, high = end - 2 * length, end - length
@@ -454,14 +494,14 @@ def split_windows(stream: EventStream, window: Any) -> EventSplit:
 
 
 def parse_duration(stream: EventStream, duration: Any) -> float | int:
-    """Return a duration in the stream's unit; a whole number of a stream of integers, exact.
+    """Return a duration in the stream's unit. It is exact if the stream has integer times.
 
     Args:
-        stream: whose unit.
-        duration: a number in it, or text such as 30s, 15m, 12h, 7d or 4w where the unit is s, ms, us or ns.
+        stream: the event stream.
+        duration: a number in its unit, or text such as 30s, 15m, 12h, 7d or 4w if the unit is s, ms, us or ns.
 
     Raises:
-        ConfigError: neither of these, not above 0, or a duration on a stream of unknown unit.
+        ConfigError: the duration is invalid or not above 0, or the unit of the stream is unknown.
 
     >>> import numpy as np
     >>> one = np.zeros(1, np.int64)

@@ -255,7 +255,7 @@ class StreamState:
         clock: time of the last event that has.
         model: fingerprint of the model of this state, "" for any.
         tag: of the memory; see `NodeState`.
-        last: hash of the events that were taken last, "" if none were.
+        last: hash of the events of the last call, "" if there were none.
         left_out: an event that look-ups do not find, or None; see `without`.
         files: the event files that hold the first events, oldest first.
     """
@@ -427,11 +427,11 @@ class StreamState:
         Args:
             new: events with the user's ids.
             skip_features: do not keep features of events.
-            allow_duplicates: take the very events that were taken last once more.
+            allow_duplicates: accept the events of the last call again.
 
         Raises:
             TimeOrderError: a new event is earlier than the last one so far.
-            DataError: the events that were taken last once more, times of another unit that cannot be converted or
+            DataError: the events of the last call again, times of another unit that cannot be converted or
                 that the clock so far cannot represent, ids of another kind, or a deletion of an edge that is not
                 active; or a relation that no event so far could have.
         """
@@ -643,7 +643,7 @@ def _widened(types: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def renumbered_relations(new: EventStream, known: tuple[str, ...]) -> np.ndarray:
-    """Return the relations of new events as numbers of the known names; that of a deleted node is no matter."""
+    """Return the relations of new events as numbers of the known names. The relation of a deleted node is ignored."""
     assert new.relation is not None
     numbers = new.relation if new.kind is None else np.where(new.kind == GONE, -1, new.relation)
     return np.maximum(renumbered(numbers, new.relation_names, known, new.name), 0)

@@ -49,7 +49,12 @@ class Summary:
 
 
 def summarize(data: EventStream | Graph | GraphSet) -> Summary:
-    """Return the summary of a data set: counts, degrees, times, features, labels, and what looks wrong."""
+    """Return the summary of a data set: counts, degrees, times, features, labels, and what looks wrong.
+
+    Example:
+        >>> print(hopstate.inspect(hopstate.read_events(events)).title)
+        table (event stream, memory)
+    """
     if isinstance(data, EventStream):
         kind, facts, doubts, notes = "event stream", *_stream_summary(data), data.notes
         if len(data) > MAX_ROWS:

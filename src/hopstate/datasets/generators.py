@@ -1,6 +1,6 @@
-"""Synthetic graphs: Minesweeper, stochastic block model, R-MAT, and paths and rings for long-range tests.
+"""Synthetic graphs: Minesweeper and a stochastic block model.
 
-Source: Minesweeper: Platonov et al., ICLR 2023, arXiv:2302.11640, §4; R-MAT: Chakrabarti, Zhan, Faloutsos, SDM 2004.
+Source: Minesweeper: Platonov et al., ICLR 2023, arXiv:2302.11640, §4.
 """
 
 from __future__ import annotations
@@ -117,106 +117,6 @@ def stochastic_block_model(
         masks=masks_from_rows([random_split(y, seed=seed, stratified=True)], num_nodes) if num_nodes >= 5 else {},
         name="sbm",
         source=f"stochastic_block_model({num_nodes}, {num_classes}, {degree=}, {homophily=}, {seed=})",
-    )
-
-
-def rmat(
-    scale: int = 14,
-    edges_per_node: float = 8.0,
-    *,
-    probabilities: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05),
-    num_nodes: int | None = None,
-    num_features: int = 0,
-    undirected: bool = True,
-    seed: int = 0,
-) -> Graph:
-    """Return a power-law graph drawn by recursive choice of a quadrant of the adjacency matrix.
-
-    Args:
-        scale: the matrix has 2^scale rows.
-        edges_per_node: edges drawn for every node; duplicates and self-loops are dropped afterwards.
-        probabilities: of the quadrants (a, b, c, d) = (low-low, low-high, high-low, high-high).
-        num_nodes: nodes, if not 2^scale; ids are drawn from the next power of two, modulo num_nodes.
-        num_features: standard normal features a node; 0 for none.
-        undirected: store both directions.
-        seed: fixes everything, whatever the number of threads.
-
-    Raises:
-        ConfigError: a scale outside 1..40 or probabilities that do not sum to 1.
-    """
-    if num_nodes is not None:
-        scale = max(1, (num_nodes - 1).bit_length())
-    if not 1 <= scale <= 40 or min(probabilities) < 0 or abs(sum(probabilities) - 1) > 1e-9:
-        raise ConfigError(f"scale is 1..40 and probabilities sum to 1; got {scale} and {probabilities}")
-    from hopstate.datasets.rmat_kernels import rmat_edges
-
-    n = num_nodes if num_nodes is not None else 1 << scale
-    a, b, c, _ = probabilities
-    edges = rmat_edges(scale, n, round(edges_per_node * n), a, a + b, a + b + c, seed)
-    rng = named_rng(seed)
-    return Graph.from_edges(
-        edges,
-        n,
-        undirected=undirected,
-        self_loops="drop",
-        x=rng.standard_normal((n, num_features), np.float32) if num_features else None,
-        name="rmat",
-        source=f"rmat(scale={scale}, edges_per_node={edges_per_node}, num_nodes={n}, seed={seed})",
-    )
-
-
-def long_range(
-    length: int = 10,
-    count: int = 500,
-    *,
-    ring: bool = False,
-    num_features: int = 2,
-    marked: bool = False,
-    seed: int = 0,
-) -> Graph:
-    """Return disjoint paths (or rings) in which each path's last node is to tell the bit at its first node.
-
-    Features are uniform in (-1, 1), except in the first node of a path, which holds ±1 in every column; the label of
-    the node at distance `length` from it is 1 for +1 and 0 for -1, all others are unlabeled. On a ring that is the
-    opposite node and the message may come from both sides. Nothing nearer than `length` hops helps.
-
-    Args:
-        length: hops from the bit to the node that is asked; a path has length + 1 nodes, a ring 2 · length.
-        count: paths; half of them with +1.
-        ring: rings in place of paths.
-        num_features: columns of x, besides the mark's.
-        marked: a last column that is 1 in the first nodes and 0 elsewhere; without it only the exact ±1 tells them.
-        seed: fixes features, bits and the 70/15/15 split of the labelled nodes.
-
-    Raises:
-        ConfigError: a length under 1 (2 for a ring), or fewer than 7 paths to split.
-    """
-    if length < (2 if ring else 1) or count < 7 or num_features < 1:
-        raise ConfigError(
-            f"length >= 1 (a ring: 2), count >= 7, num_features >= 1; got {length}, {count}, {num_features}"
-        )
-    rng = named_rng(seed)
-    nodes = 2 * length if ring else length + 1
-    total = count * nodes
-    bit = rng.permutation(np.arange(count) % 2)
-    x = rng.uniform(-1, 1, (total, num_features)).astype(np.float32)
-    heads = np.arange(count) * nodes
-    x[heads] = (2 * bit - 1)[:, None]
-    if marked:
-        x = np.concatenate([x, np.isin(np.arange(total), heads)[:, None].astype(np.float32)], 1)
-    y = np.full(total, -1, np.int64)
-    y[heads + length] = bit
-    step = np.arange(nodes if ring else nodes - 1)
-    sources = (heads[:, None] + step).ravel()
-    targets = (heads[:, None] + (step + 1) % nodes).ravel()
-    return Graph.from_edges(
-        np.stack([sources, targets], 1),
-        total,
-        x=x,
-        y=y,
-        masks=masks_from_rows([random_split(y, (0.7, 0.15, 0.15), seed=seed, stratified=True)], total),
-        name="long-range-ring" if ring else "long-range-path",
-        source=f"long_range(length={length}, count={count}, ring={ring}, {'marked=True, ' * marked}seed={seed})",
     )
 
 

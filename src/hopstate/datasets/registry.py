@@ -29,8 +29,8 @@ class RemoteFile:
 
     Args:
         url: its official address.
-        path: where it lies below the cache folder.
-        sha256: of its content; None where nobody publishes one.
+        path: its path in the cache folder.
+        sha256: SHA-256 of its content, None if none is published.
     """
 
     url: str
@@ -63,7 +63,7 @@ class Dataset:
         file: what is downloaded; None where nothing has a stable address.
         generated: `loader` generates it.
         config: configuration class of that generator, next to it; "" if it takes options.
-        options: options of the generator that the name stands for.
+        options: options of the generator.
         pyg: address for `hopstate.data.readers.pyg.read_pyg_dataset`.
         ogb: name for `hopstate.data.readers.pyg.read_ogb`.
         nodes, features, classes: what the file must hold; 0 where not known here.

@@ -1,4 +1,4 @@
-"""Synthetic event streams: temporal path graphs with long-range labels, messages, sessions and clubs.
+"""Synthetic event streams: temporal path graphs with long-range labels, messages, clubs and orders.
 
 Source: Gravina et al. 2024, arXiv:2406.02740 (CTAN), for the path graphs. `path_sequences` regenerates their published
 files bit-identically. The variant "ctdg-ssm" follows CTDG-SSM's notebook.
@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.random import named_rng
 
 
@@ -122,13 +122,6 @@ def check_groups(count: int, groups: int, who: str, what: str) -> None:
         raise ConfigError(f"{count} {who} cannot fill {groups} {what} with two each")
 
 
-def check_shares(config: object, *names: str) -> None:
-    """Raise ConfigError if a field with one of these names is outside 0..1."""
-    for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must be in 0..1")
-
-
 @dataclass(frozen=True, kw_only=True)
 class MessageConfig:
     """Settings of `generate_messages`.
@@ -167,9 +160,9 @@ class MessageConfig:
         check_groups(self.num_nodes, self.num_communities, "nodes", "communities")
         if self.num_events < 1 or self.tick < 1 or self.days <= 0 or self.reply_delay <= 0:
             raise ConfigError("num_events and tick must be at least 1, days and reply_delay over 0")
-        check_shares(self, "within", "reply", "repeat", "drift", "periodicity", "newcomers")
-        if self.reply >= 1:
-            raise ConfigError("reply must be under 1, or a cascade never ends")
+        check_range(minimum=0, maximum=1, within=self.within, repeat=self.repeat, drift=self.drift)
+        check_range(minimum=0, maximum=1, periodicity=self.periodicity, newcomers=self.newcomers)
+        check_range(minimum=0, below=1, reply=self.reply)  # at 1, a cascade never ends
 
 
 def generate_messages(config: MessageConfig | None = None) -> EventStream:
@@ -213,92 +206,6 @@ def generate_messages(config: MessageConfig | None = None) -> EventStream:
         time_unit="s",
         name="messages-generated",
         source="hopstate.datasets.generate_messages",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionConfig:
-    """Settings of `generate_sessions`.
-
-    Args:
-        num_nodes: members.
-        num_events: votes in common, over all sessions.
-        num_sessions: distinct time stamps; all events of a session share one.
-        num_blocs: groups of members that vote together.
-        within: share of events inside a bloc.
-        drift: share of members that change their bloc from one session to the next.
-        habit: share of events between pairs that agreed in an earlier session.
-        blur: standard deviation of the noise on the nodes' features.
-        interval: time between sessions.
-        seed: one seed, one stream.
-
-    Raises:
-        ConfigError: fewer than two members a bloc, fewer than one event a session, or a share outside 0..1.
-    """
-
-    num_nodes: int = 400
-    num_events: int = 60_000
-    num_sessions: int = 12
-    num_blocs: int = 8
-    within: float = 0.85
-    drift: float = 0.02
-    habit: float = 0.2
-    blur: float = 0.3
-    interval: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_groups(self.num_nodes, self.num_blocs, "members", "blocs")
-        if self.num_sessions < 1 or self.num_events < self.num_sessions or self.interval < 1:
-            raise ConfigError("num_sessions, interval and the events of a session must be at least 1")
-        check_shares(self, "within", "drift", "habit")
-        if self.blur < 0:
-            raise ConfigError(f"blur is {self.blur}; it must be at least 0")
-
-
-def generate_sessions(config: SessionConfig | None = None) -> EventStream:
-    """Generate a stream with few distinct timestamps and thousands of events at each, as in parliament records.
-
-    Members of slowly changing blocs mostly interact with each other, and often repeat pairs. Recency of a pair says
-    little more than whether it occurred. The blocs predict the next pairs.
-
-    Returns:
-        A stream at times 0, interval, 2 interval, ... Node features are the one-hot initial bloc plus noise.
-    """
-    c = config or SessionConfig()
-    rng = named_rng(c.seed)
-    bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
-    x = np.eye(c.num_blocs)[bloc] + c.blur * rng.normal(size=(c.num_nodes, c.num_blocs))
-    zeal, fame = rng.pareto(2.0, c.num_nodes) + 0.3, rng.pareto(2.5, c.num_nodes) + 0.5
-    cuts = np.linspace(0, c.num_events, c.num_sessions + 1).round().astype(np.int64)
-    sizes = cuts[1:] - cuts[:-1]
-    src = dst = np.empty(0, np.int64)
-    for size in sizes.tolist():
-        sender = rng.choice(c.num_nodes, size, p=zeal / zeal.sum())
-        receiver = rng.choice(c.num_nodes, size, p=fame / fame.sum())
-        for group in range(c.num_blocs):
-            mine = np.flatnonzero((bloc[sender] == group) & (rng.random(size) < c.within))
-            weight = fame * (bloc == group)
-            receiver[mine] = rng.choice(c.num_nodes, len(mine), p=weight / weight.sum())
-        if len(src):
-            old = np.flatnonzero(rng.random(size) < c.habit)
-            again = rng.integers(0, len(src), len(old))
-            sender[old], receiver[old] = src[again], dst[again]
-        receiver = np.where(receiver == sender, (receiver + 1) % c.num_nodes, receiver)
-        src, dst = np.append(src, sender), np.append(dst, receiver)
-        movers = np.flatnonzero(rng.random(c.num_nodes) < c.drift)
-        bloc[movers] = rng.integers(0, c.num_blocs, len(movers))
-        counts = np.bincount(bloc, minlength=c.num_blocs)
-        for empty in np.flatnonzero(counts == 0):  # a bloc never dies out
-            bloc[rng.integers(c.num_nodes)] = empty
-    return EventStream(
-        src=src,
-        dst=dst,
-        t=np.repeat(np.arange(c.num_sessions) * c.interval, sizes),
-        x=x.astype(np.float32),
-        num_nodes=c.num_nodes,
-        name="sessions-generated",
-        source="hopstate.datasets.generate_sessions",
     )
 
 
@@ -367,7 +274,6 @@ class ClubConfig:
         num_nodes: members.
         num_events: talks.
         num_clubs: hidden groups; as many features has an event.
-        clubs: whether partners are sought in the club; False draws them from everybody.
         within: share of the talks without habit that stay in the club.
         habit: share of the talks that go to an earlier partner of the initiator.
         noise: standard deviation of a reading's noise in each feature, where a club's own feature is 1.
@@ -381,7 +287,6 @@ class ClubConfig:
     num_nodes: int = 1_500
     num_events: int = 6_000
     num_clubs: int = 6
-    clubs: bool = True
     within: float = 0.95
     habit: float = 0.2
     noise: float = 0.7
@@ -390,7 +295,7 @@ class ClubConfig:
 
     def __post_init__(self) -> None:
         check_groups(self.num_nodes, self.num_clubs, "members", "clubs")
-        check_shares(self, "within", "habit")
+        check_range(minimum=0, maximum=1, within=self.within, habit=self.habit)
         if self.num_events < 1 or not 0 < self.days < np.inf:
             raise ConfigError(f"num_events must be at least 1 and days over 0; got {self.num_events}, {self.days}")
         if not 0 <= self.noise < np.inf:
@@ -410,7 +315,7 @@ def generate_clubs(config: ClubConfig | None = None) -> EventStream:
     order = np.argsort(club, kind="stable")
     start = np.searchsorted(club[order], np.arange(c.num_clubs + 1))
     first, count = start[club[src]], np.diff(start)[club[src]]
-    inside = (rng.random(c.num_events) < c.within) & c.clubs
+    inside = rng.random(c.num_events) < c.within
     mate = order[first + (rng.random(c.num_events) * count).astype(np.int64)]
     dst = np.where(inside, mate, rng.integers(0, c.num_nodes, c.num_events))
     dst = np.where(dst == src, (dst + 1) % c.num_nodes, dst)
@@ -470,7 +375,8 @@ class OrderConfig:
     def __post_init__(self) -> None:
         if min(self.num_customers, self.num_shops) < 2 or min(self.favorites, self.num_events) < 1:
             raise ConfigError("num_customers and num_shops must be at least 2, favorites and num_events at least 1")
-        check_shares(self, "transfers", "visits", "reviews", "noise")
+        check_range(minimum=0, maximum=1, transfers=self.transfers, visits=self.visits)
+        check_range(minimum=0, maximum=1, reviews=self.reviews, noise=self.noise)
         if not 0 < self.days < np.inf or not 0 < self.pay < np.inf:
             raise ConfigError(f"days and pay must be over 0: got {self.days} and {self.pay}")
 

@@ -1,6 +1,6 @@
 """Evaluation protocols, metrics, confidence intervals and the leakage test, for any model.
 
-| what | function |
+| Evaluation | function |
 |---|---|
 | link prediction protocol | `link.evaluate_link` |
 | leakage test | `leak.check_leak` |

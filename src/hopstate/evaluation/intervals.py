@@ -80,7 +80,6 @@ def label_intervals(
     y: np.ndarray,
     found: np.ndarray,
     *,
-    repeats: int = DEFAULT_REPEATS,
     weights: np.ndarray | None = None,
 ) -> dict[str, Interval]:
     """Return bootstrap intervals of accuracy, AP and ROC AUC (classes) or MAE (regression); other metrics have none.
@@ -89,19 +88,18 @@ def label_intervals(
         metrics: metric names.
         y: (n,) classes, C and above if unknown to the model, or (n, 1) regression targets.
         found: (n, C) probabilities, or (n, 1) predictions.
-        repeats: number of resamples.
         weights: (C,) class weights, as in `evaluate_metrics`.
     """
     intervals: dict[str, Interval] = {}
     if y.ndim == 1 and len(y):
         if "accuracy" in metrics:
             decided = found if weights is None else found * weights
-            intervals["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=repeats)
+            intervals["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=DEFAULT_REPEATS)
         if found.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
-            areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=repeats)
+            areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=DEFAULT_REPEATS)
             intervals |= {name: own for name, own in areas.items() if name in metrics}
     elif found.shape == (len(y), 1) and len(y) and "mae" in metrics:
-        intervals["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=repeats)
+        intervals["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=DEFAULT_REPEATS)
     return intervals
 
 

@@ -17,12 +17,7 @@ LABELS = {  # of what a metric of `METRICS` is taken over
 
 
 def metric_label(metric: str, positive: str | None = None) -> str:
-    """Return a metric's name as people write it: "historical_roc_auc" is "ROC AUC, historical negatives".
-
-    Args:
-        metric: its name.
-        positive: the positive class of two, or None.
-    """
+    """Return a metric's name as people write it: "historical_roc_auc" is "ROC AUC, historical negatives"."""
     name, strategy, new = parse_metric(metric)
     parts = [strategy.label] if strategy.name not in ("random", "ranking") else []
     parts += ["new nodes"] if new else []

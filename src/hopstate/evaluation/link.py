@@ -23,7 +23,7 @@ from hopstate.data.events import EventBatch, EventStream, as_slice
 from hopstate.data.neighbor_store import Histories, NeighborStore
 from hopstate.data.splits import EventSplit
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration
+from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, interval_columns
 from hopstate.evaluation.metrics import average_precision_of, pairwise_loss, roc_auc_of
 from hopstate.evaluation.ranking import hits, mrr, ndcg, ranks, recall_at_k
@@ -233,20 +233,6 @@ def score_queries(
     """Score several sets of pairs in one replay.
 
     All pairs of a batch are scored together, sorted by event, before the model observes the batch.
-
-    Args:
-        scorer: the model; it is reset and then observes the history.
-        stream: the event stream.
-        queries: sets of pairs at events among rows.
-        rows: (P,) sorted positions of the split, at least one.
-        boundaries: batch boundaries among rows, 0..P.
-        history: events to observe before the split.
-
-    Returns:
-        (T,) float64 scores for each set.
-
-    Raises:
-        DivergenceError: a score is NaN or infinite.
     """
     first = rows[np.minimum(boundaries, len(rows) - 1)]
     first[-1] += 1
@@ -289,14 +275,12 @@ class LinkReport:
         scores: scores by (split, strategy).
         distinct: keys of the scores whose negatives do not equal those of an earlier key.
         reliability: calibration by (split, strategy); empty if scores are not probabilities.
-        curve: calibration curve.
     """
 
     rows: list[dict[str, Any]]
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     distinct: frozenset[tuple[str, str]] = frozenset()
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
-    curve: IsotonicCurve | None = None
 
     def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
         """Return one metric.
@@ -373,10 +357,6 @@ def link_negatives(
     """Return the negatives of a split and of its events with unseen nodes, by (split, strategy).
 
     An entry is missing if events with unseen nodes leave no other pair. For the arguments see `evaluate_link`.
-
-    Raises:
-        ConfigError: the split is unknown.
-        DataError: negatives belong to another split.
     """
     if split not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
@@ -410,10 +390,6 @@ def score_links(
     """Return the scores of a split's events and negatives, in one pass over the stream.
 
     For the arguments see `evaluate_link`; negatives are those of `link_negatives`.
-
-    Raises:
-        ConfigError: the protocol is unknown.
-        DivergenceError: a score is NaN or infinite.
     """
     if protocol not in ("pooled", "dyglib"):
         raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
@@ -440,14 +416,7 @@ def link_report(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> LinkReport:
-    """Compute the metrics of scores.
-
-    Args:
-        scores: scores by (split, strategy).
-        negatives: the negatives that were scored.
-        stream: the event stream.
-        protocol, bootstrap, seed: see `evaluate_link`.
-    """
+    """Compute the metrics of scores."""
     rows, reliability = [], {}
     for (name, strategy), own in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
@@ -473,16 +442,9 @@ def score_split(
     batch_size: int = 200,
     keep_ties: bool = True,
 ) -> dict[tuple[str, str], LinkScores]:
-    """Replay a split and return the scores of each set of negatives and its positives.
+    """Replay a split, at sorted rows (P,), and return the scores of each set of negatives and its positives.
 
-    Args:
-        scorer: the model; it is reset first.
-        stream: the event stream.
-        rows: (P,) sorted positions of the split; the model observes all of them.
-        negatives: sets of negatives, whose positives must be among rows. Only these are scored.
-        history: positions of the events to observe first. Default: every event before the split.
-        batch_size: minimum number of events per batch. Default: 200.
-        keep_ties: never split equal timestamps. Default: True.
+    The model first observes the events at `history`, by default all before the split.
     """
     own = stream.additions(rows)
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))

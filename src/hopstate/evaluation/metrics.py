@@ -24,18 +24,17 @@ OF_WORDS = {"classes": "classes", "labels": "several 0/1 labels", "values": "num
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number that says how good predictions are.
+    """A metric of predictions.
 
     Args:
-        name: as settings and tables of metrics have it.
-        label: as people write it.
-        functions: what it is computed by, for each kind of target that it is defined for: (y, predictions) of "classes"
-            ((n,) and (n, C) probabilities), of "labels" ((n, T) with NaN unknown, and probabilities) and of "values"
-            ((n, T) both); (ranks (P,),) of "ranks".
-        higher_is_better: its direction.
-        two_classes: of classes, it is defined for two alone, and is of the second one.
-        counts_unknown: of classes, it counts rows of a class that the model does not know as wrong; else they are left
-            out.
+        name: name in settings and tables of metrics.
+        label: name in tables for people.
+        functions: function for each kind of target that has the metric. Arguments are y (n,) and probabilities (n, C)
+            of "classes", y (n, T) with NaN if unknown and probabilities (n, T) of "labels", y and predictions (n, T)
+            of "values", and ranks (P,) of "ranks".
+        higher_is_better: whether higher is better.
+        two_classes: defined for two classes only, as the metric of the second one.
+        counts_unknown: rows of a class that the model does not know count as wrong. Otherwise they are ignored.
     """
 
     name: str
@@ -60,15 +59,10 @@ def metrics_of_kind(kind: Kind) -> tuple[str, ...]:
 
 
 def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
-    """Return the metric of a name.
-
-    Args:
-        name: its name.
-        kind: of target.
-        auto: "auto" is named among those that are known.
+    """Return the metric with a name.
 
     Raises:
-        ConfigError: it is unknown, or of other targets.
+        ConfigError: the metric is unknown, or is for other targets.
     """
     known = metrics_of_kind(kind)
     if name not in known:
@@ -149,7 +143,12 @@ def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the average precision of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN without positives."""
+    """Return the average precision of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN without positives.
+
+    Example:
+        >>> round(average_precision(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])), 4)
+        0.8333
+    """
     return average_precision_of(*_split_by_label(y, probabilities))
 
 
@@ -174,12 +173,24 @@ def ovr_roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 # ---- classes ---------------------------------------------------------------------------------------------
 def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the accuracy of the most likely class in probabilities (n, C), for classes y (n,)."""
+    """Return the accuracy of the most likely class in probabilities (n, C), for classes y (n,).
+
+    Example:
+        >>> y, probabilities = np.array([0, 0, 0, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+        >>> round(accuracy(y, probabilities), 4)
+        0.75
+    """
     return float((probabilities.argmax(1) == y).mean()) if len(y) else float("nan")
 
 
 def macro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the unweighted mean over classes of F1, from labels y (n,) and probabilities (n, C)."""
+    """Return the unweighted mean over classes of F1, from labels y (n,) and probabilities (n, C).
+
+    Example:
+        >>> y, probabilities = np.array([0, 0, 0, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+        >>> round(macro_f1(y, probabilities), 4)
+        0.7333
+    """
     from sklearn.metrics import f1_score
 
     return float(f1_score(y, probabilities.argmax(1), average="macro")) if len(y) else float("nan")
@@ -189,13 +200,24 @@ def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the recall averaged over the classes of y (n,), from probabilities (n, C).
 
     The "accuracy-SBM" of PATTERN and CLUSTER (Dwivedi et al. 2020, arXiv:2003.00982), if every class occurs.
+
+    Example:
+        >>> y, probabilities = np.array([0, 0, 0, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+        >>> round(balanced_accuracy(y, probabilities), 4)
+        0.8333
     """
     found = probabilities.argmax(1) == y
     return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
 
 
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean negative log-probability, in nats, of the true class y (n,) under probabilities (n, C)."""
+    """Return the mean negative log-probability, in nats, of the true class y (n,) under probabilities (n, C).
+
+    Example:
+        >>> y, probabilities = np.array([0, 0, 0, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+        >>> round(cross_entropy(y, probabilities), 4)
+        0.5108
+    """
     if not len(y):
         return float("nan")
     chosen = np.take_along_axis(probabilities, y[:, None], 1)[:, 0]
@@ -252,24 +274,48 @@ def _label_loss(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 # ---- numbers ---------------------------------------------------------------------------------------------
 def mae(y: np.ndarray, values: np.ndarray) -> float:
-    """Return the mean absolute error of values over what is known in y, both (n, T), in the data's unit."""
+    """Return the mean absolute error of values over what is known in y, both (n, T), in the data's unit.
+
+    Example:
+        >>> y, values = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [3.0], [4.0]])
+        >>> round(mae(y, values), 4)
+        0.3333
+    """
     return float(np.nanmean(np.abs(values - y))) if (~np.isnan(y)).any() else float("nan")
 
 
 def rmse(y: np.ndarray, values: np.ndarray) -> float:
-    """Return the root of the mean squared error of values over what is known in y, both (n, T), in the data's unit."""
+    """Return the root of the mean squared error of values over what is known in y, both (n, T), in the data's unit.
+
+    Example:
+        >>> y, values = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [3.0], [4.0]])
+        >>> round(rmse(y, values), 4)
+        0.5774
+    """
     return float(np.sqrt(np.nanmean((values - y) ** 2))) if (~np.isnan(y)).any() else float("nan")
 
 
 def r2(y: np.ndarray, values: np.ndarray) -> float:
-    """Return the share of the variance of y that values explain, (n, T) both, averaged over the columns that vary."""
+    """Return the share of the variance of y that values explain, (n, T) both, averaged over the columns that vary.
+
+    Example:
+        >>> y, values = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [3.0], [4.0]])
+        >>> round(r2(y, values), 4)
+        0.7857
+    """
     from sklearn.metrics import r2_score
 
     return _mean_over_columns(r2_score, y, values)
 
 
 def spearman(y: np.ndarray, values: np.ndarray) -> float:
-    """Return the correlation of the ranks of values with those of y, (n, T) both, averaged over columns that vary."""
+    """Return the correlation of the ranks of values with those of y, (n, T) both, averaged over columns that vary.
+
+    Example:
+        >>> y, values = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [3.0], [4.0]])
+        >>> round(spearman(y, values), 4)
+        1.0
+    """
     from scipy.stats import spearmanr
 
     return _mean_over_columns(lambda own, guess: spearmanr(own, guess).statistic, y, values, both=True)

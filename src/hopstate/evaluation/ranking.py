@@ -63,7 +63,12 @@ def mrr(rank: np.ndarray) -> float:
 
 
 def hits(rank: np.ndarray, k: int) -> float:
-    """Return the share of ranks (P,) that are at most k."""
+    """Return the share of ranks (P,) that are at most k.
+
+    Example:
+        >>> hits(np.array([1.0, 2.0, 4.0, 4.0]), 3)
+        0.5
+    """
     return float((rank <= k).mean())
 
 

@@ -126,13 +126,7 @@ def predict_links(question: LinkQueries, score: PairScorer) -> LinkPredictions:
 
 
 def link_metrics(question: LinkQueries, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
-    """Compute "mrr", "hits@1", ..., "average_precision" and "roc_auc" of a scorer.
-
-    Args:
-        question: links and candidates.
-        score: maps source and target rows (n,) to scores (n,).
-        bootstrap: resamples for 95% intervals ("mrr_low", "mrr_high", ...). Default: 0, no intervals.
-    """
+    """Compute "mrr", "hits@1", ..., "average_precision" and "roc_auc" of a scorer."""
     return metrics_of(question, predict_links(question, score), bootstrap=bootstrap)
 
 

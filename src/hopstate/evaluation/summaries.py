@@ -1,4 +1,4 @@
-"""Compact data for plots: Hits@k over k, and reliability diagrams. Stored in a run's curves.json."""
+"""Compact data for reliability diagrams, stored in a run's curves.json."""
 
 from __future__ import annotations
 
@@ -8,25 +8,9 @@ import numpy as np
 
 from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibration, evenly_spaced, fit_isotonic
 from hopstate.evaluation.link import LinkReport, LinkScores
-from hopstate.evaluation.ranking import hits, ranks
 from hopstate.sampling.negatives import STRATEGIES, Negatives
 
-PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
-
-
-def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str, Any]:
-    """Return Hits@k for the cutoffs in PLACES, up to the number of candidates.
-
-    Args:
-        rank: (P,) ranks, from 1.
-        candidates: (P,) number of other candidates per query.
-        of: description of the candidates.
-    """
-    most = int(candidates.max(initial=0))
-    places = [k for k in PLACES if k <= most]
-    shares = [hits(rank, k) for k in places]
-    return {"of": of, "k": places, "hits": shares, "queries": len(rank), "candidates": float(candidates.mean())}
 
 
 def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
@@ -43,31 +27,21 @@ def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
     }
 
 
-def class_reliability(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
-    """Return the reliability of the predicted class; None if no class is known.
-
-    Args:
-        probabilities: (n, C) probabilities.
-        y: (n,) classes, -1 if missing, C and above if unknown to the model.
-    """
+def class_reliability(probabilities: np.ndarray, y: np.ndarray) -> dict[str, Any] | None:
+    """Return the reliability of the predicted class for classes y (n,), -1 if missing; None if no class is known."""
     known = y >= 0
     if not known.any():
         return None
     top = probabilities[known].max(1)
     right = probabilities[known].argmax(1) == y[known]
-    return reliability(calibration(right, np.clip(top, 0, 1), bins=bins), "the likeliest class", TRAINED)
+    return reliability(calibration(right, np.clip(top, 0, 1)), "the likeliest class", TRAINED)
 
 
 KEY = ("val", "random")  # of the pairs that probabilities are among
 
 
 def validation_curve(scored: LinkScores) -> IsotonicCurve | None:
-    """Fit a calibration curve on validation events and their random negatives; None without negatives.
-
-    Args:
-        scored: scores; at most MAX_CALIBRATION_EVENTS evenly spaced events are used. Negatives equal to their
-            own event are excluded.
-    """
+    """Fit a calibration curve on validation events and their random negatives; None without negatives."""
     scored = scored.without_collisions()
     which = np.zeros(len(scored.rows), bool)
     which[evenly_spaced(len(scored.rows))] = True
@@ -94,27 +68,15 @@ def pair_reliability(
     return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
-def link_curves(report: LinkReport, split: str) -> dict[str, Any]:
-    """Return the ranking and reliability curves of a split.
-
-    Args:
-        report: evaluation results and the calibration curve.
-        split: "test".
-    """
-    ranking, bins, curve = [], [], report.curve
+def link_curves(report: LinkReport, split: str, curve: IsotonicCurve | None) -> dict[str, Any]:
+    """Return the reliability curves of a split."""
+    bins = []
     for (name, strategy), scored in report.scores.items():
         if name != split:
             continue
-        if STRATEGIES[strategy].ranking:
-            sizes = np.diff(scored.offsets)
-            own = sizes > 0
-            if own.any():
-                bounds = np.concatenate([[0], np.cumsum(sizes[own])])
-                rank = ranks(scored.positive[own], scored.negative, bounds)
-                ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
-        elif (name, strategy) in report.reliability:
+        if (name, strategy) in report.reliability:
             bins.append(reliability(report.reliability[name, strategy], STRATEGIES[strategy].label, TRAINED))
         if curve is not None and strategy == curve.strategy:
             y, scores = scored.without_collisions().pooled()
             bins += pair_reliability(scores, y, STRATEGIES[strategy].label, curve, None)
-    return {"ranking": ranking, "reliability": bins}
+    return {"reliability": bins}

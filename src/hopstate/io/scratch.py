@@ -94,14 +94,6 @@ def release_pages(*arrays: np.ndarray | None) -> None:
             base.madvise(mmap.MADV_DONTNEED)
 
 
-def machine_memory() -> int:
-    """Return the bytes of this machine's memory, a very large number if unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 62
-
-
 def mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
     """Return the mapping of a file that an array is read from; None if changes to it would be in memory alone."""
     base: Any = array

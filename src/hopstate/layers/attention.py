@@ -1,7 +1,7 @@
 """Self-attention over equal-length or packed sequences, and pre-norm Transformer blocks.
 
 For packed sequences, linear maps process the real tokens only, and attention uses a padded (sequence, token) block. A
-token can stand for w equal ones: its key's attention score is shifted by log w, which equals w copies of it.
+token can replace w equal ones: its key's attention score is shifted by log w, which equals w copies of it.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762; LayerNorm before each part as in Xiong et al. 2020, arXiv:2002.04745;
 for packed sequences also dropout within the feed-forward part, as in DyGFormer, arXiv:2303.13047.
@@ -55,18 +55,6 @@ class SelfAttention(MultiHead):
         return self.out(mixed.transpose(1, 2).reshape(b, t, d))
 
 
-class FeedForward(nn.Sequential):
-    """W_2 GELU(W_1 x), applied to each token.
-
-    Args:
-        dim: token width.
-        hidden: hidden width.
-    """
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        super().__init__(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
-
-
 class TransformerBlock(nn.Module):
     """x + Attention(LN(x)), then x + FFN(LN(x)), with dropout on both residual branches.
 
@@ -85,7 +73,7 @@ class TransformerBlock(nn.Module):
         self.attention_norm = nn.LayerNorm(dim)
         self.attention = SelfAttention(dim, num_heads, dropout=attention_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
-        self.ffn = FeedForward(dim, ffn_dim)
+        self.ffn = nn.Sequential(nn.Linear(dim, ffn_dim), nn.GELU(), nn.Linear(ffn_dim, dim))
         self.dropout = nn.Dropout(dropout)
 
     @shapecheck
@@ -165,7 +153,7 @@ class PackedTransformerBlock(nn.Module):
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(MultiHead):
     """Simultaneous cross-attention x + Attention(LN(x)) between the tokens of u and v.
 
     Args:
@@ -174,13 +162,8 @@ class CrossAttention(nn.Module):
     """
 
     def __init__(self, dim: int, num_heads: int) -> None:
-        super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise ConfigError(f"dim={dim} is not a multiple of num_heads={num_heads}")
-        self.num_heads = num_heads
+        super().__init__(dim, num_heads)
         self.norm = nn.LayerNorm(dim)
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, offsets: Tensor, width: int) -> Tensor:
         """Return (token, dim).

@@ -61,24 +61,17 @@ class PairHistory(nn.Module):
 
     def forward(self, features: Tensor | None) -> Tensor:
         """Return (Q, dim) encodings of features (Q, F), NaN if missing."""
-        return self._encode(_check_features(features, self.num_features).to(self.hidden.weight.dtype))
-
-    @shapecheck
-    def _encode(self, features: Float[Tensor, "pair feature"]) -> Float[Tensor, "pair channel"]:
-        return torch.relu(self.output(torch.relu(self.hidden(self.marked(features)))))
+        found = 0 if features is None else features.shape[1]
+        if features is None or found != self.num_features:
+            raise ShapeError(f"the model expects {self.num_features} pair features; the input has {found}")
+        marked = self.marked(features.to(self.hidden.weight.dtype))
+        return torch.relu(self.output(torch.relu(self.hidden(marked))))
 
     def marked(self, features: Tensor) -> Tensor:
         """Return (Q, 2F) standardized features and missing-value flags."""
         missing = features.isnan()
         x = ((features - self.mean) / self.scale).clamp(-FARTHEST, FARTHEST).masked_fill(missing, 0.0)
         return torch.cat([x, missing.to(x.dtype)], 1)
-
-
-def _check_features(features: Tensor | None, num_features: int) -> Tensor:
-    found = 0 if features is None else features.shape[1]
-    if features is None or found != num_features:
-        raise ShapeError(f"the model expects {num_features} pair features; the input has {found}")
-    return features
 
 
 NEAR = 32  # hidden width of the MLP on structural features

@@ -80,19 +80,8 @@ class TimeEncoding(nn.Module):
         return cls((torch.tensor(root, dtype=torch.float64) ** power).float(), learn=False)
 
     @classmethod
-    def decades(cls, dim: int, *, span: float = 9.0, learn: bool) -> TimeEncoding:
-        """Return omega log-spaced from 1 to 10^-span; learn makes omega and a phase parameters.
-
-        Raises:
-            ConfigError: dim is below 1.
-        """
-        if dim < 1:
-            raise ConfigError(f"a time encoding needs dim >= 1; got {dim}")
-        return cls((10.0 ** -torch.linspace(0, span, dim, dtype=torch.float64)).float(), learn=learn)
-
-    @classmethod
     def between(cls, dim: int, slowest: float, fastest: float, *, learn: bool) -> TimeEncoding:
-        """Return omega log-spaced from fastest to slowest; learn as in `decades`.
+        """Return omega log-spaced from fastest to slowest; learn makes omega and a phase parameters.
 
         Raises:
             ConfigError: dim is below 1, or not 0 < slowest <= fastest.

@@ -1,4 +1,4 @@
-"""Evaluation mode, faster linear layers in training, and parameters of state spaces."""
+"""Evaluation mode, and faster linear layers in training."""
 
 from __future__ import annotations
 
@@ -134,19 +134,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-class StateSpace(nn.Module):
-    """A module with a state matrix and step sizes, which can have their own learning rate."""
-
-    A_log: nn.Parameter
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of A and the step sizes."""
-        return [self.A_log]
-
-
-def state_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the distinct state-space parameters of a model."""
-    spaces = (module for module in model.modules() if isinstance(module, StateSpace))
-    return list({id(p): p for space in spaces for p in space.state_parameters()}.values())

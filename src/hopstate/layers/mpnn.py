@@ -219,21 +219,17 @@ class WalkEncoder(nn.Module):
         edges: whether there are (step, dim) edge features.
         pooling: pooling over the steps of all walks of a token.
         conv_width: kernel size of the convolution.
-        norm: normalize the convolution's output over all steps, as in the paper. Without it, features shared by all
-            tokens dominate.
 
     Source: Tönshoff et al. 2023, arXiv:2102.08786 (CRaWl), section 3.
     """
 
-    def __init__(
-        self, dim: int, *, window: int, edges: bool, pooling: Pooling = "mean", conv_width: int = 3, norm: bool = True
-    ) -> None:
+    def __init__(self, dim: int, *, window: int, edges: bool, pooling: Pooling = "mean", conv_width: int = 3) -> None:
         super().__init__()
         self.pooling = pooling
         self.bits = nn.Linear(2 * window, dim)
         self.edge = nn.Linear(dim, dim, bias=False) if edges else None
         self.conv = nn.Conv1d(dim, dim, conv_width, groups=dim)
-        self.norm = BatchNorm(dim) if norm else nn.Identity()
+        self.norm = BatchNorm(dim)  # without it, features shared by all tokens dominate
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, bits: Tensor, walks: Tensor, tokens: Tensor, e: Tensor | None = None) -> Tensor:

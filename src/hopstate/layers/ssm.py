@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.modes import StateSpace
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.selective_scan import selective_scan
 from hopstate.ops.span_step import inverse_softplus
@@ -25,7 +24,7 @@ Carried = tuple[Tensor, Tensor | None]  # inputs still in the convolution's wind
 STEP_RANGE = (1e-3, 1e-1)  # initial step sizes, log-uniform, as in Mamba
 
 
-class SelectiveSSM(StateSpace):
+class SelectiveSSM(nn.Module):
     """W_1 (SSM(u) * SiLU(W_2 z)) with u = SiLU(Conv(W_input z)), where B, C and the step size are projections of u.
 
     Args:
@@ -63,10 +62,6 @@ class SelectiveSSM(StateSpace):
         self.A_log = nn.Parameter(torch.arange(1, state_dim + 1).float().log().repeat(inner_dim, 1))
         self.D = nn.Parameter(torch.ones(inner_dim))
         self.output = nn.Linear(inner_dim, dim, bias=False)  # W_1
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of A and the step projection."""
-        return [self.A_log, *self.step.parameters()]
 
     def forward(self, z: Tensor, offsets: Tensor | None = None) -> Tensor:
         """Return a tensor of z's shape.

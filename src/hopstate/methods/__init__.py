@@ -77,30 +77,26 @@ def get_method(name: str) -> AnyMethod:
     return method
 
 
-def method_of_run(name: object, where: str, named: str | None = None) -> AnyMethod:
+def method_of_run(name: object, where: str) -> AnyMethod:
     """Return the method named in a run folder. It never imports an untrusted custom module.
 
     Args:
         name: the name stored in the folder.
         where: the file, for error messages.
-        named: the method that the user gave with `--method`, or None.
 
     Raises:
-        ConfigError: the user named a different method than the run's.
         CheckpointError: the method is unknown, or it is a custom method that the user has neither named in this process
             nor allowed in the environment variable HOPSTATE_METHODS.
     """
     if not isinstance(name, str):
         raise CheckpointError(f"{where} does not name a method, so it is not from a hopstate run")
-    if named is not None and named != name:
-        raise ConfigError(f"{where} is of the method {shorten(name)}, not of {named}")
     if ":" not in name and name not in MODULES | OF_RUNS:
         raise CheckpointError(f"{where} is of the method {shorten(name)}, which is not known{nearest(name, MODULES)}")
     allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
-    if ":" in name and named is None and name not in _named and name not in allowed:
+    if ":" in name and name not in _named and name not in allowed:
         raise CheckpointError(
             f"{where} is of the custom method {shorten(name)}, and run folders may be untrusted; if you trust "
-            f"that module, name it: --method {shorten(name)} (method= in Python), or set {ALLOWED}"
+            f"that module, name it: --method {shorten(name)} (hopstate.methods.get_method in Python), or set {ALLOWED}"
         )
     return get_method(name)
 

@@ -270,8 +270,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
         reads_edges: configuration → whether the model learns from edge features, which are then scaled and imputed.
             None: never.
         space: default search space of `hopstate tune`, by dotted name. Empty: there is none.
-        transductive: configuration → description of the inputs that depend on all nodes, so that new nodes change the
-            predictions for all others. "" if inputs depend only on neighborhoods.
         export: task → its exported program, or a text that says why it cannot be exported.
         relations: whether it reads relations of events or edges, and types of nodes. Others refuse such data.
     """
@@ -287,7 +285,6 @@ class Method(Generic[RecordT, RunT, TaskT]):
     automatic: tuple[str, ...] = ()
     baselines: Callable[[RecordT, RunT, Context, TaskT], Baselines] | None = None
     space: Space = field(default_factory=dict)
-    transductive: Callable[[RunT], str] | None = None
     export: Callable[[TaskT], ExportSpec] | str = ""
     relations: bool = False
 

@@ -19,7 +19,6 @@ from hopstate.ops.selective_scan import (
     selective_influence,
     selective_scan,
     selective_scan_naive,
-    selective_step,
 )
 
 __all__ = [
@@ -28,6 +27,5 @@ __all__ = [
     "selective_influence",
     "selective_scan",
     "selective_scan_naive",
-    "selective_step",
     "use_reference_ops",
 ]

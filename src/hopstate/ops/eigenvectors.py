@@ -2,7 +2,7 @@
 
 L = I - D^-1/2 A D^-1/2, where D holds the row sums of A; a directed A is replaced by (A + A^T) / 2. L is block-diagonal
 over connected components. Each component has one trivial eigenvalue 0, and each vector is zero outside its component.
-Isolated nodes are zero everywhere. By default the s vectors are distributed over the components by size (`shares`), so
+Isolated nodes are zero everywhere. The s vectors are distributed over the components by size (`shares`), so
 that small components do not use up the vectors of the giant one.
 
 Each component is solved separately, with its trivial vector D^1/2 1 projected out. Small ones use a dense solver.
@@ -63,16 +63,13 @@ def components(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 @one_thread(numpy=True)  # results are stored in files
-def laplacian_eigenvectors(
-    indptr: np.ndarray, indices: np.ndarray, count: int, *, by_size: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return small non-trivial eigenvalues of L and their eigenvectors.
+def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return small non-trivial eigenvalues of L and their eigenvectors, distributed over components by `shares`.
 
     Args:
         indptr: (N+1,) CSR row pointers of A.
         indices: (E,) columns; duplicate entries add up.
         count: s, number of eigenvectors.
-        by_size: distribute the vectors over components by `shares`. Otherwise use the smallest eigenvalues overall.
 
     Returns:
         values: (s,) float64 ascending, NaN if fewer exist (N minus the number of components).
@@ -81,37 +78,20 @@ def laplacian_eigenvectors(
     Raises:
         HopstateError: a solver did not converge to residuals below `RESIDUAL`.
     """
-    from scipy.sparse.csgraph import connected_components
-
     n = len(indptr) - 1
     values, vectors = np.full(count, np.nan), np.zeros((n, count))
     if n == 0 or count == 0 or len(indices) == 0:
         return values, vectors
     a = _symmetric(indptr, indices)
-    _, labels = connected_components(a, directed=False)
-    best: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries), ascending
-    if by_size:
-        best = _eigenpairs_by_size(a, labels, count)
-    for rows, bound in () if by_size else _components(a, labels):
-        if len(best) == count and bound >= best[-1][0]:
-            continue  # nothing in this component can be among the smallest
-        found, basis = _component_eigenpairs(a[rows][:, rows], count)
-        best += [(float(v), rows, basis[:, i]) for i, v in enumerate(found)]
-        best = sorted(best, key=lambda pair: pair[0])[:count]
-    for column, (value, rows, entries) in enumerate(best):
+    parts = _components(a)
+    found: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries)
+    for rows, own in zip(parts, shares(np.array([len(rows) for rows in parts]), count)):
+        if own:
+            smallest, basis = _component_eigenpairs(a[rows][:, rows], int(own))
+            found += [(float(v), rows, basis[:, i]) for i, v in enumerate(smallest)]
+    for column, (value, rows, entries) in enumerate(sorted(found, key=lambda pair: pair[0])):
         values[column], vectors[rows, column] = value, entries
     return values, vectors
-
-
-def _eigenpairs_by_size(a: Any, labels: np.ndarray, count: int) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Return (eigenvalue, rows, entries), ascending, with each component's number of vectors by `shares`."""
-    every = [rows for rows, _ in _components(a, labels)]
-    best: list[tuple[float, np.ndarray, np.ndarray]] = []
-    for rows, own in zip(every, shares(np.array([len(rows) for rows in every]), count)):
-        if own:
-            found, basis = _component_eigenpairs(a[rows][:, rows], int(own))
-            best += [(float(v), rows, basis[:, i]) for i, v in enumerate(found)]
-    return sorted(best, key=lambda pair: pair[0])
 
 
 def _symmetric(indptr: np.ndarray, indices: np.ndarray) -> Any:
@@ -124,17 +104,14 @@ def _symmetric(indptr: np.ndarray, indices: np.ndarray) -> Any:
     return ((a + a.T) / 2).tocsr() if difference.nnz and abs(difference).max() else a
 
 
-def _components(a: Any, labels: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """Return (rows, lower bound of the first non-trivial eigenvalue) of non-isolated components, largest first.
+def _components(a: Any) -> list[np.ndarray]:
+    """Return the rows of each component of at least two nodes, the largest first."""
+    from scipy.sparse.csgraph import connected_components
 
-    The bound is 1 / (diameter * volume), Chung 1997, Lemma 1.9, with n - 1 for the diameter.
-    """
+    labels = connected_components(a, directed=False)[1]
     sizes = np.bincount(labels)
-    volumes = np.bincount(labels, a.sum(1))
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    members = np.argsort(labels, kind="stable")
-    order = np.argsort(-sizes, kind="stable")
-    return [(members[starts[c] : starts[c + 1]], 1 / ((sizes[c] - 1) * volumes[c])) for c in order[: (sizes > 1).sum()]]
+    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+    return [members[c] for c in np.argsort(-sizes, kind="stable") if sizes[c] > 1]
 
 
 def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:

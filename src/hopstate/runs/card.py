@@ -19,19 +19,11 @@ from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
 
 
-def run_card(path: str | Path, method: str | None = None) -> str:
-    """Return what a run is, on what data, how good, and commands that use it.
-
-    Args:
-        path: the run folder.
-        method: as in `hopstate.evaluate`.
-
-    Raises:
-        CheckpointError, MissingFileError: no run is there, or it is damaged.
-    """
+def run_card(path: str | Path) -> str:
+    """Return what a run is, on what data, how good, and commands that use it."""
     folder = RunFolder.open(path)
     with reading(path, "a run", CheckpointError):
-        return _card(folder, *settings_of_run(folder, method))
+        return _card(folder, *settings_of_run(folder))
 
 
 def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from hopstate.errors import SHARED_ERRORS, ConfigError, described
 from hopstate.io.files import locked, write_text
 from hopstate.methods import get_method
 from hopstate.methods.config import arguments_of, parse_words, parser_of
-from hopstate.methods.shared.baselines import baselines_not_beaten
 from hopstate.runs.data import check_same_data, load_data, resolve_config
 from hopstate.runs.run import fit_config, output_folder, stored_config
 from hopstate.runs.summary import EVENT_BASELINES, baselines_not_exceeded_by_method, num_events, summary
@@ -93,7 +92,7 @@ class Comparison:
     _automatic: dict[str, dict[str, Any]] = field(default_factory=dict)  # one choice for all splits and seeds
     _shown: set[str] = field(default_factory=set)  # notes on the data
     _test_baselines: dict[str, Any] = field(default_factory=dict)
-    _val_baselines: dict[int, dict[str, Any]] = field(default_factory=dict)  # of each split
+    _with_baselines: set[int] = field(default_factory=set)  # splits whose baselines are evaluated
 
     def __post_init__(self) -> None:
         for name in self.methods:
@@ -105,17 +104,12 @@ class Comparison:
                 )
 
     def run(self, folder: Path) -> list[Row] | None:
-        """Train what is not trained yet; return a row per method that has results, None if it was interrupted.
-
-        Raises:
-            HopstateError: no run could be finished; it is the first run's.
-        """
+        """Train what is not trained yet; return a row per method that has results, None if it was interrupted."""
         rows: list[Row] = []
         first_error = None
         for name in self.methods:
             results: list[Row | None] = []  # None of a run that failed
-            runs = list(product(self.splits, self.seeds))
-            for split, seed in runs:
+            for split, seed in product(self.splits, self.seeds):
                 try:
                     results.append(self._one(name, split, seed, folder / f"{name}-split{split}-seed{seed}"))
                 except KeyboardInterrupt:
@@ -127,18 +121,14 @@ class Comparison:
                     self.failed.append({"method": name, "split": split, "seed": seed, "error": described(error)})
                     results.append(None)
             if any(results):
-                rows.append(self._row(name, runs, results))
+                rows.append(self._row(name, results))
                 write_text(folder / "table.json", json.dumps(add_baselines(rows, self._test_baselines), indent=1))
         if not rows and first_error is not None:
             raise first_error
         return add_baselines(rows, self._test_baselines)
 
     def _one(self, name: str, split: int, seed: int, where: Path) -> Row:
-        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
-
-        Raises:
-            KeyboardInterrupt: it was interrupted, and saved.
-        """
+        """Return the result of one run: an earlier one of the same settings and data, or a new or continued one."""
         method = get_method(name)
         arguments = [f"--data={self.data}", f"--loop.seed={seed}"]
         arguments += [f"{NUMBER[method.data]}={split}"] if method.data in NUMBER else []
@@ -153,7 +143,7 @@ class Comparison:
         if (where / "result.json").is_file() and folder.settings() == stored_config(method, config):
             check_same_data(folder, record)
         else:
-            baselines = split not in self._val_baselines  # the same for every run on a split
+            baselines = split not in self._with_baselines  # the same for every run on a split
             options: dict[str, Any] = {
                 "record": record,
                 "with_baselines": baselines,
@@ -163,19 +153,13 @@ class Comparison:
             if fit_config(method, config, out=where, resume=True, **options).interrupted:
                 raise KeyboardInterrupt
         if folder.baselines():
-            self._val_baselines.setdefault(split, {}).update(folder.baselines("val"))
+            self._with_baselines.add(split)
         if method.data not in NUMBER:
             self._test_baselines |= folder.baselines()
         return folder.result()
 
-    def _row(self, name: str, runs: list[tuple[int, int]], results: list[Row | None]) -> Row:
-        """Return the row of a method: means and deviations over its finished runs.
-
-        Args:
-            name: of the method.
-            runs: split and seed of each run.
-            results: of the runs, None of those that failed.
-        """
+    def _row(self, name: str, results: list[Row | None]) -> Row:
+        """Return the row of a method: means and deviations over its finished runs."""
         finished = [result for result in results if result is not None]
         first = finished[0]
         metric, kinds = first["metric"], [m for m in link_metrics() if m in first["metrics"]["test"]]
@@ -190,7 +174,6 @@ class Comparison:
             for split in ("test", "val")
         }
         test, val = (over([one["metrics"][split][metric] for one in finished]) for split in ("test", "val"))
-        splits = [split for (split, _), result in zip(runs, results, strict=True) if result is not None]
         return {
             "method": name,
             "metric": metric,
@@ -206,18 +189,7 @@ class Comparison:
             "num_events": {m: num_events(m, first["metrics"]["test"]) for m in kinds},
             "kinds": {m: over([one["metrics"]["test"].get(m) for one in finished]) for m in kinds},
             "values": values,
-            "not_outperformed_on_validation": self._no_better(name, metric, first["mode"], val[0], splits),
         }
-
-    def _no_better(self, name: str, metric: str, mode: str, mean: float, splits: list[int]) -> list[str]:
-        """Return the baselines that a method's mean does not exceed on validation, in the mean over its splits."""
-        baselines = [self._val_baselines.get(split, {}) for split in splits]
-        means = {}
-        for rival in baselines[0]:
-            values = [found.get(rival, {}).get(metric) for found in baselines]
-            if rival != name and None not in values:
-                means[rival] = {metric: math.fsum(values) / len(values)}
-        return baselines_not_beaten({metric: mean}, means, metric, mode)
 
 
 def _settings(name: str, words: list[str], methods: list[str]) -> list[str]:
@@ -240,7 +212,7 @@ def link_metrics() -> list[str]:
 
 
 def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]) -> list[Row]:
-    """Return the rows with the baselines that each does not exceed, then a row a baseline that is no method of them."""
+    """Return the rows with the baselines that each does not outperform, then a row per other baseline."""
     means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
     kinds = dict.fromkeys(metric for own in means.values() for metric in own)
     others: dict[str, dict[str, float]] = {}
@@ -248,9 +220,9 @@ def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
         if known and name not in means:
             others[name] = known
-    baselines_not_beaten = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
-    found = [row | {"below": baselines_not_beaten[row["method"]]} for row in rows]
+    below = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
+    found = [row | {"below": below[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        found.append({"method": name, "baseline": True, "kinds": kinds_of, "below": baselines_not_beaten[name]})
+        found.append({"method": name, "baseline": True, "kinds": kinds_of, "below": below[name]})
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.preprocessing import OTHER, WARN_SCALE_RATIO, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
 from hopstate.data.readers.encode import column_specs_of_run
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
@@ -59,11 +59,7 @@ def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges
         values = getattr(holder, name)
         if values is None or not values.shape[1] or (name == "edge_attr" and isinstance(holder, Graph) and not edges):
             continue
-        if kind == "none" and table is None:
-            _warn_scales_differ(
-                values, read.scale, f"the {'node' if name == 'x' else 'edge'} features of {record.name}"
-            )
-        else:
+        if kind != "none" or table is not None:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
     found = {
@@ -123,40 +119,17 @@ def _fit(
     return scaler.sums() if (scaler.scale == 0).all() else scaler  # columns of ones, by which networks count
 
 
-def _warn_scales_differ(values: np.ndarray | None, scale: str, what: str) -> None:
-    """Warn if unscaled features differ widely in scale and the user has not chosen a scaling."""
-    if values is None or scale != "auto" or not values.size:
-        return
-    ratio, large, small = scale_ratio(values)
-    if ratio > WARN_SCALE_RATIO:
-        warnings.warn(
-            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are not scaled; "
-            f"use --read.scale standard to standardize them",
-            HopstateWarning,
-            stacklevel=5,
-        )
-
-
 def preprocess(
     record: Record, config: RunConfig, context: Context, *, edges: bool = False
 ) -> tuple[Any, dict[str, Any]]:
     """Impute and scale the features of a record.
 
     Features are standardized by default, except those of published datasets. Scalers are fitted to the training split
-    only. A trained run, or a run that starts from another (`init`), uses the stored scalers.
-
-    Args:
-        record: a graph, a set of graphs or an event stream; other records are returned unchanged.
-        config: the method's configuration, of which read and split are used.
-        context: context of the build.
-        edges: whether the method learns from a graph's edge features. Default: False.
+    only. A trained run, or a run that starts from another (`init`), uses the stored scalers. `edges` says whether
+    the method learns from a graph's edge features.
 
     Returns:
         The record, and JSON-able scalers by feature name.
-
-    Raises:
-        DataError: the columns differ from those of training, or missing values cannot be imputed.
-        ConfigError: the scale or imputation is unknown.
     """
     ready, scalers = _preprocess_features(record, config, context, edges)
     # codes are inputs already: two values of a column would be scaled to 0 and 1
@@ -206,16 +179,7 @@ def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | N
 
 
 def preprocess_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
-    """Scale features and align event classes as in a trained run.
-
-    Args:
-        record: a graph, a set of graphs or an event stream.
-        facts: the run's data.json.
-        edges: see `preprocess`.
-
-    Raises:
-        DataError: see `apply_scalers`.
-    """
+    """Scale features and align event classes as in a trained run; facts are its data.json."""
     scalers = facts.get("features") or {}  # hash the record only if there are scalers
     # training has already warned about its own data
     is_training_data = bool(scalers) and facts.get("content_hash") == record.content_hash
@@ -229,15 +193,6 @@ def apply_scalers(
     """Scale the features of a record with the scalers that `preprocess` returned for a run.
 
     A graph keeps its edge table, because edge weights are read from it unscaled.
-
-    Args:
-        record: a graph, a set of graphs or an event stream.
-        scalers: JSON of a scaler by feature name.
-        edges: see `preprocess`.
-        warn: warn of categories that training has not seen. Default: True.
-
-    Raises:
-        DataError: the columns differ, or missing values cannot be imputed.
     """
     if isinstance(record, GraphSet):
         return replace(record, union=apply_scalers(record.union, scalers, edges=edges, warn=warn))
@@ -315,16 +270,13 @@ _TABLE_OPTIONS = (
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 
 
-def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
+def settings_of_run(folder: RunFolder) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
 
     Data that were given in memory are where the run keeps them; see `hopstate.runs.in_memory`.
-
-    Raises:
-        CheckpointError: they are missing or damaged, or of a method that nobody named.
     """
     settings = folder.settings()
-    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"), named)
+    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"))
     for group in ("read", "loop"):
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
@@ -333,22 +285,13 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the configuration of a run's settings.
-
-    Raises:
-        ConfigError: one of them is unknown or cannot work; the file is named.
-    """
+    """Return the configuration of a run's settings."""
     with reading(folder.path / "config.json", "settings", CheckpointError):
         return config_from(method, settings)
 
 
 def load_run_data(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the data that a run folder's own settings name.
-
-    Raises:
-        ConfigError: see `check_sources`.
-        DataError, MissingFileError, DownloadError: see `load_data`.
-    """
+    """Return the data that a run folder's own settings name."""
     check_sources(folder)
     config = config_of_run(folder, method, settings)
     return load_data(config.data, config.read, method.data)
@@ -363,13 +306,6 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
 
     Run folders are untrusted input. They must not run code, open network addresses, or allocate more memory than the
     size of their files justifies.
-
-    Args:
-        folder: the run folder.
-        names: dotted names of the settings that come from the folder instead of the user.
-
-    Raises:
-        ConfigError: what the user has to give again, with the file that names it.
     """
     place = folder.path / "config.json"
     every = flatten(folder.settings())
@@ -409,17 +345,7 @@ def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name.
-
-    Args:
-        source: the file, folder or name.
-        read: the method's own dataclass of reading options.
-        kind: what the method works on: "graph", "graphs", "events" or "sequences".
-
-    Raises:
-        ConfigError: a record that was in memory, or files of a kind that is only made by name.
-        DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
-    """
+    """Return the record of a file, folder or data set name for a method that works on a kind of data."""
     record = load_saved(source)
     if record is not None:
         return record
@@ -474,12 +400,9 @@ def resolve_config(
     Settings that the user does not give come from the resumed run, otherwise from the automatic defaults for the data,
     otherwise from the method's defaults.
 
-    Args:
-        method: the method.
-        parse: maps defaults by dotted name to a configuration; user settings override them.
-        out, resume, record: as in `hopstate.runs.run.fit_config`.
-        automatic: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
-        auto: False takes the method's defaults for what is not given, or what the run has that it begins from.
+    `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
+    `automatic`, and taken from it if it has some, so that several runs use the same. Without `auto` there are none,
+    unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -517,11 +440,7 @@ def same_data(run: RunFolder, record: Record) -> bool:
 
 
 def load_data_facts(run: RunFolder) -> dict[str, Any]:
-    """Return the content of data.json, see `describe`.
-
-    Raises:
-        CheckpointError: the file is missing or corrupt.
-    """
+    """Return the content of data.json, see `describe`."""
     facts, place = run.read_json("data.json"), run.path / "data.json"
     for key in ("content_hash", "num_nodes"):
         if key not in facts:
@@ -602,15 +521,7 @@ def data_metrics(source: str) -> tuple[str, ...]:
 def describe(
     record: Record, task: Task, context: Context, features: dict[str, Any], content_hash: str
 ) -> dict[str, Any]:
-    """Return the content of data.json, which is needed to apply a run to other data.
-
-    Args:
-        record: the preprocessed record.
-        task: the task that the method built.
-        context: context of the build.
-        features: scalers from `preprocess`.
-        content_hash: hash of the data before preprocessing.
-    """
+    """Return the content of data.json, which is needed to apply a run to other data."""
     task_facts: TaskFacts = task.facts()
     target, clock = task_facts.get("target"), task_facts.get("clock")
     return {
@@ -681,14 +592,7 @@ def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any
 def inherited_graph_options(
     folder: RunFolder, run_read: Mapping[str, Any], data: Any, read: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the reading options of a run that also apply to another graph.
-
-    Args:
-        folder: the run.
-        run_read: the reading options of the run.
-        data: a path, a table, a dataset name or a record; no option applies to the last two.
-        read: user options for this graph.
-    """
+    """Return the reading options of a run that also apply to another graph."""
     from hopstate.data.labels import has_column
 
     is_frame_data = is_frame(data)

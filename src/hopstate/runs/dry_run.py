@@ -13,7 +13,7 @@ from hopstate.io.files import cache_folder
 from hopstate.methods.method import Context
 from hopstate.random import random_state_kept
 from hopstate.runs.data import data_metrics, load_data, preprocess
-from hopstate.training.devices import peak_memory_mb, within_memory
+from hopstate.training.devices import peak_memory_mb
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 
@@ -46,22 +46,12 @@ class DryRun:
 
 
 def dry_run(method: Method, config: RunConfig, record: Record | None = None) -> DryRun:
-    """Prepare data and model as `fit` does, measure a few training steps, and leave nothing.
-
-    Args:
-        method: the method.
-        config: its configuration, automatic settings included.
-        record: the data; None reads config.data.
-
-    Raises:
-        ConfigError: the settings ask for more memory than the machine has.
-    """
+    """Prepare data and model as `fit` does, measure a few training steps, and leave nothing."""
     record = load_data(config.data, config.read, method.data) if record is None else record
     with random_state_kept(config.loop.seed), tempfile.TemporaryDirectory(prefix="hopstate-") as folder:
         context = Context(run=Path(folder), cache=cache_folder(), metrics=data_metrics(config.data))
         ready, _ = preprocess(record, config, context, edges=bool(method.reads_edges and method.reads_edges(config)))
-        with within_memory():
-            task = method.task(ready, config, context)
+        task = method.task(ready, config, context)
         trainer = Trainer(task, config.loop, RunFolder(folder), method=method.name)
         seconds, steps = trainer.measured_epoch()
         device = trainer.fabric.device

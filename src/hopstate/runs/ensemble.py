@@ -28,13 +28,13 @@ def ensemble(
     """Combine finished link prediction runs by a logistic regression on their log-odds, fitted on validation.
 
     Args:
-        runs: folders of at least two runs, trained on the same data, split and way of reading.
-        out: the new run folder; by default one under runs/.
-        data: where the data lie now; by default where the first run found them.
-        config: further settings, such as {"evaluation.strategies": ["random"]}; the others are the first run's.
+        runs: folders of at least two runs with the same data, split and reading options.
+        out: the new run folder. Default: a new folder under runs/.
+        data: path of the data, if they were moved. Default: the path of the first run.
+        config: settings that differ from the first run's, such as {"evaluation.strategies": ["random"]}.
 
     Returns:
-        The run; its `baselines` hold the test metrics of every member.
+        The run. Its `baselines` have the test metrics of every member.
 
     Raises:
         ConfigError: fewer than two runs, or runs on other data or splits.

@@ -187,7 +187,7 @@ def explain_pairs(
     explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
     for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         own = None if relation is None else relation[i : i + 1]
-        text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
+        text = _events_text(opened, source, target, events) or "no event of theirs changes the score"
         features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
         found[i] = "; ".join([*named, text])
@@ -208,21 +208,6 @@ def _events_text(opened: QuerySession, source: int, target: int, events: Sequenc
         shown = f"{weight:+.2f}" if abs(weight) >= 0.01 else f"{weight:+.1g}"
         texts.append(f"{_name(opened, end)} with {_name(opened, other)} at {time} ({shown})")
     return "; ".join(texts)
-
-
-def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
-    """Return what is known of a pair whose score no event changes."""
-    store = opened.queries.past.store()
-    pair = np.array([u]), np.array([v]), np.array([t])
-    last, met = store.last_meeting(*pair)
-    near = store.last(np.array([u, v]), np.array([t, t]), 32)
-    first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
-    known = (
-        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
-        if met[0]
-        else "never met"
-    )
-    return f"{known}; {len(first & second)} shared among the latest 32 of each"
 
 
 def _name(opened: QuerySession, row: int) -> str:
@@ -344,8 +329,6 @@ def explain(
     out: str | Path | None = None,
     plot: str | Path | None = None,
     device: str | None = None,
-    method: str | None = None,
-    csv_escape: bool = True,
 ) -> Explanation | NodeExplanation:
     """Return the contribution of past events and features to the score of a pair, or to the prediction of a node.
 
@@ -360,8 +343,6 @@ def explain(
         out: also write the table there (.csv or .parquet); features go to a second file (`features_path`).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         ConfigError: the run's method does not score pairs, or has no gradients for a node.
@@ -379,20 +360,20 @@ def explain(
     if node is not None:
         if plot is not None:
             raise ConfigError("plot draws pairs only. Write the explanation of a node as a table (out)")
-        return _explain_node(run, node, data, out, method, csv_escape=csv_escape)
-    with temporal_task(run, device=device, method=method) as (folder, task):
+        return _explain_node(run, node, data, out)
+    with temporal_task(run, device=device) as (folder, task):
         if not isinstance(task, LinkTask):
-            name = settings_of_run(folder, method)[0].name
+            name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs to explain")
         if data is None:
             past = load_state(folder, task)
         else:
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(QuerySession(folder, task, past, None, method), source, target, time, relation)
+        found = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
     if out is not None:
-        write_table(found.table, Path(out), csv_escape=csv_escape)
+        write_table(found.table, Path(out))
         if len(found.features):
-            write_table(found.features, features_path(out), csv_escape=csv_escape)
+            write_table(found.features, features_path(out))
     if plot is not None:
         found.plot(plot)
     return found
@@ -508,18 +489,7 @@ class NodeExplanation:
 
 
 def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] = ()) -> NodeExplanation:
-    """Return the explanation of a node's likeliest class, or first target.
-
-    Args:
-        task: of a trained run on nodes.
-        method: the run's.
-        node: the user's id.
-        names: of the features; by default their numbers.
-
-    Raises:
-        ConfigError: a run that predicts no nodes, or whose network has no program.
-        DataError: an unknown id.
-    """
+    """Return the explanation of a node's likeliest class, or first target."""
     import pandas as pd
     from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
@@ -576,16 +546,15 @@ def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torc
     return found
 
 
-def _explain_node(
-    run: str | Path, node: Any, data: Any, out: str | Path | None, method: str | None, *, csv_escape: bool
-) -> NodeExplanation:
-    known, folder = settings_of_run(RunFolder.open(run), method)[0], RunFolder.open(run)
+def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None) -> NodeExplanation:
+    folder = RunFolder.open(run)
+    known, _ = settings_of_run(folder)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
-    with load_run(run, data, device="cpu", method=method) as (_, task):
+    with load_run(run, data, device="cpu") as (_, task):
         found = explain_node(task, known, node, names)
     if out is not None:
         for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
-            write_table(table, Path(path), csv_escape=csv_escape)
+            write_table(table, Path(path))
     return found
 
 

@@ -56,8 +56,6 @@ def export_run(
     to: Format,
     out: str | Path,
     *,
-    data: Any = None,
-    method: str | None = None,
     opset: int | None = None,
 ) -> Path:
     """Export the network of a finished run with its export.json, and return the program's file.
@@ -66,8 +64,6 @@ def export_run(
         run: the run folder.
         to: "torch" (torch.export, model.pt2) or "onnx" (model.onnx).
         out: folder to write to; a program of the same format there is replaced.
-        data: the run's data, if they are not in a file.
-        method: as in `hopstate.evaluate`.
         opset: version of ONNX's operators, at least 18. Default: torch's own (20).
 
     Raises:
@@ -80,11 +76,11 @@ def export_run(
         raise ConfigError(f"opset is of ONNX, {min(RUNTIMES)} to {max(RUNTIMES)}; got {opset} (--to {to})")
     if to == "onnx":
         require_packages("onnx", "onnxscript")
-    folder, known = _exported_method(run, method)
-    with load_run(run, data, device="cpu", method=method) as (_, task):
+    folder, known = _exported_method(run)
+    with load_run(run, device="cpu") as (_, task):
         spec = export_spec(known, task)
         if isinstance(task, LinkTask):
-            spec = add_probabilities(spec, calibration_of_run(folder.path, data, method))
+            spec = add_probabilities(spec, calibration_of_run(folder.path))
         spec.module.eval()
         content, versions = serialize(trace(spec), spec, to, opset)
         facts = json_text({"format": to, "method": known.name, "versions": versions, **describe_ports(spec)})
@@ -105,9 +101,9 @@ def reject_without_export(method: AnyMethod) -> None:
         raise ConfigError(f"{method.name} cannot be exported: {reason}")
 
 
-def _exported_method(run: str | Path, method: str | None) -> tuple[RunFolder, AnyMethod]:
+def _exported_method(run: str | Path) -> tuple[RunFolder, AnyMethod]:
     folder = RunFolder.open(run)
-    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
+    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"))
     reject_without_export(known)
     return folder, known
 
@@ -236,8 +232,8 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 
 
 # ---- calibration in link programs ---------------------------------------------------------------------------
-def calibration_of_run(run: Path, run_data: Any, method: str | None) -> IsotonicCurve | HopstateError:
-    with open_session(run, run_data=run_data, device="cpu", method=method) as opened:
+def calibration_of_run(run: Path) -> IsotonicCurve | HopstateError:
+    with open_session(run, device="cpu") as opened:
         try:
             return calibration_of(opened)
         except HopstateError as error:
@@ -337,9 +333,7 @@ class ProgramQueries:
 
 
 @random_state_kept(0)
-def export_inputs(
-    run: str | Path, pairs: Any = None, time: Any = None, *, run_data: Any = None, method: str | None = None
-) -> dict[str, np.ndarray]:
+def export_inputs(run: str | Path, pairs: Any = None, time: Any = None) -> dict[str, np.ndarray]:
     """Return input arrays for the exported program of a run.
 
     Args:
@@ -347,7 +341,7 @@ def export_inputs(
         pairs: (source, target) pairs of a link run, (Q,) node ids of a node run on a stream, or (G,) graph indices of a
             run on graphs. Node runs on a graph ignore them and use all nodes. Default: the last pairs or nodes of a
             stream, test links of a graph, or all graphs.
-        time, run_data, method: as in `hopstate.score`.
+        time: as in `hopstate.score`.
 
     Returns:
         One array per input, by its name in export.json, which also describes it.
@@ -356,7 +350,7 @@ def export_inputs(
         ConfigError: the run's method has no program, or is one of your own that makes no inputs.
         TimeOrderError, DataError, ShapeError: as `hopstate.score`; DataError too for graphs that are not there.
     """
-    with program_queries(run, pairs, time, run_data=run_data, method=method) as queries:
+    with program_queries(run, pairs, time) as queries:
         return queries.inputs
 
 
@@ -366,18 +360,16 @@ def program_queries(
     given: Any = None,
     time: Any = None,
     *,
-    run_data: Any = None,
-    method: str | None = None,
     sample: bool = False,
 ) -> Iterator[ProgramQueries]:
     """Yield the queries of `export_inputs`; with sample=True only some of many nodes or graphs."""
-    _, known = _exported_method(run, method)
+    _, known = _exported_method(run)
     if known.data == "events":
-        with open_session(run, links=False, run_data=run_data, device="cpu", method=method) as opened:
+        with open_session(run, links=False, device="cpu") as opened:
             ask = pair_queries if isinstance(opened.task, LinkTask) else node_queries
             yield ask(opened, export_spec(known, opened.task, fills=True), given, time)
     else:
-        with load_run(run, run_data, device="cpu", method=method) as (_, task), torch.no_grad():
+        with load_run(run, device="cpu") as (_, task), torch.no_grad():
             task.model.eval()
             yield graph_queries(export_spec(known, task, fills=True), given, known.data, sample=sample)
 
@@ -448,11 +440,7 @@ def node_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) 
 
 
 def last_events(past: StreamState) -> EventBatch:
-    """Return the latest events of a state without deletions.
-
-    Raises:
-        DataError: the state has no such event.
-    """
+    """Return the latest events of a state without deletions."""
     found = past.events(max(0, len(past) - SAMPLE_SIZE))
     rows = found.additions(np.arange(len(found)))
     if not len(rows):
@@ -506,17 +494,14 @@ class ProgramCheck:
 
 
 @random_state_kept(0)
-def check_program(
-    run: str | Path, program: str | Path, pairs: Any = None, time: Any = None, *, run_data: Any = None,
-    method: str | None = None,
-) -> ProgramCheck:  # fmt: skip
+def check_program(run: str | Path, program: str | Path) -> ProgramCheck:
     """Compare the outputs of an exported program with those of its run.
+
+    The queries are the last events of a stream and as many random pairs, or a sample of nodes or graphs.
 
     Args:
         run: the run folder.
         program: model.pt2 or model.onnx in the folder of its export.json, or that folder.
-        pairs, time, run_data, method: as in `hopstate.export_inputs`. Default for pairs: the last events of a stream
-            and as many random pairs, or a sample of nodes or graphs.
 
     Raises:
         ConfigError: a program of another method, or what `export_inputs` refuses.
@@ -530,7 +515,7 @@ def check_program(
     name = RunFolder.open(run).read_json("config.json").get("method")
     if facts["method"] != name:
         raise ConfigError(f"{path} is a program of {facts['method']}, and {run} a run of {name}")
-    with program_queries(run, pairs, time, run_data=run_data, method=method, sample=True) as queries:
+    with program_queries(run, sample=True) as queries:
         input_names = {port["name"] for port in facts["inputs"]}  # earlier programs lack some
         inputs = {name: value for name, value in queries.inputs.items() if name in input_names}
         found = dict(zip((port["name"] for port in facts["outputs"]), run_program(path, inputs), strict=True))
@@ -559,11 +544,7 @@ def require_packages(*packages: str) -> None:
 
 
 def run_program(path: Path, inputs: Arrays) -> list[np.ndarray]:
-    """Return the outputs of a program, in order.
-
-    Raises:
-        FormatError: the program cannot be opened, or only by unpickling.
-    """
+    """Return the outputs of a program, in order."""
     is_torch = path.suffix == ".pt2"
     try:
         if is_torch:

@@ -44,20 +44,19 @@ _AGAIN = "fetch it again, or save it again where it was trained"
 
 
 def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) -> Path:
-    """Write a finished run as a folder that can be given to others; return the folder.
+    """Write a finished run as a folder to share, without its data, and return the folder.
 
-    A run whose answers depend on the past of its own data, as those of `score` and `rank`, needs these data
-    (data= of `hopstate.from_pretrained`).
+    `score` and `rank` depend on the event history. They need the data again (data= of `hopstate.from_pretrained`).
 
     Args:
         run: the run folder.
-        folder: a new or empty one, or one that was written so before, which is replaced.
-        ids: whether the ids of a graph's nodes go with it, which `predict` on a grown graph needs.
+        folder: a new or empty folder, or one of an earlier call, which is replaced.
+        ids: whether to store the ids of a graph's nodes, which `predict` on a grown graph needs.
 
     Raises:
-        CheckpointError, MissingFileError: no finished run is there, or it is damaged.
-        ConfigError: the folder holds something else.
-        StorageError: it could not be written.
+        CheckpointError, MissingFileError: the run does not exist, is not finished or is damaged.
+        ConfigError: the folder has other files.
+        StorageError: the folder could not be written.
     """
     source, folder = RunFolder.open(run), Path(folder)
     if not exists(source.path / "result.json"):
@@ -115,23 +114,28 @@ def from_pretrained(
     read: Mapping[str, Any] | None = None,
     revision: str | None = None,
 ) -> Run:
-    """Make a run of a folder that `Run.save_pretrained` wrote, or of one on the hub.
+    """Load a run from a folder that `Run.save_pretrained` wrote, or from the Hugging Face Hub.
 
     Args:
-        source: the folder, or the hub's "owner/name".
-        out: the run folder to make; by default a new one under runs/.
-        data: the run's own data, where its questions need them: `score` and `rank` depend on the past.
-        read: settings of reading that differ here, e.g. {"features": "features.csv"}.
-        revision: a branch, tag or commit of the hub.
+        source: the folder, or "owner/name" on the hub.
+        out: the new run folder. Default: a new folder under runs/.
+        data: the run's own data. `score` and `rank` need them, because scores depend on the event history.
+        read: reading options that differ here, e.g. {"features": "features.csv"}.
+        revision: a branch, tag or commit on the hub.
 
     Returns:
-        The run, which answers as the one that was saved.
+        The run. Its predictions are bit-identical to those of the saved run.
 
     Raises:
-        MissingFileError, DownloadError, MissingExtraError: it cannot be had.
-        CheckpointError: a file is missing, damaged or foreign; nothing is loaded from pickles.
-        ConfigError: out is taken, or read names an unknown setting.
-        StorageError: it could not be written.
+        MissingFileError, DownloadError, MissingExtraError: the source cannot be read.
+        CheckpointError: a file is missing, damaged or of another kind. Nothing is unpickled.
+        ConfigError: out exists, or read has an unknown setting.
+        StorageError: the folder could not be written.
+
+    Example:
+        >>> folder = run.save_pretrained("saved")
+        >>> hopstate.from_pretrained(folder, out="again").method
+        'recency'
     """
     folder = fetched(source, revision)
     files = check_saved(folder)
@@ -203,16 +207,16 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
 
     Args:
         run: the run folder.
-        name: the hub's "owner/name", which is made where it is not there.
-        private: of a name that is made.
-        ids: whether the ids of a graph's nodes go along; see `save_pretrained`.
-        options: more of `huggingface_hub.HfApi.upload_folder`, e.g. commit_message.
+        name: "owner/name" on the hub. A new repository is created if it does not exist.
+        private: whether a new repository is private. Default: True.
+        ids: whether to upload the ids of a graph's nodes; see `save_pretrained`.
+        options: further arguments of `huggingface_hub.HfApi.upload_folder`, e.g. commit_message.
 
     Raises:
         MissingExtraError: huggingface_hub is not installed.
-        ConfigError: name is none of the hub's.
-        DownloadError: the hub refused it, or cannot be reached.
-        CheckpointError, MissingFileError: no finished run is there.
+        ConfigError: name is not a valid name on the hub.
+        DownloadError: the hub refuses the upload, or cannot be reached.
+        CheckpointError, MissingFileError: there is no finished run.
     """
     if not _HUB_NAME.fullmatch(name):
         raise ConfigError(f"{shorten(name)} is not a name of the hub: OWNER/NAME")

@@ -1,7 +1,7 @@
 """Data given in memory: read as records, and saved in the folder data of the run, so that it can be applied later.
 
 Tables are saved as Parquet files and arrays as .npy, which are read again as they were; graphs and event streams as
-folders. What is larger than `MOST_BYTES` is saved only where that is asked for. A `Run` of this process registers the
+folders. What is larger than `MOST_BYTES` is saved only on request. A `Run` of this process registers the
 record, saved or not.
 """
 
@@ -50,7 +50,7 @@ class Inputs:
         source: what a run's settings call the data: a path or a name, or "memory:name".
         record: the record in memory, None where the data are files alone.
         tables: tables and arrays in memory, by the name of their file.
-        read: settings of reading that stand for them, and for files next to them.
+        read: reading options that replace the data, and files next to them.
     """
 
     source: str
@@ -124,14 +124,7 @@ def _check_pyg(data: Any, kind: str) -> None:
 
 # ---- in the run folder -----------------------------------------------------------------------------------------------
 def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool | None) -> str:
-    """Save what a run was given in memory in its folder; return a note where it is not saved.
-
-    Args:
-        run: the folder.
-        record: what was read.
-        tables: what it was read from, as in `Inputs`; none where the record itself was given.
-        wanted: True saves it however large it is, False does not, None goes by its size.
-    """
+    """Save what a run was given in memory in its folder; return a note where it is not saved."""
     register(run, record)
     again = "with `hopstate.load` it has to be given again as data"
     if wanted is False:
@@ -177,9 +170,8 @@ def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
     """Return a run's settings in which data that were in memory are where they can be had now."""
     read = settings.get("read")
     sources = [settings.get("data"), *(read.values() if isinstance(read, dict) else ())]
-    if not any(isinstance(value, str) and value.startswith("memory:") for value in sources):
-        return settings
-    if not exists(run.path / FACTS):
+    in_memory = any(isinstance(value, str) and value.startswith("memory:") for value in sources)
+    if not in_memory or not exists(run.path / FACTS):
         return settings | ({"data": f"{REGISTERED}{_key(run)}\0{settings['data']}"} if _key(run) in _RECORDS else {})
     facts = run.read_json(FACTS)
     known: dict[str, tuple[str, ...]] = {RECORD: (RECORD,)}
@@ -205,7 +197,8 @@ def load_saved(source: str) -> Any:
     if source.startswith("memory:"):
         name = source.partition(":")[2]
         raise ConfigError(
-            f"this run was trained on a record in memory ({name}), which is not kept; give it again as data"
+            f"this run was trained on a record in memory ({name}), which is not kept; give it again: "
+            "hopstate.load(RUN, data=...)"
         )
     if not source.startswith(SAVED):
         return None

@@ -52,7 +52,6 @@ def evaluate(
     evaluation: Mapping[str, Any] | None = None,
     cold_start: bool = False,
     device: str | None = None,
-    method: str | None = None,
 ) -> dict[str, float]:
     """Return the metrics of a trained run on a split.
 
@@ -65,11 +64,10 @@ def evaluate(
         cold_start: treat other events as a separate stream with an empty history, split as the run's data. Default:
             False.
         device: where to compute; None takes the run's own setting.
-        method: "module:NAME" of a custom method; its module is imported.
 
     Raises:
-        CheckpointError: the run is not finished, the data have another number of features, or a custom method is not
-            given here.
+        CheckpointError: the run is not finished, the data have another number of features, or it is of a custom method
+            that was not named in this process (`hopstate.methods.get_method`).
         ConfigError: an evaluation setting is unknown, or other events are given without cold_start.
 
     Example:
@@ -77,11 +75,8 @@ def evaluate(
         True
     """
     same_events = data is not None and not cold_start
-    data = plain_table(data) if is_event_stream_run(RunFolder.open(run), method) else data
-    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events, method=method) as (
-        trainer,
-        _,
-    ):
+    data = plain_table(data) if is_event_stream_run(RunFolder.open(run)) else data
+    with load_run(run, data, read, device, evaluation=evaluation, same_events=same_events) as (trainer, _):
         return trainer.evaluate(split)
 
 
@@ -93,10 +88,7 @@ def predict(
     out: str | Path | None = None,
     read: Mapping[str, Any] | None = None,
     cold_start: bool = False,
-    run_data: Any = None,
     device: str | None = None,
-    method: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's ids.
 
@@ -110,10 +102,7 @@ def predict(
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
         cold_start: treat other events as a separate stream with an empty history. Default: False.
-        run_data: the run's events, if it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
-        method: as in `evaluate`.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
@@ -130,8 +119,8 @@ def predict(
     from hopstate.training.tasks.event_node import EventNodeTask
 
     folder = RunFolder.open(run)
-    check_table(out, folder, method, data, read)  # before the work, not after it
-    temporal = is_event_stream_run(folder, method)
+    check_table(out, folder, data, read)  # before the work, not after it
+    temporal = is_event_stream_run(folder)
     given = plain_table(data) if temporal else data
     new = new_events(folder, given, read or {}, features=cold_start) if temporal and data is not None else None
     if new is not None and not same_data(folder, new) and not (cold_start and split != "all"):
@@ -139,9 +128,9 @@ def predict(
             raise ConfigError(
                 f"events after the run's own have no {split} split; leave --split out, or give --cold-start"
             )
-        table = _predict_later(folder, new, data, run_data, device, method, cold_start=cold_start)
+        table = _predict_later(folder, new, data, device, cold_start=cold_start)
     else:
-        with load_run(run, given, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+        with load_run(run, given, read, device) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
             columns = task.predict(split)
             if isinstance(task, (LinkTask, EventNodeTask)):
@@ -152,7 +141,7 @@ def predict(
             else:
                 table = pd.DataFrame(columns)
     if out is not None:
-        write_table(table, Path(out), csv_escape=csv_escape)
+        write_table(table, Path(out))
     return table
 
 
@@ -160,16 +149,14 @@ def _predict_later(
     folder: RunFolder,
     new: EventStream,
     given: Any,
-    run_data: Any,
     device: str | None,
-    method: str | None,
     *,
     cold_start: bool,
 ) -> pd.DataFrame:
     """Return predictions of events after the run's data; with cold_start, of a separate stream."""
     new = preprocess_for_run(folder, new)
-    with temporal_task(folder.path, run_data, device, method) as (_, task):
-        past = initial_state(task, new) if cold_start else state_after_run_data(folder, task, run_data)
+    with temporal_task(folder.path, device) as (_, task):
+        past = initial_state(task, new) if cold_start else state_after_run_data(folder, task)
         if not cold_start:
             warn_new_ids(past, new)
         dates = new.dates if cold_start else time_zone_of_dates(folder)
@@ -192,12 +179,9 @@ def score_stream(
     ignore_state: bool = False,
     save: str | Path | None = None,
     out: str | Path | None = None,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     allow_duplicates: bool = False,
     device: str | None = None,
-    method: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score new events with a trained temporal model, each before it is added to the state, and save the state.
 
@@ -211,13 +195,10 @@ def score_stream(
         ignore_state: continue from the end of the run's data, even if a state is saved. Default: False.
         save: folder for the state after the events. Default: RUN/state.
         out: also write the scores there (.csv or .parquet).
-        run_data: the run's data, if they were in memory and no state is saved yet.
         read: reading options that differ from the run's, e.g. {"time_column": "when"}.
         allow_duplicates: accept events equal to those of the last call, which are otherwise rejected as a repeated
             call.
         device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, t (in the run's time unit), score; of a method for nodes, node, t, and score, the
@@ -239,28 +220,26 @@ def score_stream(
     from hopstate.data.stream_checkpoint import check_folder, save_stream_state
 
     folder = RunFolder.open(run)
-    require_event_stream_run(folder, method)
+    require_event_stream_run(folder)
     target = Path(save) if save is not None else folder.path / "state"
     check_folder(target)
-    check_table(out, folder, method, data, read)
+    check_table(out, folder, data, read)
     own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
     with (
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
-        temporal_task(run, run_data, device, method) as (_, task),
+        temporal_task(run, device) as (_, task),
     ):
         new = preprocess_for_run(folder, new_events(folder, plain_table(data), read or {}))
         columns, after = continue_stream(
             task,
-            load_state(folder, task, run_data, state, ignore_state=ignore_state),
+            load_state(folder, task, state, ignore_state=ignore_state),
             new,
             allow_duplicates=allow_duplicates,
         )
         table = in_input_order(
             columns, new, data, after.time_unit or "", time_zone_of_dates(folder), include_unscored=True
         )
-        save_stream_state(
-            after, target, before=lambda: None if out is None else write_table(table, Path(out), csv_escape=csv_escape)
-        )
+        save_stream_state(after, target, before=lambda: None if out is None else write_table(table, Path(out)))
     return table
 
 
@@ -271,9 +250,7 @@ def node_outputs(
     *,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     device: str | None = None,
-    method: str | None = None,
 ) -> pd.DataFrame:
     """Return class probabilities of nodes at times. The state of the run does not change.
 
@@ -284,9 +261,8 @@ def node_outputs(
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
         time: (Q,) times, or one for all: numbers in the run's time unit, or dates.
-        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
+        state, ignore_state: the state to query, as in `hopstate.stream`.
         device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
 
     Returns:
         Columns node, t and score, the probability of the second of two classes; of more, prediction and p_<class>.
@@ -306,11 +282,11 @@ def node_outputs(
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, time = nodes["node"].to_numpy(), nodes["t"].to_numpy()
-    with temporal_task(run, run_data, device, method) as (folder, task):
+    with temporal_task(run, device) as (folder, task):
         if not isinstance(task, EventNodeTask) or not task.takes_nodes:
-            name = settings_of_run(folder, method)[0].name
+            name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
-        past, dates = load_state(folder, task, run_data, state, ignore_state=ignore_state), time_zone_of_dates(folder)
+        past, dates = load_state(folder, task, state, ignore_state=ignore_state), time_zone_of_dates(folder)
         asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
         times = query_times(past, time, len(asked), "nodes", dates)
         unknown = asked.names[asked.rows < 0]

@@ -31,9 +31,9 @@ from hopstate.errors import (
     idle_reset,
 )
 from hopstate.io.files import cache_folder, replace_file, save_array
-from hopstate.io.opening import exists, expand_home, reading, shorten
+from hopstate.io.opening import exists, expand_home, reading
 from hopstate.io.tensors import load_npy
-from hopstate.methods.method import Context, Method, RunConfig
+from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.node import save_npz
 from hopstate.random import random_state_kept
 from hopstate.runs.data import (
@@ -52,7 +52,7 @@ from hopstate.runs.data import (
     settings_of_run,
     time_zone_of_dates,
 )
-from hopstate.runs.in_memory import record_of
+from hopstate.runs.in_memory import parse_inputs, record_of, register
 from hopstate.streaming.live import fingerprint, state_after_stream
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.checkpoint import load_checkpoint, load_weights
@@ -68,7 +68,6 @@ PAST = "past"  # folder in a run's: the state after all of its own data
 IDS_FILE = "node_ids.npy"
 SPLIT_FILE = "split.npz"
 _MAX_ID_BYTES = 1 << 28  # bytes of ids that are kept
-_MAX_LISTED_IDS = 10
 
 
 @contextmanager
@@ -81,7 +80,6 @@ def load_run(
     evaluation: Mapping[str, Any] | None = None,
     bare: bool = False,
     same_events: bool = False,
-    method: str | None = None,
 ) -> Iterator[tuple[Trainer, Task]]:
     """Yield the trainer and task of a finished run with its best weights, on its own or on other data.
 
@@ -92,12 +90,11 @@ def load_run(
         evaluation: other settings of evaluation.
         bare: build the task without events, for a model that continues from a stream state.
         same_events: reject events that differ from the training data, because they would replace the whole history.
-        method: "module:NAME" of a custom method; see `hopstate.methods.method_of_run`.
     """
     folder = RunFolder.open(run)
     given = {key: as_frame(value) for key, value in (read or {}).items()}
     tables = {key: value for key, value in given.items() if is_frame(value) or is_array(value)}
-    chosen, settings = settings_of_run(folder, method)
+    chosen, settings = settings_of_run(folder)
     if device is not None:
         settings["loop"]["device"] = device
     if evaluation:
@@ -123,12 +120,8 @@ def load_run(
                 else:
                     record = load_data(config.data, config.read, chosen.data)
                 _check_record(folder, record, config.data, other=data is not None, same_events=same_events)
-            if data is not None and isinstance(record, Graph):
-                tabled = _is_table(data)
-                if settings.get("task") == "link":
-                    split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=tabled)
-                if tabled:
-                    warn_new_nodes(folder, chosen, config, record, facts["num_nodes"])
+            if data is not None and isinstance(record, Graph) and settings.get("task") == "link":
+                split_other_links(folder, record, facts["num_nodes"], Path(place), tabled=_is_table(data))
             metrics = data_metrics(config.data)
             context = Context(run=Path(place), cache=cache_folder(), metrics=metrics, trained=facts)
             loaded = _build(folder, chosen, config, record, context, saved.tensors.get("model", {}))
@@ -214,14 +207,14 @@ def _build(
 
 
 # ---- the state of a run ----------------------------------------------------------------------------------------
-def is_event_stream_run(folder: RunFolder, named: str | None = None) -> bool:
-    """Return whether a run is of a method for event streams; named as `method` in `hopstate.evaluate`."""
-    return settings_of_run(folder, named)[0].data == "events"
+def is_event_stream_run(folder: RunFolder) -> bool:
+    """Return whether a run is of a method for event streams."""
+    return settings_of_run(folder)[0].data == "events"
 
 
-def require_event_stream_run(folder: RunFolder, named: str | None = None) -> None:
-    """Raise ConfigError unless a run is of a method for event streams; arguments as `is_event_stream_run`."""
-    method, _ = settings_of_run(folder, named)
+def require_event_stream_run(folder: RunFolder) -> None:
+    """Raise ConfigError unless a run is of a method for event streams."""
+    method, _ = settings_of_run(folder)
     if method.data != "events":
         raise ConfigError(
             f"{folder.path} is a run of {method.name}, which works on {method.data} and has no event history. For "
@@ -238,68 +231,37 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
 
 
 @contextmanager
-def temporal_task(
-    run: str | Path, run_data: Any = None, device: str | None = None, method: str | None = None
-) -> Iterator[tuple[RunFolder, Any]]:
-    """Yield the folder and the task of a temporal run, without its data, ready to follow a state.
-
-    Raises:
-        ConfigError: the run's method is not one for event streams.
-    """
+def temporal_task(run: str | Path, device: str | None = None) -> Iterator[tuple[RunFolder, Any]]:
+    """Yield the folder and the task of a temporal run, without its data, ready to follow a state."""
     import torch
 
     folder = RunFolder.open(run)
-    require_event_stream_run(folder, method)
-    with (
-        load_run(run, run_data, device=device, bare=True, method=method) as (trainer, task),
-        torch.no_grad(),
-        trainer.precision(),
-    ):
+    require_event_stream_run(folder)
+    with load_run(run, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, LiveTask)
         yield folder, task
 
 
 def load_state(
-    folder: RunFolder,
-    task: LiveTask[Any],
-    run_data: Any = None,
-    state: str | Path | None = None,
-    *,
-    ignore_state: bool = False,
+    folder: RunFolder, task: LiveTask[Any], state: str | Path | None = None, *, ignore_state: bool = False
 ) -> StreamState:
-    """Return the stream state of a run.
-
-    Args:
-        folder, task: the run.
-        run_data: its own data, if they are not in a file.
-        state: the folder of a state; None takes the kept one, if there is one.
-        ignore_state: take the end of the run's own data.
-    """
+    """Return the stream state in a folder, otherwise the saved one, otherwise the state after the run's data."""
     from hopstate.data.stream_checkpoint import load_stream_state
 
     start = None if ignore_state else state if state is not None else saved_state_folder(folder)
-    return (
-        state_after_run_data(folder, task, run_data)
-        if start is None
-        else load_stream_state(start, model=fingerprint(task))
-    )
+    if start is None:
+        return state_after_run_data(folder, task)
+    return load_stream_state(start, model=fingerprint(task))
 
 
-def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any = None) -> StreamState:
-    """Return the stream state after the run's data.
-
-    Raises:
-        ConfigError: it was trained on a record in memory, and run_data is not given.
-
-    Warns:
-        HopstateWarning: the data are not those that it was trained on.
-    """
+def state_after_run_data(folder: RunFolder, task: LiveTask[Any]) -> StreamState:
+    """Return the stream state after the run's data."""
     from hopstate.data.stream_checkpoint import holds_stream_state, load_stream_state
 
-    record, source = _load_run_events(folder, run_data)
+    record = _load_run_events(folder)
     if not same_data(folder, record):
         warnings.warn(
-            f"{shorten(source)} differs from the data that this run was trained on. It is used as the "
+            f"{record.source or record.name} differs from the data that this run was trained on. It is used as the "
             "run's event history",
             HopstateWarning,
             stacklevel=3,
@@ -312,43 +274,36 @@ def state_after_run_data(folder: RunFolder, task: LiveTask[Any], run_data: Any =
     return state_after_stream(task, preprocess_for_run(folder, record))
 
 
-def _load_run_events(folder: RunFolder, run_data: Any) -> tuple[EventStream, str]:
-    """Return a run's own events, and what they are called in messages."""
-    if run_data is not None and not isinstance(run_data, (str, Path)):
-        return run_data, run_data.name
-    method, settings = settings_of_run(folder)
-    source = str(settings.get("data")) if run_data is None else str(run_data)
-    if source.startswith("memory:"):
-        raise ConfigError(
-            f"this run was trained on a record in memory ({source[7:]}), which is its past: give it again as run_data, "
-            "or cold_start=True to do without"
-        )
+def _load_run_events(folder: RunFolder) -> EventStream:
+    """Return a run's own events."""
     try:
-        if run_data is None:
-            return load_run_data(folder, method, settings), source
-        return load_data(source, config_of_run(folder, method, settings).read, method.data), source
+        return load_run_data(folder, *settings_of_run(folder))
     except MissingFileError as error:
         raise MissingFileError(
-            f"{error}; this run answers from its own data, which are its past: put them back, or give them again "
-            "(run_data= in Python)"
+            f"{error}; this run answers from its own data, which are its past: put them back, or give them again: "
+            "hopstate.load(RUN, data=...)"
         ) from None
 
 
-def save_run_state(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
-    """Save the stream state after a finished run's data, so that later commands do not recompute it.
+def register_data(folder: RunFolder, data: Any) -> Record:
+    """Read a run's own data again, and use them for the run as long as the returned record lives."""
+    method, settings = settings_of_run(folder)
+    inputs = parse_inputs(method.data, data, None, None)
+    config = config_of_run(folder, method, settings | {"data": inputs.source})
+    if inputs.record is None and not inputs.tables:
+        record = load_data(config.data, config.read, method.data)
+    else:
+        record = record_of(method.data, data, inputs.tables, reader_kwargs(config.read))
+    register(folder, record)
+    return record
 
-    Args:
-        folder: the run; the caller holds its lock.
-        record: its own data.
-        method: as in `hopstate.evaluate`.
 
-    Warns:
-        HopstateWarning: it cannot be saved.
-    """
+def save_run_state(folder: RunFolder, record: EventStream) -> None:
+    """Save the stream state after a finished run's data, so that later commands do not recompute it."""
     from hopstate.data.stream_checkpoint import save_stream_state
 
     try:
-        with temporal_task(folder.path, method=method) as (_, task):
+        with temporal_task(folder.path) as (_, task):
             save_stream_state(state_after_stream(task, preprocess_for_run(folder, record)), folder.path / PAST)
     except HopstateError as error:
         warnings.warn(f"the state after the run's data was not saved: {error}", HopstateWarning, stacklevel=3)
@@ -361,17 +316,7 @@ def preprocess_for_run(folder: RunFolder, record: EventStream) -> Any:
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
-    """Read events for a run with its reading options; features are not scaled.
-
-    Args:
-        folder: the run.
-        data: a file, a folder, the name of a data set, or a record.
-        read: options that override the run's.
-        features: whether node features (read.x) are allowed.
-
-    Raises:
-        ConfigError: an option is unknown, or node features are not allowed.
-    """
+    """Read events for a run with its reading options; features are not scaled."""
     from hopstate.data.readers.read_events import read_events
 
     if "scale" in read:
@@ -409,11 +354,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
 
 
 def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -> EventStream:
-    """Return events with relations or node types (field) in the numbers of a run, without those it does not have.
-
-    Raises:
-        DataError: the run has relations and the events have none, or one that is unknown.
-    """
+    """Return events with relations or node types (field) in the numbers of a run, without those it does not have."""
     types, names = getattr(events, field), getattr(events, f"{field}_names")
     if types is None and known and field == "relation":
         raise DataError(
@@ -450,7 +391,7 @@ def warn_new_ids(past: StreamState, new: EventStream) -> None:
         )
 
 
-# ---- nodes and links of another graph than the run was trained on ------------------------------------------------
+# ---- links of another graph than the run was trained on ------------------------------------------------
 def save_node_ids(run: RunFolder, record: Record) -> None:
     """Save the ids of a graph's nodes in the run, unless they equal rows or exceed `_MAX_ID_BYTES`."""
     if not isinstance(record, Graph) or record.node_ids is None:
@@ -460,33 +401,6 @@ def save_node_ids(run: RunFolder, record: Record) -> None:
     if width * len(ids) <= _MAX_ID_BYTES:
         plain = ids.astype(str) if record.node_ids.is_text else ids
         replace_file(run.path / IDS_FILE, lambda part: save_array(part, plain))
-
-
-def warn_new_nodes(run: RunFolder, method: Method, config: RunConfig, graph: Graph, num_nodes: int) -> None:
-    """Warn of nodes of a graph that a run does not know, unless the graph has no node in common with the run's.
-
-    Args:
-        run: the run.
-        method, config: its method, and how it is applied.
-        graph: the other graph.
-        num_nodes: nodes of the run's own.
-    """
-    both = _ids_of_both(run, graph, num_nodes)
-    if both is None:
-        return
-    ids, run_ids = both
-    known = np.isin(ids, run_ids)
-    new = ids[~known]
-    if not len(new) or not known.any():
-        return
-    first = ", ".join(map(str, new[:_MAX_LISTED_IDS].tolist())) + (", ..." if len(new) > _MAX_LISTED_IDS else "")
-    reason = method.transductive(config) if method.transductive is not None else ""
-    also = f". {reason}: answers for the {known.sum():,} known ones change too" if reason else ""
-    warnings.warn(
-        f"{len(new):,} of {len(ids):,} nodes of {graph.name} are new to the run: {first}{also}",
-        HopstateWarning,
-        stacklevel=5,
-    )
 
 
 def _ids_of_both(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -1,8 +1,7 @@
-"""A trained run as a `torch.nn.Module`, with its inputs and node embeddings."""
+"""A trained run as a `torch.nn.Module`, and its node embeddings."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,9 +18,8 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.shared.programs import ExportSpec
 from hopstate.runs.data import settings_of_run, time_zone_of_dates
-from hopstate.runs.load import is_event_stream_run, load_run, load_state
+from hopstate.runs.load import is_event_stream_run, load_run, load_state, register_data
 from hopstate.runs.query_inputs import parse_query_times, query_relations
-from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import PairQueries
 from hopstate.streaming.memory_scorer import LazyMemoryScorer
 from hopstate.streaming.protocols import LiveTask
@@ -29,7 +27,7 @@ from hopstate.training.devices import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import FullGraph, NodeTask, RowBatches
+from hopstate.training.tasks.node import NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.task import Task
 
@@ -46,7 +44,6 @@ class TrainedModel(nn.Module):
         device: where to compute. Default: the run's setting.
 
     The model stays in evaluation mode even after `train()`. To train further, resume the run with `fit --resume`.
-    Unpickling opens the run folder again and loads the pickled weights.
 
     network: the method's own module with the chosen weights, in eval mode.
     ids: the user's ids of the nodes, in the order of their rows.
@@ -55,9 +52,10 @@ class TrainedModel(nn.Module):
     def __init__(self, run: str | Path, data: Any = None, device: str | None = None) -> None:
         super().__init__()
         folder = RunFolder.open(run)
-        self._opened = folder.path.resolve(), data, device
+        self._folder = folder
         temporal, self._dates = is_event_stream_run(folder), time_zone_of_dates(folder)
-        with load_run(run, data, device=device, bare=temporal) as (_, task):
+        self._record = register_data(folder, data) if temporal and data is not None else None
+        with load_run(run, None if temporal else data, device=device, bare=temporal) as (_, task):
             self.task = task
             self.network = bare(task.model)
             self.network.eval()
@@ -65,24 +63,13 @@ class TrainedModel(nn.Module):
             if temporal:
                 assert isinstance(task, LiveTask)
                 with torch.no_grad():
-                    self.past = load_state(folder, task, data)
+                    self.past = load_state(folder, task)
         self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
         self.eval()
 
     def train(self, mode: bool = True) -> TrainedModel:
         """Stay in evaluation mode."""
         return super().train(False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TrainedModel, self._opened, self.network.state_dict()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
-        made = memo[id(self)] = TrainedModel.__new__(TrainedModel)
-        made.__dict__ = copy.deepcopy(self.__dict__, memo)
-        return made
 
     @property
     def ids(self) -> np.ndarray:
@@ -103,26 +90,6 @@ class TrainedModel(nn.Module):
             name = names[int(np.argmax(rows < 0))].item()
             raise DataError(f"unknown id {name!r}{nearest(str(name), known.first())}")
         return rows
-
-    def inputs(self, *query: Any) -> Any:
-        """Return what `network` takes for nodes (n,) of a graph, for source, target, time of pairs or for node, time.
-
-        Raises:
-            ConfigError: the network is fed by its sampler, batch by batch, or by its memory.
-        """
-        source = self.task.source if isinstance(self.task, (NodeTask, StaticLinkTask)) else None
-        if isinstance(source, RowBatches):
-            return source.inputs(self.rows(query[0]) if query else np.arange(len(self.ids)))
-        if isinstance(source, FullGraph):
-            return source.inputs
-        if self.past is not None:
-            assert isinstance(self.task, LiveTask)
-            follower, (ends, at) = self.task.follow(self.past), self._query_rows(*query)
-            if isinstance(follower, HistoryScorer) and len(ends) == 2:
-                return follower.tokenizer.pairs(ends[0], ends[1], at)
-            if isinstance(follower, HistoryNodeScorer) and len(ends) == 1:
-                return follower.tokenizer.nodes(ends[0], at)
-        raise ConfigError(f"{type(self.network).__name__} has no separate inputs; call the model with ids")
 
     def forward(self, *query: Any) -> Tensor:
         """Return outputs: of nodes (n,) their (n, C) logits; of pairs their scores (n,), at times; of nodes at times.
@@ -180,7 +147,7 @@ class TrainedModel(nn.Module):
             explainer = Explainer(module, GNNExplainer(), explanation_type="model", edge_mask_type="object", ...)
             explainer(inputs["x"], inputs["edge_index"], index=3)
         """
-        method, _ = settings_of_run(RunFolder.open(self._opened[0]))
+        method, _ = settings_of_run(self._folder)
         if not callable(method.export):
             raise ConfigError(f"{method.name} has no form of plain tensors: {method.export}")
         form: ExportSpec = method.export(self.task)

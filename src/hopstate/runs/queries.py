@@ -36,7 +36,6 @@ from hopstate.runs.query_inputs import (
     read_ids,
     read_pairs,
     resolve_nodes,
-    warn_destinations,
     warn_unseen,
     with_index_of,
 )
@@ -64,8 +63,6 @@ class QuerySession:
         folder: the run.
         task: its task, without its data.
         past: the state.
-        run_data: the run's data, if they are not in a file.
-        method: as in `hopstate.evaluate`.
         pace: duration of a time slice, so that a service can interleave queries. Default: no slices.
 
     curve: the calibration curve once it is loaded, or the error if there is none.
@@ -76,12 +73,10 @@ class QuerySession:
         folder: RunFolder,
         task: LinkTask,
         past: StreamState,
-        run_data: Any = None,
-        method: str | None = None,
         pace: SliceSizer | None = None,
     ) -> None:
-        self.folder, self.task, self.run_data, self.method, self._pace = folder, task, run_data, method, pace
-        self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
+        self.folder, self.task, self._pace = folder, task, pace
+        self.columns = columns_of(settings_of_run(folder)[1]["read"])
         self.curve: IsotonicCurve | HopstateError | None = None
         self._follow(past)
 
@@ -125,9 +120,6 @@ class QuerySession:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,), in slices; the state may change between them.
 
         relation (Q,) is that of each pair, None if the run's events have none.
-
-        Raises:
-            DataError: the model cannot score an unknown node.
         """
         columns = not_none(*pair_rows(self.past, src, dst), t, relation)
         queries = self.queries
@@ -163,27 +155,21 @@ def open_session(
     events: Any = None,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     device: str | None = None,
-    method: str | None = None,
     links: bool = True,
 ) -> Iterator[QuerySession]:
-    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`.
-
-    Raises:
-        ConfigError: the run's method is not a temporal one, or does not score pairs although links is set.
-    """
-    with temporal_task(run, run_data, device, method) as (folder, task):
+    """Yield a run opened for queries about links, or with links=False about nodes; the rest as in `hopstate.score`."""
+    with temporal_task(run, device) as (folder, task):
         if links and not isinstance(task, LinkTask):
-            name = settings_of_run(folder, method)[0].name
+            name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        past = load_state(folder, task, run_data, state, ignore_state=ignore_state)
+        past = load_state(folder, task, state, ignore_state=ignore_state)
         for one in _as_list(events):
             new = preprocess_for_run(folder, new_events(folder, one, read or {}))
             warn_new_ids(past, new)
             past = continue_stream(task, past, new, score=False)[1]
-        yield QuerySession(folder, task, past, run_data, method)
+        yield QuerySession(folder, task, past)
 
 
 def _as_list(events: Any) -> list[Any]:
@@ -201,12 +187,9 @@ def score(
     explain: bool = False,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
-    method: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Score pairs of nodes at a time. The state of the run does not change.
 
@@ -214,8 +197,8 @@ def score(
     events only.
 
     Args:
-        run: run folder of temporal or static link prediction. Static runs (task link) accept only run_data, read, out,
-            device, method and csv_escape, and every id must be known.
+        run: run folder of temporal or static link prediction. Static runs (task link) accept only read, out and
+            device, and every id must be known.
         pairs: (Q,) pairs: a list of (source, target), or a file or table with their columns and optionally times.
             Unseen ids of a stream are scored with an empty history, with a warning.
         time: one time for all pairs or one each, in the run's time unit or as dates. Default: the column of times in
@@ -224,12 +207,10 @@ def score(
             relations in pairs.
         events: further events to append to the state first: a file, a record, or a list in order of time.
         explain: add a column "why". Default: False.
-        state, ignore_state, run_data: the state to query, as in `hopstate.stream`.
+        state, ignore_state: the state to query, as in `hopstate.stream`.
         read: reading options of events and pairs that differ from the run's, e.g. {"source_column": "who"}.
         out: also write the table there (.csv, .parquet or .jsonl).
         device: where to compute; None takes the run's own setting.
-        method: as in `hopstate.evaluate`.
-        csv_escape: see `hopstate.io.output.write_table`. Default: True.
 
     Returns:
         Columns src, dst, relation if events have some, t, score, probability (calibrated), and why if explain. Rows and
@@ -246,13 +227,13 @@ def score(
         [300, 300]
     """
     folder = RunFolder.open(run)
-    check_table(out, folder, method, pairs, read, *_as_list(events))
+    check_table(out, folder, pairs, read, *_as_list(events))
     given = plain_table(pairs)
-    if is_static_link_run(folder, method):
+    if is_static_link_run(folder):
         reject_temporal_options(
             time=time, relation=relation, events=events, explain=explain, state=state, ignore_state=ignore_state
         )
-        with graph_session(run, run_data, device, method) as links:
+        with graph_session(run, device) as links:
             table = links.score_pairs(given, columns_of(read or {}))
     else:
         with open_session(
@@ -260,13 +241,11 @@ def score(
             events=events,
             state=state,
             ignore_state=ignore_state,
-            run_data=run_data,
             read=read,
             device=device,
-            method=method,
         ) as opened:
             table = score_session(opened, given, time, relation, explain=explain, columns=columns_of(read or {}))
-    return _write_table_to(with_index_of(table, pairs), out, csv_escape)
+    return _write_table_to(with_index_of(table, pairs), out)
 
 
 def score_session(
@@ -330,9 +309,9 @@ def _table(
     return table
 
 
-def _write_table_to(table: pd.DataFrame, out: str | Path | None, csv_escape: bool) -> pd.DataFrame:
+def _write_table_to(table: pd.DataFrame, out: str | Path | None) -> pd.DataFrame:
     if out is not None:
-        write_table(table, Path(out), csv_escape=csv_escape)
+        write_table(table, Path(out))
     return table
 
 
@@ -352,12 +331,9 @@ def rank(
     events: Any = None,
     state: str | Path | None = None,
     ignore_state: bool = False,
-    run_data: Any = None,
     read: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     device: str | None = None,
-    method: str | None = None,
-    csv_escape: bool = True,
 ) -> pd.DataFrame:
     """Rank candidate destinations of sources at a time, best first. The state of the run does not change.
 
@@ -378,7 +354,7 @@ def rank(
         explain: add a column "why". Default: False.
         prefilter: number of candidates per source to score, chosen by recency, common neighbors and popularity (see
             `Prefilter`). Default: all.
-        events, state, ignore_state, run_data, read, out, device, method, csv_escape: as in `score`.
+        events, state, ignore_state, read, out, device: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, relation if events have some, t, score, probability, and why if explain. With
@@ -394,14 +370,14 @@ def rank(
         [1, 2]
     """
     folder = RunFolder.open(run)
-    check_table(out, folder, method, sources, read, candidates, *_as_list(events))
+    check_table(out, folder, sources, read, candidates, *_as_list(events))
     _check_counts(top, prefilter)
-    if is_static_link_run(folder, method):
+    if is_static_link_run(folder):
         reject_temporal_options(
             time=time, relation=relation, predict=predict != "target", events=events, explain=explain, state=state,
             ignore_state=ignore_state, prefilter=prefilter,
         )  # fmt: skip
-        with graph_session(run, run_data, device, method) as links:
+        with graph_session(run, device) as links:
             table = links.rank_sources(sources, top, candidates, exclude_seen)
     else:
         with open_session(
@@ -409,17 +385,15 @@ def rank(
             events=events,
             state=state,
             ignore_state=ignore_state,
-            run_data=run_data,
             read=read,
             device=device,
-            method=method,
         ) as opened:
             table = run_to_completion(
                 rank_session(
                     opened, sources, top, time, candidates, exclude_seen, explain, prefilter, relation, predict
                 )
             )
-    return _write_table_to(table, out, csv_escape)
+    return _write_table_to(table, out)
 
 
 def rank_session(
@@ -445,7 +419,6 @@ def rank_session(
     codes = query_relations(opened.past, relation, 1, "sources")
     pool = Candidates(opened, candidates, exclude_seen=exclude_seen, prefilter=prefilter, relation=codes)
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
-    warn_destinations(opened.past, nodes)
     parts = []
     for i in range(len(nodes)):
         found = pool.of(nodes, i, t[i])
@@ -516,15 +489,7 @@ def _check_counts(top: int | None, prefilter: int | None) -> None:
 
 
 class Candidates:
-    """The candidates of sources.
-
-    Args:
-        opened: the run.
-        given: ids, or a file of ids; None takes `default_candidates`.
-        exclude_seen: exclude the source and nodes it has interacted with.
-        prefilter: maximum number, chosen by `Prefilter`. Default: all.
-        relation: (1,) the relation of the events to come, or None.
-    """
+    """The candidates of sources."""
 
     def __init__(
         self,
@@ -629,7 +594,7 @@ class Prefilter:
 
 def prefilter_recall(opened: QuerySession, count: int) -> float:
     """Return the recall of a prefilter on a sample of validation events; NaN if there are none."""
-    with load_run(opened.folder.path, opened.run_data, method=opened.method) as (_, task):
+    with load_run(opened.folder.path) as (_, task):
         assert isinstance(task, LinkTask)
         return prefilter_recall_on(task.stream, task.split.val, count)
 
@@ -649,9 +614,9 @@ def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_e
 
 # ---- links of a graph without times --------------------------------------------------------------------------
 # Scores equal those of `evaluate` up to rounding.
-def is_static_link_run(folder: RunFolder, method: str | None = None) -> bool:
+def is_static_link_run(folder: RunFolder) -> bool:
     """Return whether a run predicts links of a graph without times."""
-    return settings_of_run(folder, method)[1].get("task") == "link"
+    return settings_of_run(folder)[1].get("task") == "link"
 
 
 def reject_temporal_options(**given: Any) -> None:
@@ -665,13 +630,7 @@ def reject_temporal_options(**given: Any) -> None:
 
 
 class GraphSession:
-    """A static link-prediction run, opened for queries.
-
-    Args:
-        task: its task.
-        columns: as `columns_of` has them.
-        typed: whether edges have relations. Scores do not depend on that of a pair.
-    """
+    """A static link-prediction run, opened for queries."""
 
     def __init__(self, task: StaticLinkTask, columns: Columns, *, typed: bool) -> None:
         self.task, self.graph, self.columns, self.typed = task, task.messages, columns, typed
@@ -737,13 +696,13 @@ class GraphSession:
 
 
 @contextmanager
-def graph_session(run: str | Path, run_data: Any, device: str | None, method: str | None) -> Iterator[GraphSession]:
-    """Yield a run of links of a graph opened for queries; run_data is its data if they are not in a file."""
+def graph_session(run: str | Path, device: str | None) -> Iterator[GraphSession]:
+    """Yield a run of links of a graph opened for queries."""
     import torch
 
     folder = RunFolder.open(run)
-    read = settings_of_run(folder, method)[1].get("read") or {}
-    with load_run(run, run_data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
+    read = settings_of_run(folder)[1].get("read") or {}
+    with load_run(run, device=device) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
         yield GraphSession(task, columns_of(read), typed=bool(load_data_facts(folder).get("relation_names")))
 
@@ -762,11 +721,7 @@ def probabilities(opened: QuerySession, scores: np.ndarray) -> tuple[np.ndarray,
 
 
 def calibration_of(opened: QuerySession) -> IsotonicCurve:
-    """Return the calibration curve from the run folder, otherwise fit one to validation once per session.
-
-    Raises:
-        HopstateError: no curve can be fitted. Later calls raise the same error.
-    """
+    """Return the calibration curve from the run folder, otherwise fit one to validation once per session."""
     if opened.curve is None:
         try:
             opened.curve = load_calibration(opened.folder, opened.task) or _fit_calibration(opened)
@@ -778,7 +733,7 @@ def calibration_of(opened: QuerySession) -> IsotonicCurve:
 
 
 def _fit_calibration(opened: QuerySession) -> IsotonicCurve:
-    with load_run(opened.folder.path, opened.run_data, method=opened.method) as (trainer, task), trainer.precision():
+    with load_run(opened.folder.path) as (trainer, task), trainer.precision():
         assert isinstance(task, LinkTask)
         curve = task.calibration_curve()
     if curve is None:

@@ -14,7 +14,14 @@ import numpy as np
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.ids import to_integer_ids
-from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES, find_role_column
+from hopstate.data.readers.roles import (
+    SOURCES,
+    TARGETS,
+    TIMES,
+    assign_by_position,
+    find_role_column,
+    is_unnamed,
+)
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
 from hopstate.data.stream_state import StreamState, in_unit, renumbered
@@ -107,26 +114,13 @@ def _is_in_file(record: EventStream) -> np.ndarray:
 
 
 def check_table(
-    out: str | Path | None, folder: RunFolder, method: str | None, data: Any, read: Mapping[str, Any] | None, *more: Any
+    out: str | Path | None, folder: RunFolder, data: Any, read: Mapping[str, Any] | None, *more: Any
 ) -> None:
-    """Check that a table can be written and overwrites no input file.
-
-    Args:
-        out: the table; None is not checked.
-        folder: the run.
-        method: as in `hopstate.evaluate`.
-        data, read: what else is read, and how.
-        more: further files that are read.
-
-    Raises:
-        FormatError: out is not the name of a table.
-        ConfigError: out is read, or the run's method is not known.
-        StorageError: out cannot be written.
-    """
-    settings = settings_of_run(folder, method)[1]
+    """Check that a table can be written and overwrites no input file."""
     if out is None:
         return
     check_table_path(out)
+    settings = settings_of_run(folder)[1]
     files = [value for options in (settings.get("read") or {}, read or {}) for value in options.values()]
     check_output(Path(out), settings.get("data"), data, *files, *more)
 
@@ -170,18 +164,7 @@ class QueryNodes:
 
 
 def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = False) -> QueryNodes:
-    """Return the nodes of ids.
-
-    Args:
-        past: the state that knows them.
-        names: (q,) ids. In bipartite data with prefixed ids, 7 is u7 as a source and otherwise i7.
-        what: "sources", "targets", "candidates" or "nodes", for messages.
-        two_sets: whether the data are bipartite with prefixed ids.
-
-    Raises:
-        DataError: a missing id, or ids of another kind than the state's.
-        ShapeError: names are not a list.
-    """
+    """Return the nodes of ids. In bipartite data with prefixed ids (two_sets), 7 is u7 as a source and otherwise i7."""
     _check_no_missing(names, what)
     given = _texts_of_objects(np.asarray(names))
     if given.ndim != 1:
@@ -263,29 +246,6 @@ def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     )
 
 
-def warn_destinations(past: StreamState, sources: QueryNodes) -> None:
-    """Warn of sources that were only ever destinations, if no node is both."""
-    names = list(dict.fromkeys(sources.names[only_destinations(past, sources.rows)].tolist()))
-    if names:
-        warnings.warn(
-            f"{len(names)} of the given sources occur only as destinations: "
-            f"{_join_names([repr(name) for name in names[:_SHOWN]], len(names))}. No node is both here, so the "
-            "model has learned nothing about their destinations",
-            HopstateWarning,
-            stacklevel=4,
-        )
-
-
-def only_destinations(past: StreamState, rows: np.ndarray) -> np.ndarray:
-    """Return (q,) whether nodes (rows, -1 if unknown) were never a source; False for all if some node is both."""
-    sent, received = past.ever_active()
-    if (sent & received).any():
-        return np.zeros(len(rows), bool)
-    known = rows >= 0
-    known[known] = (received & ~sent)[rows[known]]
-    return known
-
-
 def _join_names(names: Sequence[str], count: int) -> str:
     return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
@@ -317,21 +277,10 @@ class Pairs:
 def read_pairs(
     pairs: Any, columns: Columns, usual: Columns = NO_COLUMNS, vocabulary: Vocabulary | None = None
 ) -> Pairs:
-    """Return the pairs of a file, a table, an array or a list.
-
-    Args:
-        pairs: what is given.
-        columns: names of the columns of these pairs; None takes the usual ones.
-        usual: names in the run's own data, None if those are the usual ones.
-        vocabulary: the run's ids.
-
-    Raises:
-        DataError: two columns that could be the same thing, none that could, or no pairs.
-    """
+    """Return the pairs of a file, a table, an array or a list; usual columns are those of the run's own data."""
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
         table = _table_of(pairs, "pairs", 2, vocabulary)
-        names = [str(name) for name in table.frame.columns]
-        chosen = [given or (name if name in names else None) for given, name in zip(columns, usual, strict=True)]
+        chosen = [given or (name if name in table.names else None) for given, name in zip(columns, usual, strict=True)]
         source, target, time = _pair_columns(table, chosen[:3])
         relation = find_role_column(table, chosen[3], ("relation",), "relation_column")
         return Pairs(table.ids(source), table.ids(target), table, time, relation)
@@ -353,52 +302,27 @@ def _table_of(given: Any, what: str, num_ids: int, vocabulary: Vocabulary | None
 
 
 def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str, str | None]:
-    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
-    source, target, time = (
-        _column(table, given, known, place if unnamed else None, f"{role}_column", optional=role == "time")
-        for place, (given, known, role) in enumerate(
-            zip(columns, (SOURCES, TARGETS, TIMES), ("source", "target", "time"), strict=True)
-        )
-    )
+    """Return the columns of source, target and time, by the names given, the usual names, or the order."""
+    given = dict(zip(("source_column", "target_column", "time_column"), columns, strict=True))
+    given = assign_by_position(table, given) if is_unnamed(table) else given
+    found: dict[str, str | None] = {}
+    for (option, name), known in zip(given.items(), (SOURCES, TARGETS, TIMES), strict=True):
+        found[option] = find_role_column(table, name, known, option)
+        if found[option] is None and option != "time_column":
+            raise DataError(
+                f"{table.path} has no column for the {option.removesuffix('_column')} (known names: "
+                f"{', '.join(known)}); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
+            )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no pairs")
+    source, target, time = found.values()
     assert source is not None
     assert target is not None
     return source, target, time
 
 
-def _column(
-    table: Table, given: str | None, common_names: Sequence[str], place: int | None, option: str, *, optional: bool
-) -> str | None:
-    names = [str(name) for name in table.frame.columns]
-    matching = [name for name in names if name.lower() in common_names]
-    role = option.removesuffix("_column")
-    if given is None and len(matching) > 1:
-        raise DataError(
-            f"{table.path}: columns {' and '.join(matching)} could both be the {role}; name one: --read.{option} "
-            f"{matching[0]} ({option} of read in Python)"
-        )
-    otherwise = place if place is not None and (not optional or place < len(names)) else None
-    found = table.column(given, common_names, otherwise, option)
-    if found is None and not optional:
-        raise DataError(
-            f"{table.path} has no column for the {role} (known names: {', '.join(common_names)}); it has: "
-            f"{', '.join(names)}. Name it: --read.{option} NAME"
-        )
-    return found
-
-
 def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.ndarray:
-    """Return ids of a file (a `Path`), of a list, or one id.
-
-    Args:
-        given: the ids. A file has one column, or one with a usual name.
-        what: for messages.
-        vocabulary: the run's ids.
-
-    Raises:
-        DataError: no ids, one that is missing, or several columns that could hold them.
-    """
+    """Return ids of a file (a `Path`), of a list, or one id."""
     if not isinstance(given, Path):
         _check_no_missing(given if np.ndim(given) else [given], what)
         found = np.atleast_1d(np.asarray(given))
@@ -408,7 +332,7 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
     if not given.expanduser().exists():
         raise MissingFileError(f"{what}: no file at {given}. Give a file with one column of ids")
     table = _table_of(given, what, 1, vocabulary)
-    names = [str(name) for name in table.frame.columns]
+    names = table.names
     matching = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
     if len(matching) != 1:
         raise DataError(
@@ -422,18 +346,7 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
 
 # ---- relations -----------------------------------------------------------------------------------------------
 def query_relations(past: StreamState, given: Any, count: int, what: str) -> np.ndarray | None:
-    """Return (count,) relations of a query; None if the run's events have none.
-
-    Args:
-        past: the state.
-        given: names, one for all or one each. None is the only relation of a run that has one.
-        count, what: how many, and what they are relations of, for messages.
-
-    Raises:
-        ConfigError: the run has relations and none is given, or the other way round.
-        DataError: an unknown relation.
-        ShapeError: neither one relation for each nor one for all.
-    """
+    """Return (count,) relations of names, one for all or one each; None if the run's events have none."""
     known = past.relation_names
     if not known:
         if given is not None:
@@ -475,19 +388,7 @@ def _column_times(past: StreamState, table: Table, column: str, dates: str) -> n
 
 
 def query_times(past: StreamState, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
-    """Return (count,) times in a state's unit and type; None gives the first after its last event.
-
-    Args:
-        past: the state.
-        given: times, one for all or one each.
-        count, what: how many, and what they are times of, for messages.
-        dates: zone of the run's own dates, "" if its times are numbers; see `hopstate.data.dates`.
-
-    Raises:
-        DataError: an empty state, or an invalid time.
-        ShapeError: neither one time for each nor one for all.
-        TimeOrderError: a time before the state's last event.
-    """
+    """Return (count,) times in a state's unit and type, one for all or one each; None is the first after its last."""
     if not len(past):
         raise DataError("the run has seen no event, so it cannot be queried")
     last = past.t[-1]
@@ -543,11 +444,7 @@ def parse_query_times(past: StreamState, t: np.ndarray, dates: str, *, fractions
 
 
 def next_time(last: Any) -> Any:
-    """Return the first time after a time, a NumPy number of its type.
-
-    Raises:
-        TimeOrderError: there is none.
-    """
+    """Return the first time after a time, a NumPy number of its type."""
     if last == _LAST_TIME:
         raise TimeOrderError(f"the last known event is at {last}, the largest time there is")
     return last.dtype.type(last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf))

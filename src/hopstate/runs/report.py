@@ -30,7 +30,6 @@ from hopstate.runs.summary import (
     EVENT_BASELINES,
     Summary,
     baselines_not_exceeded_by_method,
-    duration,
     megabytes,
     num_events,
     self_negative_note,
@@ -38,6 +37,7 @@ from hopstate.runs.summary import (
     summary,
 )
 from hopstate.sampling.negatives import STRATEGIES, metric_name
+from hopstate.training.progress import duration
 from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, load_curves, machine
 
 if TYPE_CHECKING:
@@ -73,13 +73,17 @@ def write_report(
     results_file: str | Path | None = None,
     title: str = "hopstate report",
 ) -> Path:
-    """Write runs and results as one HTML page that needs no other file and no network; return its path.
+    """Write a report of runs as one HTML page that needs no other file and no network, and return its path.
 
     Args:
-        runs: run folders, and folders that hold some (of compare, tune or reproduce).
-        out: the page; an earlier one is as it was if it could not be written.
-        results_file: results of `hopstate reproduce`, for published against measured.
-        title: of the page.
+        runs: run folders, and folders of runs (of compare, tune or reproduce).
+        out: the page. If it cannot be written, an existing page stays unchanged.
+        results_file: results of `hopstate reproduce`, to compare published and measured results.
+        title: title of the page.
+
+    Example:
+        >>> hopstate.report([run.path], "report.html").name
+        'report.html'
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -97,7 +101,6 @@ def write_report(
         _published(lines),
         _curves(groups),
         _links(groups),
-        _rankings(groups),
         _reliability(groups),
         _runs(groups),
     ]
@@ -118,7 +121,7 @@ def write_report(
 # ---- run folders ---------------------------------------------------------------------------------------------------
 @dataclass(kw_only=True)
 class RunInfo:
-    """One run folder; `data` also holds what tells the data from others of that name, `number` is seed and split."""
+    """One run folder; `data` also has what distinguishes data of the same name, `number` is seed and split."""
 
     path: Path
     method: str
@@ -136,7 +139,7 @@ class RunInfo:
 
 @dataclass(eq=False)
 class Group:
-    """Runs that differ in their numbers alone; `label` is the method and what tells it from other groups of it.
+    """Runs that differ in their numbers alone; `label` is the method and what distinguishes the group.
 
     Baselines that were computed next to runs are groups, too, of the method BASELINE. `color` belongs to the label.
     """
@@ -152,7 +155,7 @@ class Group:
     positive = property(lambda self: next((p for run in self.runs if (p := run.result.get("positive_class"))), None))
 
     def values(self, metric: str, split: str = "test") -> list[float]:
-        """Return a metric of a split, one value a run; runs without it are left out."""
+        """Return one value of a metric per run that has it."""
         found = (run.result.get("metrics", {}).get(split, {}).get(metric) for run in self.runs)
         return [float(value) for value in found if value is not None]
 
@@ -218,7 +221,7 @@ def read_run(path: Path) -> RunInfo:
 
 
 def _grouped(runs: Sequence[RunInfo]) -> list[Group]:
-    """Return runs grouped by method, data and settings, labelled by what tells the groups apart."""
+    """Return runs grouped by method, data and settings, labeled by the settings that differ."""
     _name_data(runs)
     same: dict[tuple[str, str], dict[str, list[RunInfo]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
@@ -273,9 +276,9 @@ class Section:
         self.heading, self.about = heading, about
         self.blocks: list[dict[str, Any]] = []
 
-    def paragraph(self, text: str, kind: str = "quiet") -> None:
+    def paragraph(self, text: str) -> None:
         if text:
-            self.blocks.append({"kind": "paragraph", "text": text, "class": kind})
+            self.blocks.append({"kind": "paragraph", "text": text})
 
     def table(
         self,
@@ -285,15 +288,7 @@ class Section:
         marks: Sequence[str] = (),
         colors: Sequence[str] = (),
     ) -> None:
-        """Add a table without the columns in which no row says anything.
-
-        Args:
-            caption: above it.
-            columns: their names.
-            rows: cells by column; the first names the row.
-            marks: "best", "baseline" or "" of each row; none marks no row.
-            colors: of each row's method; none colors no row.
-        """
+        """Add a table without the columns in which no row says anything."""
         if not rows:
             return
         filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
@@ -318,7 +313,7 @@ class Section:
 
 
 def _printable(value: Any) -> Any:
-    """Return a text without control characters, which neither HTML nor SVG may hold; other values as they are."""
+    """Replace control characters of a text, which HTML and SVG do not allow; return other values unchanged."""
     if not isinstance(value, str):
         return value
     return type(value)(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", value))
@@ -368,7 +363,7 @@ def _figure(metric: str, found: Summary | None) -> str:
 
 # ---- which group is best -------------------------------------------------------------------------------------------
 def _methods(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups that are no baselines; all of them where every one is."""
+    """Return the groups without baselines, or all groups if all are baselines."""
     return [group for group in groups if not group.is_baseline] or list(groups)
 
 
@@ -387,7 +382,7 @@ def _best(groups: Sequence[Group], metric: str) -> Group | None:
 
 
 def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
-    """Return the baselines next to runs of these groups that are no methods of them and have one of the metrics."""
+    """Return the baselines of runs of these groups that are not among their methods and have one of the metrics."""
     methods = {group.method for group in groups}
     found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
@@ -421,7 +416,7 @@ def verdicts(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def _verdict(groups: Sequence[Group]) -> Section:
-    """The verdict on each data set beside bars of all methods, and the command of the best run."""
+    """The verdict on each dataset with bars of all methods, and the command of the best run."""
     section = Section("Verdict")
     texts = verdicts(groups)
     for data, members in _by_data([group for group in groups if group.data in texts]).items():
@@ -696,45 +691,6 @@ def _predicts_links(group: Group) -> bool:
     """Return whether links are predicted: what learns labels has their weights, and areas by the same names."""
     settings = group.runs[0].settings
     return "class_weights" not in settings or settings.get("task") == "link"
-
-
-def _rankings(groups: Sequence[Group]) -> Section:
-    """Hits@k over k, a line a group: the mean over its runs."""
-    section = Section(
-        "Ranking curves",
-        "Share of the test split's answers that stand among the first k (Hits@k), over k: the mean over runs, the "
-        "higher the better. What k an application can use is its own choice.",
-    )
-    for data, members in _by_data(groups).items():
-        colors = _colors(members)
-        for of, table in _hits(members).items():
-
-            def draw(axes: Axes, table: pd.DataFrame = table, colors: dict[str, str] = colors) -> None:
-                for name in table:
-                    points = table[name].dropna()
-                    axes.plot(points.index, points, marker=".", color=colors[str(name)], label=_name(str(name)))
-                axes.set_xscale("log")
-                axes.set(xlabel="k", ylabel="answers among the first k, in percent", ylim=(0, 100))
-
-            section.chart(f"Hits@k on {data}, among {of}", f"Hits@k of {', '.join(map(str, table))}", draw)
-            rows = [[str(name), *(f"{v:.2f}" if v == v else "" for v in table[name])] for name in table]
-            columns = ["method", *(f"@{k}" for k in table.index)]
-            section.table(f"Hits@k on {data}, in percent, among {of}", columns, rows)
-    return section
-
-
-def _hits(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
-    """Return what is ranked among → mean percentages over runs, a row a k and a column a group."""
-    import pandas as pd
-
-    found: dict[str, dict[str, pd.Series[float]]] = defaultdict(dict)
-    for group in groups:
-        curves = [curve for run in group.runs for curve in run.curves.get("ranking", [])]
-        points = [(one["of"], int(k), 100 * s) for one in curves for k, s in zip(one["k"], one["hits"], strict=True)]
-        table = pd.DataFrame(points, columns=["of", "k", "share"])
-        for of, own in table.groupby("of", sort=False):
-            found[str(of)][group.label] = own.groupby("k")["share"].mean()
-    return {of: pd.DataFrame(columns).sort_index() for of, columns in found.items()}
 
 
 def _reliability(groups: Sequence[Group]) -> Section:

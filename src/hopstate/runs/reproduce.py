@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -26,15 +26,15 @@ from typing import Any
 
 import yaml
 
-from hopstate.datasets.registry import Dataset, find_dataset, on_disk
-from hopstate.errors import ConfigError, DownloadError, FormatError, HopstateError, MissingFileError, nearest
+from hopstate.errors import ConfigError, FormatError, HopstateError, MissingFileError, nearest
 from hopstate.evaluation.labels import figure, metric_label
-from hopstate.io.files import cache_folder, file_lock, named_errors, replace_file, write_text
+from hopstate.io.files import file_lock, named_errors, replace_file, write_text
 from hopstate.io.opening import exists, parse_json, read_text
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
-from hopstate.runs.summary import Summary, duration, megabytes, summary
-from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, without_nan
+from hopstate.runs.summary import Summary, megabytes, summary
+from hopstate.training.progress import duration
+from hopstate.training.run_folder import FREE, RunFolder, flatten, is_number, plain
 from hopstate.training.trainer import signals_to
 
 INIT = ("init", "freeze")  # of a recipe that begins from another's run
@@ -135,29 +135,6 @@ def find_recipes(pattern: str) -> list[Recipe]:
     return found
 
 
-# ---- data ----------------------------------------------------------------------------------------------------------
-def missing(names: Iterable[str]) -> list[str]:
-    """Return how to get the data sets that are not on disk, one text for those of one source."""
-    same: dict[str, list[str]] = defaultdict(list)
-    for data in dict.fromkeys(names):
-        entry = find_dataset(data)
-        if entry is not None and on_disk(entry) == "no":
-            same[_instruction(entry)].append(data)
-    return [f"{', '.join(group)}: {text}" for text, group in same.items()]
-
-
-def _instruction(entry: Dataset) -> str:
-    """Return how to get a data set; NAME is the placeholder of its name."""
-    if entry.fetchable:
-        reader = "" if entry.file else f" by {entry.loader}"
-        return f"downloaded on first use{reader} from {entry.address}"
-    if entry.kind == "link":
-        files = ", ".join(f"ml_NAME{ending}" for ending in (".csv", ".npy", "_node.npy"))
-        folder = cache_folder() / "temporal" / "NAME"
-        return f"get it from {entry.address}, run DyGLib's preprocessing, and put {files} into {folder}"
-    return f"no reader for it yet; get it from {entry.address} and give your files to hopstate fit"
-
-
 # ---- runs ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -228,23 +205,20 @@ def reproduce(
     results_file: str | Path = "runs/results.jsonl",
     isolate: bool = True,
 ) -> list[Line] | None:
-    """Make the runs of a recipe that are not there yet, and record each in the results file.
+    """Train the runs of a recipe that are missing, and append each to the results file.
 
     Args:
-        recipe: the row.
-        runs: numbers of runs; number i is seed i, and split or fold i where the recipe has several.
+        recipe: the recipe.
+        runs: numbers of runs. Run i has seed i, and split or fold i if the recipe has several.
         changes: dotted settings that replace the recipe's; results are then marked as altered.
-        out: where run folders lie; those of an earlier call are taken up where they stopped.
-        results_file: gets one line a run.
-        isolate: each run in a process of its own, so that its peak memory is its own.
+        out: folder of the run folders. Unfinished runs of an earlier call are resumed.
+        results_file: file that gets one line per run.
+        isolate: train each run in its own process, to measure its peak memory.
 
     Returns:
-        One line a run, or None where Ctrl-C stopped it; the same call continues.
+        One line per run, or None if Ctrl-C stopped it; the same call continues.
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
-    entry = find_dataset(trial.data)
-    if entry is not None and on_disk(entry) == "no" and not entry.fetchable:
-        raise DownloadError(f"{trial.data}: {_instruction(entry).replace('NAME', trial.data)}")
     if trial.first is not None:
         options: dict[str, Any] = {"out": out, "results_file": results_file, "isolate": isolate}
         if reproduce(trial.first.recipe, runs, changes=trial.first.changes, **options) is None:
@@ -330,7 +304,7 @@ NUMBERS = ("seconds", "wall_seconds", "cpu_seconds", "peak_memory_mb")
 def append_line(path: str | Path, line: Mapping[str, Any]) -> None:
     """Add one line to a results file: under a lock, and a crash leaves it as it was."""
     path = Path(path)
-    text = json.dumps(without_nan(line), ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n"
     with file_lock(path, wait=True), named_errors(path):
         before = path.read_bytes() if path.is_file() else b""
         if before and not before.endswith(b"\n"):  # edited by hand
@@ -349,7 +323,7 @@ def _recorded(line: Line, path: Path) -> Line:
 
 
 def read_lines(path: str | Path) -> list[Line]:
-    """Return the lines of a results file, oldest first; none where there is no file."""
+    """Return the lines of a results file, oldest first; empty if the file does not exist."""
     path = Path(path)
     found = []
     for number, text in enumerate(read_text(path).splitlines() if exists(path) else [], 1):
@@ -402,7 +376,7 @@ class Row:
 def rows(lines: Sequence[Line]) -> list[Row]:
     """Return lines grouped by recipe and settings, in the recipes' order.
 
-    Where defaults have changed since, a recipe has unaltered runs of several settings: those run last are returned.
+    A recipe can have unaltered runs of several settings, if defaults changed. Those of the latest run are returned.
     """
     groups: dict[tuple[str, str], dict[int, Line]] = defaultdict(dict)
     for line in lines:
@@ -475,7 +449,7 @@ class Compared:
 
 
 def compared(lines: Sequence[Line]) -> list[Compared]:
-    """Return every published figure beside what was measured, and the recipes' own metrics where none is published."""
+    """Return each published result with the measured one, or the metrics of the recipe if none is published."""
     found = []
     for row in rows(lines):
         recipe = all_recipes().get(row.recipe)
@@ -489,7 +463,7 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
 
 
 def show(lines: Sequence[Line]) -> None:
-    """Print published against measured."""
+    """Print published and measured results."""
     from rich.table import Table
     from rich.text import Text
 

@@ -44,11 +44,11 @@ from hopstate.runs.data import (
 )
 from hopstate.runs.in_memory import parse_inputs, record_of, save_inputs
 from hopstate.runs.inference import evaluate, node_outputs, predict, score_stream
-from hopstate.runs.load import save_node_ids, save_run_state
+from hopstate.runs.load import register_data, save_node_ids, save_run_state
 from hopstate.runs.model import TrainedModel, embeddings
 from hopstate.runs.queries import rank, save_calibration, score
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric, within_memory
+from hopstate.training.devices import Ranks, bare, check_task, current_ranks, make_fabric
 from hopstate.training.loggers import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import LEFT, ReadOnlyRunFolder, RunFolder, baselines_of, flatten
@@ -97,10 +97,15 @@ class Run:
         path: the run folder.
         method: name of the method.
         metrics: split → metric → value at the best epoch; empty if interrupted.
-        interrupted: Ctrl-C stopped it; fit with resume=True continues.
-        best_epoch: the epoch chosen on validation, from 1.
-        baselines: name → test metrics of simple baselines: majority and a linear model; recency, EdgeBank and trees.
-        record: data given in memory, which this process needs to apply the run.
+        interrupted: whether Ctrl-C stopped it. `fit` with resume=True continues it.
+        best_epoch: the epoch selected on validation, from 1.
+        baselines: name → test metrics of baselines: majority and a linear model, or recency, EdgeBank and trees.
+        record: data that were passed in memory, which this process needs to apply the run.
+
+    Example:
+        >>> run = hopstate.fit("recency", events, loop__progress=False)
+        >>> sorted(run.metrics)
+        ['test', 'train', 'val']
     """
 
     path: Path
@@ -262,7 +267,7 @@ def fit_config(
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
             if reported_notes is not None:
                 reported_notes.add(text)
-        with within_memory(), idle_reset() if resume else contextlib.nullcontext():
+        with idle_reset() if resume else contextlib.nullcontext():
             task = method.task(ready, config, context)
         check_task(ranks, task, method.name)  # before the others begin
         if resume and (run.path / "data.json").is_file():
@@ -279,7 +284,7 @@ def fit_config(
         wanted = with_baselines and "test" in result.metrics and ranks.first
         found = _baselines(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
-            save_run_state(run, record, method.name)
+            save_run_state(run, record)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             with torch.no_grad(), trainer.precision():
                 save_calibration(run, task)
@@ -288,12 +293,7 @@ def fit_config(
 
 
 def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:
-    """Connect the ranks of torchrun, and check that they are to train one model on one record.
-
-    Raises:
-        ConfigError: they were given different settings or data.
-        RanksError: another has ended.
-    """
+    """Connect the ranks of torchrun, and check that they are to train one model on one record."""
     make_fabric(config.loop.device, config.loop.precision)
     ranks.check_same("settings", stored_config(method, config), "start all with one command")
     ranks.check_same("data", record.content_hash, f"{config.data} must hold the same on every machine")
@@ -325,29 +325,34 @@ def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     return stored
 
 
-def load(path: str | Path) -> Run:
+def load(path: str | Path, data: Any = None) -> Run:
     """Return a finished run from its folder.
 
+    Args:
+        path: the run folder.
+        data: the run's own data, if they are not where its folder says: a file, a table or a record. This process uses
+            them while the `Run` exists.
+
     Raises:
-        MissingFileError: no such folder.
-        CheckpointError: it holds no run, or the run was not finished.
+        MissingFileError: the folder does not exist.
+        CheckpointError: the folder is not a run, or the run is not finished.
+
+    Example:
+        >>> hopstate.load(run.path).method
+        'recency'
     """
     folder = RunFolder.open(path)
     if not (folder.path / "result.json").is_file():
         raise CheckpointError(f"{path} was not finished; continue it with resume (--resume --out {path})")
     result = folder.result()
-    return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
+    record = None if data is None else register_data(folder, data)
+    return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"], record=record)
 
 
 # ---- where a run begins --------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def output_folder(out: str | Path | None, method: str, data: str) -> Iterator[Path]:
-    """Yield the folder out, or a new one under runs/, which is removed if it is empty after an error.
-
-    Args:
-        out: the folder, or None.
-        method, data: name a new one.
-    """
+    """Yield the folder out, or a new one under runs/, which is removed if it is empty after an error."""
     if out is not None:
         yield Path(out)
         return
@@ -379,9 +384,6 @@ def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) ->
     """Yield the locked folder of a new run; restore the folder if the run fails to start.
 
     Rank 0 does all that; the others take the folder that it broadcasts.
-
-    Raises:
-        BusyError: another process is training in that folder.
     """
     if not ranks.first:
         yield Path(ranks.broadcast(str))

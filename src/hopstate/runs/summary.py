@@ -79,12 +79,6 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
 
 
 # ---- costs -----------------------------------------------------------------------------------------------------------
-def duration(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
-
-
 def megabytes(value: float | None) -> str:
     return "" if value is None else f"{value:.0f} MB"
 
@@ -116,9 +110,6 @@ def self_negative_note(metrics: Mapping[str, Any]) -> str:
 
     Such a negative has the score of its event. At any threshold, about 1 event is then found with `share` negatives.
 
-    Args:
-        metrics: of a split of links, with `collision_rate` for each such kind.
-
     >>> self_negative_note({"average_precision": 0.84, "collision_rate": 0.173})
     'All links: 17% of random negatives are their own event; average_precision cannot exceed about 0.85, roc_auc 0.91.'
     """
@@ -136,10 +127,6 @@ def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, 
     """Describe which baselines the link metrics do not exceed, by kind of negatives; "" if none.
 
     NaN values are skipped. "all" means every one of several kinds.
-
-    Args:
-        values: metric → mean of a method, between 0 and 1, larger is better.
-        baselines: baseline → metric → mean.
 
     >>> recency = {"mrr": 0.8, "new_historical_mrr": 0.8}
     >>> baselines_not_exceeded({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": recency})

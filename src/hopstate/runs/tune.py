@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
 FREE_FACTS = {f"config.{name}" for name in (*FREE, *PATHS)} - {"config.init"}  # content_hash stands for the paths
-DRAWS = 50  # of TPE, before the first settings that were not tried are taken
+DRAWS = 50  # of TPE, of which one must be new, or the space counts as exhausted
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Search:
         trials: one row a trial: number, value, seconds, the settings drawn, error.
         interrupted: Ctrl-C stopped it; the same call with out=path goes on.
         positive_class: of two classes, which roc_auc and average_precision are of; None for other targets.
-        exhausted: all settings of the space were tried in fewer trials than allowed.
+        exhausted: no new settings of the space were drawn, in fewer trials than allowed.
     """
 
     path: Path
@@ -98,12 +97,12 @@ def tune(
     Args:
         method: name of the method.
         data, features, labels: as in `hopstate.fit`.
-        trials: how many trials the search has in all, those of an earlier call included.
-        out: folder of the search, continued where it holds one; by default a new one under runs/.
+        trials: number of trials in total, including those of an earlier call.
+        out: folder of the search. A search in it is continued. Default: a new folder under runs/.
         space: a mapping that replaces the method's own space ({"model.dim": [64, 128], "loop.optim.lr":
             "1e-4:1e-2:log"}), or texts as `hopstate.runs.tune.space_of` takes them.
-        seed: of the search; that of training is loop__seed.
-        config, settings: what stays fixed, as in `hopstate.fit`.
+        seed: seed of the search. The seed of training is loop__seed.
+        config, settings: fixed settings, as in `hopstate.fit`.
 
     Raises:
         MissingExtraError: Optuna is not installed.
@@ -207,7 +206,7 @@ def _search(
 
 
 def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, config: RunConfig) -> Any:
-    """Return values of the space whose configuration no trial has had, drawn by TPE; None if there are none left."""
+    """Return values of the space whose configuration no trial has had, drawn by TPE; None if none was drawn."""
     optuna = _optuna()
     distributions = {key: _distribution(optuna, values) for key, values in space.items()}
     sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))
@@ -228,28 +227,15 @@ def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, c
         params = study.ask(distributions).params
         if built(params) not in tried:
             return params
-    grid = (dict(zip(space, values, strict=True)) for values in product(*map(_choices, space.values())))
-    return next((params for params in grid if built(params) not in tried), None)
+    return None
 
 
 def _distribution(optuna: Any, values: Range | list[Any]) -> Any:
     if not isinstance(values, Range):
         return optuna.distributions.CategoricalDistribution(values)
-    kind = "IntDistribution" if _is_integer(values) else "FloatDistribution"
+    whole = isinstance(values.low, int) and isinstance(values.high, int)
+    kind = "IntDistribution" if whole else "FloatDistribution"
     return getattr(optuna.distributions, kind)(values.low, values.high, log=values.log)
-
-
-def _choices(values: Range | list[Any]) -> list[Any]:
-    """Return the values of a key; of a range of real numbers its ends."""
-    if not isinstance(values, Range):
-        return values
-    if _is_integer(values):
-        return list(range(int(values.low), int(values.high) + 1))
-    return list(dict.fromkeys((values.low, values.high)))
-
-
-def _is_integer(values: Range) -> bool:
-    return isinstance(values.low, int) and isinstance(values.high, int)
 
 
 def settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,10 +320,6 @@ def space_of(method: Method, given: Mapping[str, Any] | Iterable[str] = ()) -> S
         method: the method.
         given: a mapping that replaces the space; or texts in order: files (.yaml, .yml, .json) that replace the space,
             and "KEY=LOW:HIGH", "KEY=LOW:HIGH:log" or "KEY=A,B,C", which set one key of it.
-
-    Raises:
-        ConfigError: no space is known, a key is no setting of the method, or a value is no range and no list.
-        MissingFileError: a file that is not there.
     """
     space = dict(method.space)
     if isinstance(given, Mapping):

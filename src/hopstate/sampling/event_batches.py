@@ -129,6 +129,11 @@ def event_batches(
         stream: the event stream.
         rows: (P,) sorted positions of the events. Default: all events.
         batch_size: minimum number of events per batch. Default: 200.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> [len(batch) for batch in hopstate.event_batches(stream, batch_size=50)]
+        [50, 50, 20]
     """
     rows = np.arange(len(stream)) if rows is None else rows
     for a, b in pairwise(batch_boundaries(stream.t[rows], batch_size)):

@@ -602,14 +602,13 @@ def one_against_many(
     *,
     num_negatives: int | Literal["all"] = 100,
     seed: int = 0,
-    history_share: float = 0.5,
     max_events: int | None = None,
 ) -> Negatives:
     """Draw many negative destinations for each positive (s, d, t), as in TGB.
 
-    Some are destinations of s in the training split, the others are not. Destinations of s at time t are excluded. If
-    events have relations, candidates are the targets that the relation of the event joins (see `RelationEnds`), and
-    destinations of s at time t are excluded if they have that relation.
+    Up to half of them are destinations of s in the training split, the others are not. Destinations of s at time t are
+    excluded. If events have relations, candidates are the targets that the relation of the event joins (see
+    `RelationEnds`), and destinations of s at time t are excluded if they have that relation.
 
     Args:
         stream: the event stream.
@@ -618,11 +617,10 @@ def one_against_many(
         num_negatives: number of negatives per positive, drawn without replacement; fewer if there are not enough. "all"
             takes all destinations, as TGB does for tgbl-wiki. Default: 100.
         seed: random seed. Default: 0.
-        history_share: share of negatives that are training destinations of s. Default: 0.5.
         max_events: draw only for a sample of at most this many positives (see `sample_rows`). Default: all.
 
     Raises:
-        ConfigError: num_negatives is below 1, or history_share is outside 0..1.
+        ConfigError: num_negatives is below 1.
         DataError: the split has no events, or there would be too many negatives.
     """
     rows, added = stream.additions(splits.rows(split)), stream.additions()
@@ -630,11 +628,9 @@ def one_against_many(
     rows = rows[numbers]
     pool = np.unique(stream.dst[added])
     count = len(pool) if num_negatives == "all" else num_negatives
-    history = count if num_negatives == "all" else int(count * history_share)
-    if count < 1 or not 0 <= history_share <= 1:
-        raise ConfigError(
-            f"num_negatives must be at least 1 and history_share in 0..1: got {count} and {history_share}"
-        )
+    history = count if num_negatives == "all" else count // 2
+    if count < 1:
+        raise ConfigError(f"num_negatives must be at least 1: got {count}")
     if not len(rows):
         raise DataError(f"cannot draw negatives: split {split!r} of {stream.name} has no events")
     if len(rows) * count > MAX_NEGATIVES:

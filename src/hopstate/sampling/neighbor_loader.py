@@ -31,11 +31,14 @@ REFUSED = {  # arguments of torch-geometric's loader that are not taken, with th
     "time_attr": "neighbors are drawn whatever their time; for events use NeighborStore and HistoryTokenizer",
     "temporal_strategy": "neighbors are drawn whatever their time",
     "weight_attr": "neighbors are drawn uniformly, whatever the weight of their edge",
+    "replace": "neighbors are drawn without replacement",
+    "directed": "give subgraph_type='induced'",
     "custom_cls": "a feature store is not taken",
     "neighbor_sampler": "the sampler is this loader's own",
     "disjoint": "seeds of a batch share their neighbors; hopstate.ShadowSampler gives each seed a subgraph of its own",
 }
-USUAL = {"temporal_strategy": "uniform", "disjoint": False}  # values that ask for nothing
+# values that ask for nothing
+USUAL = {"temporal_strategy": "uniform", "disjoint": False, "replace": False, "directed": True}
 
 HopEdges = tuple[
     np.ndarray, np.ndarray, np.ndarray
@@ -43,27 +46,33 @@ HopEdges = tuple[
 
 
 class NeighborLoader(NodeLoader):
-    """Takes the place of `torch_geometric.loader.NeighborLoader` on one graph of one kind of nodes and edges.
+    """Replaces `torch_geometric.loader.NeighborLoader` for homogeneous graphs, without pyg-lib or torch-sparse.
 
-    A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id`, `batch_size`,
-    `num_sampled_nodes` and `num_sampled_edges` (the last two where the subgraph is "directional"). A seed that is given
-    twice in one batch, as samplers with replacement do, has two rows with the same sampled neighbors.
+    A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id` and `batch_size`.
+    Subgraphs of type "directional" also have `num_sampled_nodes` and `num_sampled_edges`. A seed that is twice in a
+    batch has two rows with the same sampled neighbors.
 
     Args:
         data: a torch-geometric `Data` with edge_index, or a `Graph`.
-        num_neighbors: in-neighbors of a node, hop by hop from the seeds; -1 takes all.
-        input_nodes: (n,) int64 seeds or (N,) bool mask; None takes all nodes.
-        replace: draw with replacement.
+        num_neighbors: sampled in-neighbors per node, one number per hop from the seeds; -1 takes all.
+        input_nodes: (n,) int64 seeds or (N,) bool mask. Default: all nodes.
         subgraph_type: "directional" (the edges that were sampled), "bidirectional" (and their reverses) or "induced"
             (all edges among the sampled nodes).
-        directed: the older setting; False stands for "induced".
-        labor: LABOR-0 in place of a sample of its own for each node: fewer distinct nodes, `num_neighbors` on average.
-        transform, transform_sampler_output, filter_per_worker, is_sorted: as there; is_sorted changes nothing here.
-        more: of `torch.utils.data.DataLoader`: batch_size, shuffle, drop_last, num_workers, ...
+        labor: LABOR-0: nodes share samples, so that batches have fewer nodes; `num_neighbors` is then an average.
+        transform, transform_sampler_output, filter_per_worker: as in torch-geometric.
+        is_sorted: no effect.
+        more: arguments of `torch.utils.data.DataLoader`: batch_size, shuffle, drop_last, num_workers, ...
 
     Raises:
-        ConfigError: an argument of torch-geometric's loader that cannot be honoured, by name; or one that cannot work.
-        DataError: data of several kinds of nodes, without edges, or (when drawn) a seed that does not exist.
+        ConfigError: an argument of torch-geometric's loader that is not supported, or an invalid value.
+        DataError: heterogeneous data, data without edges, or, when sampling, a seed that does not exist.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> loader = hopstate.NeighborLoader(graph, [10, 10], batch_size=32)
+        >>> batch = next(iter(loader))
+        >>> batch.batch_size, batch.input_id.shape
+        (32, torch.Size([32]))
     """
 
     def __init__(
@@ -72,9 +81,7 @@ class NeighborLoader(NodeLoader):
         num_neighbors: Sequence[int],
         input_nodes: Any = None,
         *,
-        replace: bool = False,
         subgraph_type: Literal["directional", "bidirectional", "induced"] | Any = "directional",
-        directed: bool = True,
         labor: bool = False,
         is_sorted: bool = False,
         **more: Any,
@@ -89,21 +96,17 @@ class NeighborLoader(NodeLoader):
         kind = str(subgraph_type.value if isinstance(subgraph_type, SubgraphType) else subgraph_type)
         if kind not in KINDS:
             raise ConfigError(f"subgraph_type is one of {', '.join(KINDS)}; got {kind!r}{nearest(kind, KINDS)}")
-        if not directed and kind != "directional":
-            raise ConfigError(f"directed=False means subgraph_type='induced', not {kind!r}; leave directed out")
         if isinstance(num_neighbors, dict) or any(type(k) is not int or k < -1 for k in num_neighbors):
             raise ConfigError(f"num_neighbors is a list of counts, -1 for all; got {num_neighbors}")
-        if replace and labor:
-            raise ConfigError("labor draws without replacement; leave replace out")
-        sampler = _Sampler(data, tuple(num_neighbors), kind if directed else "induced", replace, labor)
+        sampler = _Sampler(data, tuple(num_neighbors), kind, labor)
         super().__init__(data, sampler, input_nodes=input_nodes, **more)
 
 
 class _Sampler(BaseSampler):
     """Samples hop by hop; the in-neighbors of a node are drawn once, in the hop after the one that reached it."""
 
-    def __init__(self, data: Data, fanouts: tuple[int, ...], kind: str, replace: bool, labor: bool) -> None:
-        self.fanouts, self.kind, self.replace, self.labor = fanouts, kind, replace, labor
+    def __init__(self, data: Data, fanouts: tuple[int, ...], kind: str, labor: bool) -> None:
+        self.fanouts, self.kind, self.labor = fanouts, kind, labor
         source, target = data.edge_index.detach().cpu().numpy()
         count = int(data.num_nodes)
         if len(source) and not 0 <= min(source.min(), target.min()) <= max(source.max(), target.max()) < count:
@@ -165,24 +168,12 @@ class _Sampler(BaseSampler):
     def _hop(self, rim: np.ndarray, fanout: int, rng: np.random.Generator) -> tuple[np.ndarray, HopEdges]:
         if fanout == 0:
             return rim, (np.empty(0, np.int64),) * 3
-        if fanout > 0 and self.replace:
-            return self._replaced(rim, fanout, rng)
         if fanout < 0:
             local = self._cutter.induced(rim, halo=True)
         else:
             local = self._cutter.sample(rim, fanout, seed=int(rng.integers(2**62)), labor=self.labor)
         assert local.edges is not None
         return local.nodes, (local.nodes[local.indices], rim[_receivers(local)], local.edges)
-
-    def _replaced(self, rim: np.ndarray, fanout: int, rng: np.random.Generator) -> tuple[np.ndarray, HopEdges]:
-        """Draw with replacement: fanout edges of each node that has any."""
-        first = self._cutter.indptr[rim]
-        degree = self._cutter.indptr[rim + 1] - first
-        has = degree > 0
-        drawn = (first[has, None] + rng.integers(0, degree[has, None], (int(has.sum()), fanout))).reshape(-1)
-        source = self._cutter.indices[drawn]
-        met, where = np.unique(np.concatenate([rim, source]), return_index=True)
-        return met[np.argsort(where)], (source, np.repeat(rim[has], fanout), drawn)
 
 
 def _with_repeats(out: SamplerOutput, given: np.ndarray, first: np.ndarray) -> SamplerOutput:

@@ -44,6 +44,12 @@ def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: i
     Raises:
         ConfigError: there are fewer nodes than clusters.
         MissingExtraError: the partitioner is not installed.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> cluster = hopstate.partition(graph, 4)
+        >>> cluster.shape, int(cluster.max())
+        ((120,), 3)
     """
     if not 1 <= clusters <= max(1, graph.num_nodes):
         raise ConfigError(f"{graph.name} has {graph.num_nodes} nodes; it cannot be cut into {clusters} clusters")

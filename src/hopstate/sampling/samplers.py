@@ -72,6 +72,13 @@ class ClusterSampler(NodeSampler):
     Raises:
         ConfigError: per_batch is larger than the number of clusters, or there are no nodes.
         DataError: a row is in no cluster.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.ClusterSampler(hopstate.partition(graph, 6), 2, seed=0)
+        >>> sampler.num_batches(0)
+        3
+        >>> nodes = sampler.node_set(0, 0).nodes  # of the first batch of epoch 0
     """
 
     def __init__(
@@ -108,6 +115,11 @@ class UniformSampler(NodeSampler):
         batch_size: nodes per batch.
         seed: random seed.
         shuffle: draw new batches in each epoch; otherwise only their order changes. Default: True.
+
+    Example:
+        >>> sampler = hopstate.UniformSampler(np.arange(100), 30, seed=0)
+        >>> [len(sampler.node_set(0, number).nodes) for number in range(sampler.num_batches(0))]
+        [30, 30, 30, 10]
     """
 
     def __init__(self, rows: Nodes, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
@@ -134,21 +146,28 @@ SaintKind = Literal["node", "edge", "walk"]
 
 
 class SaintSampler(NodeSampler):
-    """GraphSAINT: random subgraphs, and the probabilities that make their sums unbiased.
+    """Random subgraphs with loss weights that make the loss unbiased (GraphSAINT).
 
     Args:
         graph: an undirected graph.
-        kind: "node" draws nodes by the squared norm of their column of A_hat; "edge" edges by 1/deg u + 1/deg v; "walk"
-            roots uniformly, with everything their random walks visit.
-        size: nodes, edges, or roots to draw (with replacement).
+        kind: "node" samples nodes by the squared norm of their column of A_hat, "edge" samples edges by
+            1/deg u + 1/deg v, and "walk" samples root nodes uniformly and takes all nodes of their random walks.
+        size: number of sampled nodes, edges or roots (with replacement).
         length: steps of a walk.
-        coverage: how often a node is visited, on average, while the probabilities of "walk" are counted, in at least
-            200 subgraphs; weights are too large by about 1 / coverage.
-        seed: fixes all draws.
+        coverage: average number of visits per node in the subgraphs that estimate the probabilities of "walk", at least
+            200 subgraphs. Weights are too large by about 1 / coverage.
+        seed: random seed.
 
     Raises:
-        DataError: a directed graph.
-        ConfigError: nothing to draw.
+        DataError: the graph is directed.
+        ConfigError: size, length or coverage is less than 1.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.SaintSampler(graph, "node", 40, seed=0)
+        >>> drawn = sampler.node_set(0, 0)
+        >>> len(drawn.nodes) == len(drawn.loss_weight)
+        True
     """
 
     def __init__(
@@ -252,15 +271,21 @@ class SaintSampler(NodeSampler):
 
 
 class LayerSampler:
-    """Seeds with a fresh sample of in-neighbors, from which they receive, for every layer of the model.
+    """Batches of seeds, with a new sample of in-neighbors for every layer of the model (GraphSAGE).
 
     Args:
         graph: the graph.
         rows: (n,) int64 seeds of an epoch.
-        batch_size: seeds to a batch.
-        fanouts: neighbors of a node for each layer, the layer next to the input first.
-        labor: LABOR-0: seeds share their choice of neighbors, so that fewer nodes are read.
-        seed: fixes all draws.
+        batch_size: seeds per batch.
+        fanouts: sampled neighbors per node, one number per layer, the layer next to the input first.
+        labor: LABOR-0: seeds share samples, so that fewer nodes are read.
+        seed: random seed.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.LayerSampler(graph, np.arange(60), 20, (5, 5), seed=0)
+        >>> sampler.num_batches(0)
+        3
     """
 
     def __init__(
@@ -290,18 +315,24 @@ class LayerSampler:
 
 
 class ShadowSampler(NodeSampler):
-    """Seeds, each in a small induced subgraph of its own, on which a model of any depth is run.
+    """Batches of seeds, each with its own small induced subgraph for a model of any depth (ShaDow).
 
-    It draws node sets too: the subgraphs' nodes together, of which only the seeds count in the loss.
+    `node_set` returns the nodes of all subgraphs of a batch. Only the seeds count in the loss.
 
     Args:
         graph: the graph.
         rows: (n,) int64 seeds of an epoch.
-        batch_size: seeds to a batch.
-        how: "ppr" takes the `size` nodes of largest personalised PageRank, "hops" samples `fanout` neighbors `depth`
-            times.
+        batch_size: seeds per batch.
+        how: "ppr" takes the `size` nodes with the largest personalized PageRank, "hops" samples `fanout` neighbors
+            `depth` times.
         size, depth, fanout: see how.
-        seed: fixes all draws.
+        seed: random seed.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> sampler = hopstate.ShadowSampler(graph, np.arange(60), 20, seed=0, size=8)
+        >>> sampler.num_batches(0)
+        3
     """
 
     def __init__(

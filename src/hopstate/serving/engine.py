@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError, StorageError
 from hopstate.runs.queries import QuerySession, rank_session
 from hopstate.serving.kafka import IngestLoop, open_source
@@ -39,7 +40,7 @@ class Limits:
 
     body: int = 8 << 20  # bytes of a request
     events: int = 10_000  # of a request
-    waiting: int = 256  # requests that wait
+    waiting: int = 256  # requests that wait; of equal questions one
     deadline: float = 10.0  # seconds in which a request is answered or refused
     together: int = 5_000  # events that are committed together
     delay: float = 0.0  # seconds that events wait for others; they do while a commit is under way in any case
@@ -63,6 +64,25 @@ def capture_warnings(steps: Steps[T]) -> Steps[tuple[T, list[str]]]:
                 return end.value, told + [str(one.message) for one in said]
         told += [str(one.message) for one in said]
         yield
+
+
+@dataclass(eq=False)
+class Question(Generic[T]):
+    """A question that is being answered, for all who ask it.
+
+    Args:
+        answer: the answer to come, with warnings.
+        past: the state it is answered from, None before that has begun.
+        clients: how many wait for it.
+    """
+
+    answer: asyncio.Future[tuple[T, list[str]]] = field(init=False)
+    past: StreamState | None = None
+    clients: int = 0
+
+    def is_current(self, past: StreamState) -> bool:
+        """Return whether this answer is valid for a request at a state."""
+        return not self.answer.done() and (self.past is None or self.past is past)
 
 
 @dataclass(eq=False)
@@ -102,6 +122,7 @@ class ServiceEngine:
         self._run_lock = asyncio.Lock()  # who may move the run
         self._events: asyncio.Queue[Delivery] = asyncio.Queue()
         self._deliveries_seconds = 0.0  # for all that wait in the queue
+        self._questions: dict[Hashable, Question[Any]] = {}
         self._is_open = self.ready = self.closed = False
 
     def open(self) -> None:
@@ -234,21 +255,46 @@ class ServiceEngine:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._queue.submit(work))
 
-    async def answer(self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None) -> tuple[T, list[str]]:
+    async def answer(
+        self, work: Callable[[QuerySession], Steps[T]], *, kind: Hashable = None, key: Hashable = None
+    ) -> tuple[T, list[str]]:
         """Return what answers a question to the run as it is now, and what it warned of.
 
-        kind is that of questions that take about as long. Too much other work is a BusyServiceError or OverloadError.
+        kind is that of questions that take about as long, key that of equal questions: they are answered once while the
+        run stands where it is. Too much other work is a BusyServiceError or OverloadError.
         """
-        self._check_capacity()
-        deadline = time.monotonic() + self.limits.deadline
-        start = lambda: capture_warnings(work(self.live.session()))  # noqa: E731
-        found = asyncio.wrap_future(self._queue.submit_steps(start, kind, deadline=deadline))
-        self._count(found)
+        question = self._questions.get(key)
+        if key is None or question is None or not question.is_current(self.live.past):
+            question = self._ask(work, kind, key)
+        question.clients += 1
         try:
             async with asyncio.timeout(self.limits.deadline):
-                return await found
+                return await asyncio.shield(question.answer)
         except TimeoutError:
             raise OverloadError(self._queue.wait()) from None
+        finally:
+            question.clients -= 1
+            if not question.clients:
+                question.answer.cancel()
+
+    def _ask(self, work: Callable[[QuerySession], Steps[T]], kind: Hashable, key: Hashable) -> Question[T]:
+        self._check_capacity()
+        question = Question[T]()
+
+        def start() -> Steps[tuple[T, list[str]]]:
+            question.past = self.live.past
+            return capture_warnings(work(self.live.session()))
+
+        deadline = time.monotonic() + self.limits.deadline
+        question.answer = asyncio.wrap_future(self._queue.submit_steps(start, kind, deadline=deadline))
+        self._questions[key] = question
+        self._count(question.answer)
+        question.answer.add_done_callback(lambda _: self._forget(key, question))
+        return question
+
+    def _forget(self, key: Hashable, question: Question[Any]) -> None:
+        if self._questions.get(key) is question:
+            del self._questions[key]
 
     def _check_capacity(self) -> None:
         if self.metrics.queue >= self.limits.waiting:

@@ -64,9 +64,9 @@ _ENDS = (
 
 
 class Fields(NamedTuple):
-    """Which fields of an event are source, target, time, kind and relation, which are left, and names of its features.
+    """Names of the fields of an event: source, target, time, kind, relation and features.
 
-    `unread` are those left that no run reads.
+    `left` are the other fields, and `unread` those of them that the run does not read.
     """
 
     src: str
@@ -234,10 +234,10 @@ def check_handling(late: str, unknown_fields: str) -> None:
 class EventParser:
     """How a run's further events are read; `LiveRun` has the options."""
 
-    def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
+    def __init__(self, run: RunFolder, late: Late) -> None:
         self.run, self.late = run, late
         self.skew_limit: ClockSkewLimit | None = None
-        self._columns, self._reading = _reading_of(run, method)
+        self._columns, self._reading = _reading_of(run)
         self._fields: dict[tuple[str, ...], Fields] = {}
         declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
@@ -468,8 +468,8 @@ class EventParser:
         return found
 
 
-def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
-    method, settings = settings_of_run(run, named)
+def _reading_of(run: RunFolder) -> tuple[tuple[str | None, ...], dict[str, Any]]:
+    method, settings = settings_of_run(run)
     own = inherited_read_options(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})

@@ -100,7 +100,7 @@ class LiveRun:
         max_clock_skew: how far ahead of the clock an event may be (see `ClockSkewLimit`). Later ones are rejected, or
             become dead letters if late is "dead-letter".
         unknown_fields: "refuse" an event with fields that the run does not read, or "ignore" them.
-        device, method: as in `hopstate.score`.
+        device: as in `hopstate.score`.
 
     past: what is known.
     snapshot_position: events of the log in the last snapshot.
@@ -128,7 +128,6 @@ class LiveRun:
         max_clock_skew: str | float = AUTO,
         unknown_fields: UnknownFields = "refuse",
         device: str | None = None,
-        method: str | None = None,
     ) -> None:
         check_handling(late, unknown_fields)
         if snapshot_every < 1:
@@ -137,16 +136,16 @@ class LiveRun:
         self.run, self.late, self.snapshot_every, self.retention = RunFolder.open(run), late, snapshot_every, retention
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         self.max_clock_skew, self.unknown_fields = max_clock_skew, unknown_fields
-        require_event_stream_run(self.run, method)
+        require_event_stream_run(self.run)
         self._open, self.sink = ExitStack(), sink
         if sink is not None:
             self._open.callback(sink.close)
         try:
             self._open.enter_context(locked(self.folder, "a live run"))
-            trainer, task = self._open.enter_context(load_run(run, device=device, bare=True, method=method))
+            trainer, task = self._open.enter_context(load_run(run, device=device, bare=True))
             if not isinstance(task, LinkTask):
                 raise ConfigError(
-                    f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs; "
+                    f"{self.run.path} is a run of {settings_of_run(self.run)[0].name}, which scores no pairs; "
                     "see predict and stream"
                 )
             self.task: LinkTask = task
@@ -155,8 +154,8 @@ class LiveRun:
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
             self._open.callback(self.log.close)
-            self.method, self.method_name = method, settings_of_run(self.run, method)[0].name
-            self._parser = EventParser(self.run, method, late)
+            self.method_name = settings_of_run(self.run)[0].name
+            self._parser = EventParser(self.run, late)
             self._session: QuerySession | None = None
             self._recover()
             self.session()
@@ -388,7 +387,7 @@ class LiveRun:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         made = self._session
         if made is None:
-            made = QuerySession(self.run, self.task, self.past, None, self.method, SliceSizer())
+            made = QuerySession(self.run, self.task, self.past, pace=SliceSizer())
         made = made.over(self.past)
         self._session = made
         return made

@@ -111,7 +111,7 @@ class RankIn(_Strict):
 
 
 class UnknownModelError(DataError):
-    """A model was asked for that is not here."""
+    """The service does not have the requested model."""
 
 
 _DATATYPES: dict[str, type] = {"BYTES": str}
@@ -146,7 +146,7 @@ class Tensor(BaseModel):
 
 
 class Output(BaseModel):
-    """An output that is asked for."""
+    """A requested output."""
 
     name: Literal["score", "probability"]
 
@@ -354,22 +354,24 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
 
     @app.post("/rank")
     async def rank(request: Request, given: RankIn) -> dict[str, Any]:
-        """Tell whom a source meets next."""
+        """Rank destinations for a source."""
         options = given.model_dump(exclude={"source"})
         question = partial(rank_session, sources=given.source, **options)
         kind = rank_kind(top=given.top, explain=given.explain, candidates=given.candidates or ())
-        table, told = await _while_connected(request, engine.answer(question, kind=kind))
+        answer = engine.answer(question, kind=kind, key=("rank", given.model_dump_json()))
+        table, told = await _while_connected(request, answer)
         return {"ranked": _rows(table), "probability": table.attrs.get("probability"), "warnings": told}
 
     @app.post("/v2/models/{model}/versions/{version}/infer", response_model=dict[str, Any])
     @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
     async def infer(request: Request, model: str, given: InferIn, version: str = VERSION) -> JSONResponse:
-        """Tell how likely pairs are, in the Open Inference Protocol."""
+        """Return probabilities of pairs, in the Open Inference Protocol."""
         _check_model(model, version, name)
         pairs, t, relation = given.pairs()
         question = partial(pair_probabilities, pairs=pairs, time=t, relation=relation)
-        kind = ("pairs", len(pairs).bit_length())
-        found, told = await _while_connected(request, engine.answer(question, kind=kind))
+        key = ("pairs", repr((pairs, t, relation)))
+        answer = engine.answer(question, kind=("pairs", len(pairs).bit_length()), key=key)
+        found, told = await _while_connected(request, answer)
         columns = dict(zip(_OUTPUTS, found, strict=True))
         outputs = [
             {"name": n, "datatype": "FP64", "shape": [len(columns[n])], "data": _finite(columns[n].tolist())}
@@ -382,12 +384,12 @@ def _answers(app: FastAPI, engine: ServiceEngine, name: str) -> None:
 def _pages(app: FastAPI, engine: ServiceEngine) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
-        """Tell counts, latencies and ages to Prometheus."""
+        """Return counts, latencies and ages for Prometheus."""
         return Response(generate_latest(engine.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/state")
     async def state() -> dict[str, Any]:
-        """Tell what the page shows."""
+        """Return what the page shows, as JSON."""
         return await engine.state()
 
     @app.head("/", include_in_schema=False)

@@ -41,9 +41,18 @@ class ActiveEvents:
 
     Args:
         model: sets the number of hops, the widths and the time delta of pairs without events.
-        store: neighbor store of the visible events of the stream.
+        stream: the event stream.
+        store: neighbor store of its visible events.
         neighbors: maximum number of context events per node (N_u).
         clock, pair_features: time normalization, and features for the decoder from the same store. Default: none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
+        >>> inputs = hopstate.ActiveEvents(model, stream, hopstate.NeighborStore.from_stream(stream), neighbors=4)
+        >>> state = model.initial_state(stream.num_nodes)
+        >>> for batch in hopstate.event_batches(stream, batch_size=60):
+        ...     state = model.update(state, inputs.batch(batch))
     """
 
     def __init__(

@@ -72,9 +72,9 @@ class NodeState:
         return len(self.output)
 
     def grown(self, num_nodes: int) -> NodeState:
-        """Return the state with rows of zeros for new nodes up to num_nodes; itself where it has them already.
+        """Return the state with zeros for new nodes, so that it has num_nodes nodes.
 
-        A subset stays as it is.
+        A state that is large enough, or a subset, is returned unchanged.
         """
         extra = num_nodes - self.num_nodes
         if extra <= 0 or self.rows is not None:
@@ -110,7 +110,7 @@ class NodeState:
 
     @torch.no_grad()
     def put(self, subset: NodeState) -> NodeState:
-        """Write a subset, without gradients, into this state's tensors; return the state with the subset's clock."""
+        """Copy a subset, without gradients, into this state in place; return the state with the subset's clock."""
         assert subset.rows is not None
         self.memory.index_copy_(1, subset.rows, subset.memory)
         self.output.index_copy_(0, subset.rows, subset.output)

@@ -98,11 +98,11 @@ class ModelCase:
     """How to build and call a model.
 
     Args:
-        make: returns a new model; draws its weights from torch's global generator.
+        make: returns a new model with weights from torch's global generator.
         inputs: model(*inputs) → (n, C) tensor; float32, of several rows, all different.
         permute: (inputs, order) → inputs whose row i is the old row order[i], edges renumbered with the rows.
-        take: (inputs, rows) → inputs of those rows only; None where rows are not independent of one another.
-        one: inputs of a single row (for a graph: one node without edges); by default taken from inputs.
+        take: (inputs, rows) → inputs of those rows only; None if rows depend on each other.
+        one: inputs of a single row (for a graph: one node without edges). Needed if take is None.
     """
 
     make: Callable[[], nn.Module]
@@ -167,7 +167,7 @@ def check_permutation_equivariance(case: ModelCase) -> None:
 
 
 def check_batch_of_one(case: ModelCase) -> None:
-    """A single row gives a finite (1, C) output: that of the same row in a batch, where rows stand alone."""
+    """A single row gives a finite (1, C) output: the output of the same row in a batch, if rows are independent."""
     model = _model(case)
     whole = _output(model, case.inputs)
     if case.one is not None:
@@ -181,7 +181,7 @@ def check_batch_of_one(case: ModelCase) -> None:
 
 
 def check_batches_are_independent(case: ModelCase) -> None:
-    """Where rows stand alone, any cut into batches in any order gives each row the same output."""
+    """If rows are independent, each row has the same output in batches of any size and order."""
     if case.take is None:
         return
     model = _model(case)

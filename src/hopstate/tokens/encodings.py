@@ -9,7 +9,6 @@ import hashlib
 import warnings
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -18,10 +17,7 @@ from hopstate.errors import HopstateWarning
 from hopstate.io.files import cached_array
 from hopstate.ops.eigenvectors import components, laplacian_eigenvectors, shares
 
-VERSION = 1  # part of the file name: increase it when results change
-
-
-Share = Literal["size", "smallest"]
+VERSION = 2  # part of the file name: increase it when results change
 
 
 def laplacian_encoding(
@@ -30,7 +26,6 @@ def laplacian_encoding(
     cache: Path | None = None,
     *,
     offsets: np.ndarray | None = None,
-    share: Share = "size",
 ) -> np.ndarray:
     """Return (N, s) float32 Laplacian eigenvectors with small non-trivial eigenvalues; see `laplacian_eigenvectors`.
 
@@ -40,31 +35,24 @@ def laplacian_encoding(
         count: s, number of columns.
         cache: cache folder; the file name includes the adjacency's hash. None disables caching.
         offsets: (G+1,) bounds of the graphs of a set, each with its own count eigenvectors. Edges must not join graphs.
-        share: how components share the columns: by "size", or the "smallest" eigenvalues of all components.
     """
-    by_size = share == "size"
-    labels = components(graph.indptr, graph.indices) if graph.num_edges and count else np.zeros(graph.num_nodes, int)
-    several = bool(labels.max(initial=0))
-    # connected graphs and share="smallest" use the file name of version 0.1.0
-    name = f"laplacian{VERSION}_{graph.structure_hash}_{count}" + ("_by_size" if several and by_size else "")
+    name = f"laplacian{VERSION}_{graph.structure_hash}_{count}"
     if offsets is not None:
         name += f"_{hashlib.blake2b(offsets.tobytes(), digest_size=8).hexdigest()}"
     path = None if cache is None else Path(cache) / f"{name}.npy"
 
     def compute() -> np.ndarray:
         if offsets is None:
-            return laplacian_eigenvectors(graph.indptr, graph.indices, count, by_size=by_size)[1]
+            return laplacian_eigenvectors(graph.indptr, graph.indices, count)[1]
         out = np.zeros((graph.num_nodes, count), np.float32)
         for lo, hi in pairwise(offsets):
             own = graph.indptr[lo : hi + 1]
-            out[lo:hi] = laplacian_eigenvectors(
-                own - own[0], graph.indices[own[0] : own[-1]] - lo, count, by_size=by_size
-            )[1]
+            out[lo:hi] = laplacian_eigenvectors(own - own[0], graph.indices[own[0] : own[-1]] - lo, count)[1]
         return out
 
     out = cached_array(path, (graph.num_nodes, count), compute)
-    if several and by_size and offsets is None:
-        _warn_components_without_vectors(graph, labels, count)
+    if graph.num_edges and count and offsets is None:
+        _warn_components_without_vectors(graph, components(graph.indptr, graph.indices), count)
     return out
 
 

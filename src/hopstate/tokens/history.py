@@ -157,6 +157,10 @@ class HistoryConfig:
         max_length: maximum tokens per sequence, including the target token. null sets no limit.
         window: maximum age of an event at the query, in the training stream's time unit. null sets no limit.
         target: position of the node's own token: "first", "last" or "none".
+
+    Example:
+        >>> hopstate.HistoryConfig(max_length=8)
+        HistoryConfig(max_length=8, window=None, target='first')
     """
 
     max_length: int | None = 32
@@ -190,6 +194,12 @@ class HistoryTokenizer:
         deletions: "drop" drops deletions, "feature" adds a flag feature, "keep" treats them as additions. The
             store must match.
         dtype: dtype of gaps and spans. float32 is exact up to 2^24 units.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> pairs = history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])
     """
 
     def __init__(
@@ -319,36 +329,4 @@ def pack_tokens(
     gaps, spans = np.empty(size, dtype), np.empty(size, dtype)
     lists = (found.offsets, found.nodes, found.event_ids, times)
     write_tokens(*lists, targets, when, _TARGET_PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
-    return offsets, nodes, ids, gaps, spans
-
-
-def pack_tokens_naive(
-    found: PackedNeighbors,
-    targets: np.ndarray,
-    t: np.ndarray,
-    *,
-    window: float | None,
-    target: Target,
-    unit: float = 1.0,
-) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
-    """Reference implementation of `pack_tokens`."""
-    offsets, nodes, ids, gaps, spans = [0], [], [], [], []
-    for q in range(len(found)):
-        events = [
-            (n, e, s)
-            for n, e, s in zip(*(part.tolist() for part in found.of(q)), strict=True)
-            if window is None or t[q] - s <= window
-        ]
-        tokens = [(n, e, t[q] - s, s) for n, e, s in events]
-        if target == "first":
-            tokens.insert(0, (int(targets[q]), -1, 0, t[q]))
-        elif target == "last":
-            tokens.append((int(targets[q]), -1, 0, t[q]))
-        for k, (node, event, gap, at) in enumerate(tokens):
-            following = tokens[k + 1][3] if k + 1 < len(tokens) else t[q]
-            nodes.append(node)
-            ids.append(event)
-            gaps.append(float(gap) / unit)
-            spans.append(float(abs(following - at)) / unit)
-        offsets.append(len(nodes))
     return offsets, nodes, ids, gaps, spans

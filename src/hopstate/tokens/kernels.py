@@ -532,24 +532,19 @@ def _write_rank_of(near, size, node, row):
 @njit(cache=True, nogil=True)
 def _write_shared_partners(begin_u, end_u, begin_v, end_v, codes, target, keys, places, stamps, stamp, row):
     """Write how many of u's latest 32 and 256 partners (without v) are v's, and the rank of the nearest."""
-    mask = SLOTS - 1
     for j in range(min(end_v - begin_v, WIDE)):
         code = codes[end_v - 1 - j]
-        key = code ^ (code >> 31)
-        slot = (key * 0x9E3779B1) & mask
-        while stamps[slot] == stamp and keys[slot] != key:
-            slot = (slot + 1) & mask
+        key = np.int64(code ^ (code >> 31))
+        slot = _slot(key, stamp, keys, stamps)
         if stamps[slot] != stamp:  # the newest stays
             stamps[slot], keys[slot], places[slot] = stamp, key, j
     counts0, counts1, near0, near1 = 0, 0, 2 * WIDE, 2 * WIDE
     for i in range(min(end_u - begin_u, WIDE)):
         code = codes[end_u - 1 - i]
-        key = code ^ (code >> 31)
+        key = np.int64(code ^ (code >> 31))
         if key == target:
             continue
-        slot = (key * 0x9E3779B1) & mask
-        while stamps[slot] == stamp and keys[slot] != key:
-            slot = (slot + 1) & mask
+        slot = _slot(key, stamp, keys, stamps)
         if stamps[slot] == stamp:
             at = places[slot]
             counts1 += 1

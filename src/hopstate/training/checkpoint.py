@@ -115,14 +115,7 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
 
 
 def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str, *, allow_empty: bool = False) -> None:
-    """Check that weights match a model.
-
-    Args:
-        model: the model.
-        weights: tensors by name.
-        where: the file, for messages.
-        allow_empty: accept an empty dict.
-    """
+    """Check that weights match a model."""
     if allow_empty and not weights:
         return
     own = model.state_dict()

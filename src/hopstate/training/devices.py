@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hopstate.errors import CheckpointError, ConfigError, RanksError
-from hopstate.io.scratch import machine_memory
 from hopstate.random import named_rng
 from hopstate.training.checkpoint import Progress
 from hopstate.training.config import MatmulPrecision, Precision
@@ -40,12 +39,12 @@ _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
 _SPARE = 1 << 30  # bytes that building a model may use in addition to weights and data
 
 
-class _AllocationCheck(TorchFunctionMode):
-    """Call check(bytes of the tensor, total bytes, shape) before each new tensor."""
+class _AllocationLimit(TorchFunctionMode):
+    """Raise CheckpointError before a new tensor if all new ones together would exceed a limit in bytes."""
 
-    def __init__(self, check: Callable[[int, int, tuple[int, ...]], None]) -> None:
+    def __init__(self, limit: int, known: int, where: object) -> None:
         super().__init__()
-        self.check, self.total = check, 0
+        self.limit, self.known, self.where, self.total = limit, known, where, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -54,44 +53,20 @@ class _AllocationCheck(TorchFunctionMode):
             shape = tuple(size) if isinstance(size, (tuple, list, torch.Size)) else args
             if all(isinstance(n, int) for n in shape):
                 width = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
-                wanted = width * int(torch.Size(shape).numel())
-                self.total += max(0, wanted)
-                self.check(wanted, self.total, shape)
+                self.total += max(0, width * int(torch.Size(shape).numel()))
+                if self.total > self.limit:
+                    raise CheckpointError(
+                        f"the settings of this run ask for a tensor of shape {shape} and {self.total:,} bytes in all, "
+                        f"but its weights ({self.where}) take {self.known:,}; its config.json has been changed"
+                    )
         return func(*args, **kwargs)
 
 
-@contextmanager
-def within_memory() -> Iterator[None]:
-    """Raise ConfigError inside the block if a single tensor exceeds the machine's memory."""
-    memory = machine_memory()
-
-    def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
-        if wanted > memory:
-            raise ConfigError(
-                f"these settings ask for a tensor of shape {shape}, {wanted / 2**30:,.1f} GiB, and this machine has "
-                f"{memory / 2**30:,.1f}; lower the sizes of the model"
-            )
-
-    with _AllocationCheck(check):
-        yield
-
-
-@contextmanager
-def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
-    """Raise CheckpointError inside the block if a model is too large for its saved weights and data."""
+def within_weights(weights: Mapping[str, Tensor], where: object, data: object) -> TorchFunctionMode:
+    """Return a context that raises CheckpointError if a model is too large for its saved weights and data."""
     known = sum(t.numel() * t.element_size() for t in weights.values())
     record = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else _SPARE
-    limit = _SPARE + 16 * known + 64 * record
-
-    def check(wanted: int, total: int, shape: tuple[int, ...]) -> None:
-        if total > limit:
-            raise CheckpointError(
-                f"the settings of this run ask for a tensor of shape {shape} and {total:,} bytes in all, but its "
-                f"weights ({where}) take {known:,}; its config.json has been changed"
-            )
-
-    with _AllocationCheck(check):
-        yield
+    return _AllocationLimit(_SPARE + 16 * known + 64 * record, known, where)
 
 
 def peak_memory_mb() -> float | None:
@@ -111,12 +86,7 @@ TIMEOUT = timedelta(hours=24)  # rank 0 may preprocess for hours; a rank that ha
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank and number of the processes that train one model.
-
-    Args:
-        rank: 0..size-1.
-        size: number of processes.
-    """
+    """Rank and number of the processes that train one model."""
 
     rank: int = 0
     size: int = 1
@@ -283,12 +253,7 @@ class DataParallel(DDPStrategy):
 
 
 def _rank_devices(accelerator: str, number: str) -> dict[str, Any]:
-    """Return Fabric's arguments for this machine's ranks: gloo on CPUs, nccl on GPUs.
-
-    Args:
-        accelerator: "auto", "cpu", "gpu" or "mps".
-        number: requested device number, or "".
-    """
+    """Return Fabric's arguments for this machine's ranks: gloo on CPUs, nccl on GPUs."""
     here, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
     if number or accelerator == "mps":
         raise ConfigError(f"{here} ranks use one device each; under torchrun, --device must be auto, cpu or cuda")

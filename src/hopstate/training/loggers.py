@@ -198,14 +198,7 @@ LOGGERS: dict[str, type[Logger]] = {kind.name: kind for kind in (TensorBoard, ML
 
 
 class Loggers:
-    """Pass a run's metrics to its loggers.
-
-    Args:
-        names: names of the loggers.
-        folder: the run folder; its name is the run's name.
-        settings: the run's settings by dotted name.
-        epoch: epoch of the checkpoint if the run is resumed, otherwise 0.
-    """
+    """Pass a run's metrics to its loggers."""
 
     def __init__(self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], epoch: int = 0) -> None:
         self._active = [LOGGERS[name](folder) for name in names]

@@ -61,8 +61,6 @@ class Reporter:
         self.console = screen(stderr=True)
         self.live = config.progress and self.console.is_terminal and config.epochs > 0
         self._last_line = time.monotonic()
-        self._clock: tuple[int, float] | None = None  # step and time at which the measurement started
-        self._expectation_shown = True  # until `begin`
         self._status: Status = "interrupted"  # until `final`
         self._loggers = Loggers(logger_names(config.logger), run.path, flatten(run.settings()), len(rows))
         self._bar = Bar(
@@ -91,44 +89,17 @@ class Reporter:
 
     def begin(self, parameters: int, steps: int, progress: Progress) -> None:
         """Print the size of the run before its first step."""
-        if not self.config.progress:
-            return
         again = f" ({progress.epoch} done)" if progress.epoch else ""
         self.note(
             f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
-            f"epochs{again}; the expected time follows its first steps"
+            f"epochs{again}"
         )
-        self._expectation_shown = False
-
-    def _expect(self, progress: Progress, count: int) -> None:
-        """Print the expected duration once, measured on the first steps after compilation.
-
-        Durations below `QUIET_SECONDS` are not printed.
-        """
-        now, done = time.monotonic(), progress.total_steps
-        if self._clock is None:
-            self._clock = (done, now)
-            return
-        first, then = self._clock
-        if done - first < 2 or (now - then < 1.0 and done - first < 2 * count):
-            return
-        self._expectation_shown = True
-        epoch = (now - then) / (done - first) * count
-        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
-        if left > QUIET_SECONDS:
-            early = " (fewer where validation stands still)" if self.config.patience is not None else ""
-            self.note(
-                f"expected: {duration(epoch)} an epoch besides validation, at most {duration(left)} for all that are "
-                f"left{early}"
-            )
 
     def note(self, text: str) -> None:
         if self.config.progress:
             self.console.print(text, highlight=False)
 
     def step(self, progress: Progress, count: int) -> None:
-        if self.config.progress and not self._expectation_shown:
-            self._expect(progress, count)
         if self.live:
             self._bar.update(self._task, completed=progress.epoch + progress.step / count)
         elif self.config.progress and time.monotonic() - self._last_line > BATCH_SECONDS:
@@ -153,32 +124,28 @@ class Reporter:
         found = {f"chosen/{split}_{name}": v for split, values in metrics.items() for name, v in values.items()}
         self._loggers.log({"epoch": progress.epoch, "chosen/epoch": progress.best_epoch, **found})
 
-    def stages(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
-        """Report a model fitted without gradients: one row per stage, and the selected epoch."""
-        for row in rows:
-            self._loggers.log(row)
-        found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
-        if found and len(rows) > 1:
-            scores = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
-            self.note(f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({scores}), {duration(seconds)}")
+    def log(self, row: dict[str, Any]) -> None:
+        """Pass the metrics of a model fitted without gradients to the loggers."""
+        self._loggers.log(row)
 
     def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
-        """Draw loss and validation metric by epoch, and mark the selected epoch."""
+        """Write metrics.csv, and draw loss and validation metric by epoch with the selected epoch."""
         if rows:
+            self.run.write_table(rows)
             draw_curves(self.run.curves, rows, self.metric, progress.best_epoch, self.positive)
 
 
-def duration(seconds: float) -> str:
-    """Format seconds for people.
+def duration(seconds: float | None) -> str:
+    """Format seconds for people, "" if they are unknown.
 
-    >>> duration(0.25), duration(42), duration(150), duration(9000)
-    ('0.25 s', '42 s', '2.5 min', '2.5 h')
+    >>> duration(0.25), duration(42), duration(150), duration(5990), duration(9000)
+    ('0.25 s', '42 s', '2.5 min', '100 min', '2.5 h')
     """
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.2g} h"
+    if seconds is None:
+        return ""
+    value, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min")
+    value, unit = (value, unit) if seconds < 6000 else (seconds / 3600, "h")
+    return f"{value:.2g} {unit}" if value < 10 else f"{value:.0f} {unit}"
 
 
 def draw_curves(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -26,17 +24,15 @@ from hopstate.io.files import append_file, is_temporary, make_folder, refuse_lin
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shorten
 
 CURVES = "curves.json"
-_KINDS = {"ranking": ("of", "k", "hits"), "reliability": ("of", "how", "probability", "share", "count", "ece")}
 
 
 def load_curves(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's "ranking" and "reliability" curves and test "intervals"; empty if there are none."""
+    """Return a run's "reliability" curves and test "intervals"; empty if there are none."""
     path = folder.path / CURVES
     found = folder.read_json(CURVES) if exists(path) else {}
     try:
-        for kind, columns in _KINDS.items():
-            for one in found.get(kind, []):
-                _check_curve(one, columns)
+        for one in found.get("reliability", []):
+            _check_curve(one)
         for limits in found.get("intervals", {}).values():
             if type(limits) is not list or len(limits) != 2 or not all(map(is_number, limits)):
                 raise ValueError("invalid confidence limits")
@@ -45,15 +41,15 @@ def load_curves(folder: RunFolder) -> dict[str, Any]:
     return found
 
 
-def _check_curve(one: dict[str, Any], columns: tuple[str, ...]) -> None:
-    lists = [one[name] for name in columns if name not in ("of", "how", "ece")]
-    if not all(type(one[name]) is str for name in columns if name in ("of", "how")):
+def _check_curve(one: dict[str, Any]) -> None:
+    lists = [one[name] for name in ("probability", "share", "count")]
+    if not all(type(one[name]) is str for name in ("of", "how")):
         raise ValueError("invalid name")
     if not all(type(row) is list and len(row) == len(lists[0]) for row in lists):
         raise ValueError("lists of different lengths")
-    if not all(is_number(value) and value >= 0 for row in [*lists, [one.get("ece", 0)]] for value in row):
+    if not all(is_number(value) and value >= 0 for row in [*lists, [one["ece"]]] for value in row):
         raise ValueError("invalid number")
-    if any(value > 1 for name in ("hits", "probability", "share") for value in one.get(name, ())):
+    if any(value > 1 for row in lists[:2] for value in row):
         raise ValueError("a share over 1")
 
 
@@ -80,7 +76,6 @@ LEFT = (
     "config.json",
     "environment*.json",
     "tokens/hops_*.npy",
-    "gas_cache/history-*.npy",
     "data/*.csv",  # in-memory input
     "data/*.npy",
     "data/kept.json",
@@ -113,11 +108,6 @@ class RunFolder:
 
         A folder whose earlier start failed before training counts as empty. The caller holds the folder's lock
         (`hopstate.io.files.locked`).
-
-        Args:
-            path: the folder.
-            config: the run's settings.
-            resume: continue the existing run.
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
@@ -279,24 +269,21 @@ class RunFolder:
         return rows
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Rewrite metrics.jsonl and metrics.csv with rows (those up to the checkpoint when resuming)."""
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(without_nan(row)) + "\n" for row in rows))
-        write_text(self.path / "metrics.csv", _csv(rows, _columns(rows), header=True) if rows else "")
+        """Rewrite metrics.jsonl with rows (those up to the checkpoint when resuming)."""
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(plain(row)) + "\n" for row in rows))
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        table = self.path / "metrics.csv"
-        append_file(self.path / "metrics.jsonl", json.dumps(without_nan(row)) + "\n")
-        columns = read_text(table).partition("\n")[0].split(",") if table.is_file() else []
-        if row.keys() <= set(columns):
-            append_file(table, _csv([row], columns, header=False))
-        else:  # the first validated epoch adds columns
-            rows = self.history()
-            write_text(table, _csv(rows, _columns(rows), header=True))
+        append_file(self.path / "metrics.jsonl", json.dumps(plain(row)) + "\n")
 
     def sync_metrics(self) -> None:
         """Flush the metric rows to disk, before a checkpoint that counts on them."""
-        for name in ("metrics.jsonl", "metrics.csv"):
-            sync_file(self.path / name)
+        sync_file(self.path / "metrics.jsonl")
+
+    def write_table(self, rows: list[dict[str, Any]]) -> None:
+        """Write metric rows to metrics.csv."""
+        import pandas as pd
+
+        write_text(self.path / "metrics.csv", pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 class ReadOnlyRunFolder(RunFolder):
@@ -329,7 +316,7 @@ def baselines_of(found: Mapping[str, Mapping[str, Any]], split: str) -> dict[str
 
 def json_text(value: Any) -> str:
     """Return a value as JSON text; NaN and infinities become null."""
-    return json.dumps(without_nan(value), indent=1) + "\n"
+    return json.dumps(plain(value), indent=1) + "\n"
 
 
 def is_number(value: Any) -> bool:
@@ -337,30 +324,23 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON lacks, by None."""
-    if isinstance(value, dict):
-        return {k: without_nan(v) for k, v in value.items()}
+def plain(value: Any) -> Any:
+    """Return a value for JSON: arrays as lists, dataclasses as mappings, NaN and infinities as None, others as text."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_nan(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def _is_path(value: Any) -> bool:
     return isinstance(value, str) and os.path.isabs(value)
-
-
-def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row))
-
-
-def _csv(rows: list[dict[str, Any]], columns: list[str], *, header: bool) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:

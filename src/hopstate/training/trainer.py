@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -23,7 +23,7 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, RanksError
 from hopstate.io.opening import reading
-from hopstate.layers.modes import state_parameters, training_products
+from hopstate.layers.modes import training_products
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
     Checkpoint,
@@ -37,7 +37,7 @@ from hopstate.training.checkpoint import (
     save_checkpoint,
     write_result,
 )
-from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rates
+from hopstate.training.config import LoopConfig, lr_at, make_optimizer, set_rate
 from hopstate.training.devices import (
     average_gradients,
     check_ranks,
@@ -59,38 +59,17 @@ STOPPING = (
 )
 
 
-class _StoppedImmediately(KeyboardInterrupt):
-    """Ctrl-C at a point where stopping immediately loses no work."""
-
-
 class Stop(threading.Event):
-    """A request to stop training.
-
-    Args:
-        notify: called with a message if the request waits for the current step.
-
-    ended: whether the current work was stopped immediately.
-    """
+    """A request to stop training, which waits for the current step. A second request raises KeyboardInterrupt."""
 
     def __init__(self, notify: Callable[[str], object] = lambda text: None) -> None:
         super().__init__()
-        self.ended, self._immediate, self._notify = False, False, notify
-
-    @contextmanager
-    def immediately(self) -> Iterator[None]:
-        """Let the first Ctrl-C stop the block immediately, because everything it needs is saved."""
-        self._immediate = threading.current_thread() is threading.main_thread()
-        try:
-            yield
-        finally:
-            self._immediate = False
+        self._notify = notify
 
     def request(self) -> None:
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        if self._immediate:
-            raise _StoppedImmediately
         with contextlib.suppress(RuntimeError, OSError):  # the signal may interrupt another print
             self._notify(STOPPING)
 
@@ -102,8 +81,6 @@ def interrupts(notify: Callable[[str], object] = lambda text: None) -> Iterator[
     with signals_to(lambda number: stop.request()) as before:
         try:
             yield stop
-        except _StoppedImmediately:
-            stop.ended = True
         except RanksError:
             # torchrun now ends the remaining ranks: let them report the error first
             before[signal.SIGTERM] = signal.SIG_IGN
@@ -201,23 +178,21 @@ class Trainer:
         self.ranks.barrier()  # all have read the checkpoint
         self.run.start_metrics(rows)
         reporter = Reporter(self.config, self.run, task.metric, rows, self._positive_class())
-        metrics: dict[str, dict[str, float]] = {}
-        with interrupts(reporter.note) as stop, reporter, training_products(task.model):
-            self._stop = stop
+        with interrupts(reporter.note) as self._stop, reporter, training_products(task.model):
             if not self.progress.total_steps and not self.progress.epoch:
                 self._fit_without_gradients(reporter)
-                if stop.is_set():
+                if self._stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
                 reporter.begin(parameters, self._steps(self.progress.epoch), self.progress)
                 if self.ranks.size > 1:  # so that the run can resume if a rank fails
                     self.save()
             while not self._finished():
-                row = self._epoch(stop, reporter)
+                row = self._epoch(reporter)
                 if row is not None:
                     self.run.append_metrics(row)
                     reporter.epoch(row, self.progress)
-                if self._stopped(stop):
+                if self._stopped():
                     self.save()
                     reporter.draw(self.run.history(), self.progress)
                     return FitResult(True, self.progress, {})
@@ -226,14 +201,14 @@ class Trainer:
             metrics = self._final()
             reporter.final(metrics, self.progress)
             reporter.draw(self.run.history(), self.progress)
-        return FitResult(stop.ended, self.progress, metrics)
+        return FitResult(False, self.progress, metrics)
 
     def _set_up(self) -> int:
         """Move the model to its device, create its optimizer and return the number of trained parameters."""
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
         if parameters:
-            optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
+            optimizer = make_optimizer(self.config.optim, parameters)
             task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         return sum(p.numel() for p in parameters)
 
@@ -273,18 +248,14 @@ class Trainer:
     def _fit_without_gradients(self, reporter: Reporter) -> None:
         """Fit a model without gradient steps; a run interrupted before it is saved restarts."""
         p, begin = self.progress, time.perf_counter()
-        with self._stop.immediately():
-            found = self.task.fit_without_gradients()
-        if found is None:
+        row = self.task.fit_without_gradients()
+        if row is None:
             return
-        rows, chosen = found
-        for row in rows:
-            self.run.append_metrics(row)
-            if row["epoch"] == chosen:
-                p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
-            p.epoch = int(row["epoch"])
+        self.run.append_metrics(row)
+        p.epoch = p.best_epoch = int(row["epoch"])
+        p.best = row.get(f"val_{self.task.metric}", math.nan)
         p.seconds += time.perf_counter() - begin
-        reporter.stages(rows, chosen, p.seconds)
+        reporter.log(row)
         self.save()
 
     # ---- one epoch -------------------------------------------------------------------------------------
@@ -295,7 +266,7 @@ class Trainer:
             stale = p.epoch - p.best_epoch >= max(c.patience, c.eval_every)  # the next validation takes place
         return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
 
-    def _epoch(self, stop: Stop, reporter: Reporter) -> dict[str, Any] | None:
+    def _epoch(self, reporter: Reporter) -> dict[str, Any] | None:
         p, task, ranks, begin = self.progress, self.task, self.ranks, time.perf_counter()
         count = self._steps(p.epoch)
         if count == 0:
@@ -307,7 +278,7 @@ class Trainer:
             reporter.step(p, count)
             if 0 < self.config.checkpoint_seconds <= time.monotonic() - self._last_save:
                 self.save()
-            if self._stopped(stop) and p.step < count:
+            if self._stopped() and p.step < count:
                 p.seconds += time.perf_counter() - begin
                 return None
         self._sum_losses()
@@ -327,13 +298,13 @@ class Trainer:
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
 
-    def _stopped(self, stop: Stop) -> bool:
+    def _stopped(self) -> bool:
         """Return whether to stop now; all ranks stop after the same step."""
-        return stop.is_set() if self.ranks.size == 1 else self._agreed
+        return self._stop.is_set() if self.ranks.size == 1 else self._agreed
 
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress
-        set_rates(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
+        set_rate(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch) if self.ranks.size == 1 else self._backward_on_ranks(batch)
         if loss is not None:
@@ -464,8 +435,7 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        with self._stop.immediately() if self.ranks.size == 1 else nullcontext():
-            metrics = {split: self.evaluate(split) for split in self.splits}
+        metrics = {split: self.evaluate(split) for split in self.splits}
         if not self.ranks.first:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}

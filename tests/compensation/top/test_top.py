@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.top.basis import best_ridge, range_basis, ridge_inverse
+from hopstate.compensation.top.basis import best_ridge, range_mixing, ridge_inverse, times
 from hopstate.compensation.top.batch import GeneralTop, LinearTop
 from hopstate.compensation.top.probes import LayerInputs, basic_embeddings, current_embeddings
 from hopstate.compensation.top.top import Top, TopConfig
@@ -176,7 +176,8 @@ def test_batches_with_nothing_missing_and_tiny_batches(kind: str, nodes: list[in
 
 def test_rank_deficient_embeddings_give_a_smaller_basis() -> None:
     thin = torch.randn(50, 4) @ torch.randn(4, 30)
-    basis = range_basis([thin[:, :10], thin[:, 10:]], 20, seed=0)
+    columns = [thin[:, :10], thin[:, 10:]]
+    basis = times(columns, range_mixing(columns, 20, seed=0))
     assert basis.shape == (50, 4)
     again = basis @ torch.linalg.lstsq(basis, thin).solution
     assert relative_rmse(again, thin) < 1e-4
@@ -186,7 +187,7 @@ def test_embeddings_that_are_not_finite_or_all_zero_are_refused() -> None:
     bad = torch.ones(5, 3)
     bad[2, 1] = torch.nan
     with pytest.raises(DataError):
-        range_basis([torch.ones(5, 2), bad], 2, seed=0)
+        range_mixing([torch.ones(5, 2), bad], 2, seed=0)
     graph, (zeros, some) = random_graph(), [LayerInputs(x, x) for x in (torch.zeros(40, 3), torch.randn(40, 3))]
     with pytest.raises(DataError):
         Top(graph, TopConfig(), "symmetric", seed=0).take([[zeros]])
@@ -196,7 +197,7 @@ def test_embeddings_that_are_not_finite_or_all_zero_are_refused() -> None:
     assert isinstance(batch, LinearTop)
     assert not (batch.missing[0].left @ batch.missing[0].weights(torch.randn(20, 3))).any()
     half = torch.cat([torch.zeros(5, 2), torch.randn(5, 2)], 1)
-    assert torch.isfinite(range_basis([half], 4, seed=0)).all()
+    assert torch.isfinite(times([half], range_mixing([half], 4, seed=0))).all()
 
 
 @pytest.mark.parametrize(("s", "r"), [(30, 6), (6, 30), (1, 5), (5, 1)])

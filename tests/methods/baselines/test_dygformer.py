@@ -52,23 +52,6 @@ def test_packed_equals_padded_in_outputs_and_every_gradient(patch_size, features
     assert packed.std() > 1e-3
 
 
-def test_masked_padding_leaves_it_out():
-    masked, attended = _model(padding="masked").double(), _model().double()
-    attended.load_state_dict(masked.state_dict())
-    tokens = _tokens(count=30)
-    full = [p for p in range(30) if tokens.lengths[p] == tokens.lengths[p + 30] == 8]
-    assert 0 < len(full) < 30
-    same = torch.isclose(masked(tokens), attended(tokens), rtol=F64_SUM)
-    assert torch.equal(same.nonzero().flatten(), torch.tensor(full))
-    # with one real token on each side the pair is scored as if sequences could hold no more than those
-    alone = take_sequences(tokens, torch.tensor([0, 30]))
-    short = _model(max_length=2).double()
-    short.load_state_dict(masked.state_dict())
-    two = take_sequences(tokens, torch.tensor([0, 0, 30, 30]))
-    assert alone.longest == 1
-    assert torch.isclose(masked(alone), masked(two)[:1], rtol=F64)
-
-
 def test_published_size():
     """DyGLib's DyGFormer on UCI: 172 features a node and an event, channels of 50, 100 frequencies, two blocks."""
     model = DyGFormer(DyGFormer.Config(), node_dim=172, edge_dim=172)
@@ -85,7 +68,7 @@ def _take(inputs: tuple, rows: torch.Tensor) -> tuple:
     return (take_sequences(inputs[0], torch.cat([rows, rows + half])),)
 
 
-@pytest.mark.parametrize("options", [{}, {"patch_size": 2}, {"padding": "masked"}])
+@pytest.mark.parametrize("options", [{}, {"patch_size": 2}])
 def test_conformance(options):
     config = DyGFormer.Config(**{**SMALL, "dropout": 0.2, **options})
     check_model(
@@ -117,7 +100,7 @@ def test_wrong_tokens_are_named():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_length": 1}, {"patch_size": 3}, {"num_heads": 3}, {"dropout": 1.0}, {"padding": "none"}, {"time_dim": 0}],
+    [{"max_length": 1}, {"patch_size": 3}, {"num_heads": 3}, {"dropout": 1.0}, {"time_dim": 0}],
 )
 def test_impossible_settings_are_named(wrong):
     with pytest.raises(ConfigError, match=r"model\."):

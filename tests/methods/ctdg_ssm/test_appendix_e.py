@@ -86,7 +86,6 @@ def test_made_up_edges_are_refused_if_there_are_deletions(tmp_path):
     [
         {"laplacian_noise": 0.1},
         *(pytest.param(s, marks=pytest.mark.slow) for s in ({"norm": False}, {"residual": False}, {"never": 60.0})),
-        pytest.param({"filter_shape": "any"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

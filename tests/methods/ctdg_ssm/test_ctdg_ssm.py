@@ -20,7 +20,7 @@ D = 6
 
 def model(seed: int = 0, **options: Any) -> CTDGSSM:
     torch.manual_seed(seed)
-    data = {k: options.pop(k) for k in ("edge_dim", "num_nodes", "decoder", "num_classes") if k in options}
+    data = {k: options.pop(k) for k in ("edge_dim", "num_nodes", "decoder", "num_outputs") if k in options}
     return CTDGSSM(CTDGSSM.Config(**{"dim": D, "time_dim": 4, **options}), **{"edge_dim": 2, **data}).double()
 
 
@@ -236,9 +236,9 @@ def test_random_embeddings_follow_the_seed_and_stay_with_the_weights() -> None:
 
 def test_decoders_give_their_shapes() -> None:
     nodes, gap = torch.tensor([0, 3, 5]), torch.zeros(3, 1)
-    m = model(decoder="node", num_classes=4)
+    m = model(decoder="node", num_outputs=4)
     assert m.node_logits(run(m, stream(2)), nodes, gap).shape == (3, 4)
-    m = model(decoder="sequence", num_classes=2)
+    m = model(decoder="sequence")
     assert m.sequence_logits(run(m, stream(2)), nodes).shape == (3, 1)
     m = model()
     assert m.link_logits(m.initial_state(), nodes, nodes, gap).shape == (3,)  # before any event

@@ -18,7 +18,7 @@ class Streamed(nn.Module):
     def __init__(self, order: int, **options: object) -> None:
         super().__init__()
         config = CTDGSSM.Config(dim=8, order=order, time_dim=4, hidden=6, **options)  # type: ignore[arg-type]
-        self.model = CTDGSSM(config, node_dim=3, edge_dim=2, decoder="node", num_classes=3)
+        self.model = CTDGSSM(config, node_dim=3, edge_dim=2, decoder="node", num_outputs=3)
 
     def forward(self, x: Tensor, pairs: Tensor, attr: Tensor) -> Tensor:
         state = self.model.initial_state(len(x))

@@ -212,7 +212,7 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
     gc.collect()  # a record that a cycle still refers to is found in memory
     with pytest.raises(ConfigError):
         run.stream(more)
-    scores = run.stream(more, run_data=own.with_(x=x))
+    scores = load(run.path, data=own.with_(x=x)).stream(more)
     assert scores["dst"].tolist() == more.dst.tolist()
     assert scores["score"].between(0, 1).all()
     assert load_stream_state(run.path / "state").num_nodes == 14

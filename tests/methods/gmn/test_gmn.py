@@ -95,25 +95,6 @@ def test_evaluation_does_not_depend_on_what_was_trained_before(tmp_path):
             assert torch.equal(made.logits(rows), before)
 
 
-def test_walks_follow_a_column_of_the_edge_features(tmp_path):
-    star = Graph.from_edges(
-        np.array([(0, i) for i in range(1, 9)]), 9, x=np.ones((9, 1), np.float32), y=np.arange(9) % 2,
-        masks={name: np.arange(9) % 3 == i for i, name in enumerate(("train", "val", "test"))},
-    )  # fmt: skip
-    source = np.repeat(np.arange(9), star.degree)
-    only = (source == 4) | (star.indices != 0)  # the centre receives from node 4 alone
-    star = star.with_(edge_attr=np.stack([np.ones(len(only)), only], 1).astype(np.float32))
-    context = Context(run=tmp_path, cache=tmp_path / "cache")
-    for column, near in ((None, set(range(9))), (1, {0, 4})):
-        walks = WalksConfig(max_length=1, repeats=1, walks=200, weights=column)
-        made = build(star, GMNRun(data="toy", model=SMALL, walks=walks), context)
-        inputs = next(made.batches(0))[0]
-        assert set(inputs.token_nodes[: inputs.token_offsets[1]].tolist()) == near
-    for column in (2, -1):
-        with pytest.raises(DataError, match=r"walks\.weights"):
-            build(star, GMNRun(data="toy", model=SMALL, walks=WalksConfig(weights=column)), context)
-
-
 def test_a_batch_reads_the_induced_subgraph(tmp_path):
     g = graph()
     near = np.array([2, 3, 11, 12, 40])

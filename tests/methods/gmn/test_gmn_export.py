@@ -194,8 +194,8 @@ def test_a_program_gives_the_runs_own_answers(
     run = hopstate.fit(method, data, out=tmp_path / "run", config={**small, **settings}).path
     with load_run(run, data, device="cpu") as (_, task), torch.no_grad():
         asked, wanted = own_answers(task)
-    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, asked, run_data=data).items()}
-    path = export_run(run, to, tmp_path / "program", data=data)
+    inputs = {name: torch.from_numpy(x) for name, x in hopstate.export_inputs(run, asked).items()}
+    path = export_run(run, to, tmp_path / "program")
     ports = json.loads((path.parent / "export.json").read_text())["inputs"]
     assert [port["name"] for port in ports] == list(inputs)
     assert [f"torch.{port['dtype']}" for port in ports] == [str(x.dtype) for x in inputs.values()]

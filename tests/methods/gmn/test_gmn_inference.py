@@ -244,25 +244,3 @@ def test_several_draws_of_walks_are_averaged(tmp_path, batch_size):
 def _in_eval(task):
     task.model.eval()
     return task
-
-
-@pytest.mark.parametrize("edges", [False, True])
-def test_messages_over_the_whole_graph_reach_a_batch_as_they_reach_all(tmp_path, edges):
-    more = {"encoding": EncodingConfig(kind="rwse", size=3, relative=True)} if edges else {}
-    model = replace(SMALL, node_layers=0)  # the sequence of a batch is the batch
-    task = _in_eval(made(tmp_path, messages="whole", model=model, **more))
-    rows = np.array([100, 3, 77, 0])
-    with torch.no_grad():
-        want = task.logits(np.arange(120))[rows]
-        got = task.model(task.source._inputs(rows, 0, None))
-        torch.testing.assert_close(got, want, rtol=F32_SUM, atol=F32_SUM)
-        near = _in_eval(made(tmp_path, messages="visited", model=model, **more))
-        assert (near.model(near.source._inputs(rows, 0, None)) - want).abs().max() > F32_SUM
-
-
-def test_messages_over_the_whole_graph_count_towards_the_memory(tmp_path):
-    graph = blocks(2000)
-    few = WalksConfig(max_length=1, repeats=1, walks=1, max_memory="1MiB")
-    made(tmp_path, graph=graph, walks=few, batch_size=4)
-    with pytest.raises(ConfigError, match="max_memory"):
-        made(tmp_path, graph=graph, walks=few, batch_size=4, messages="whole")

@@ -1,7 +1,5 @@
 """Packed walk tokens, their shuffles and resampling; orders; structural encodings."""
 
-from functools import partial
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.gmn.orders import OrderConfig, node_keys, node_order, order_key
 from hopstate.methods.gmn.tokens import (
-    Resampler,
     WalkSettings,
     anonymize_walks,
     anonymous_walk_encoding,
@@ -92,21 +89,6 @@ def test_shuffle_permutes_equal_lengths_only_and_keeps_the_node_last():
     assert torch.equal(order // 2, base // 2) or torch.equal((order % 7) // 2, (base % 7) // 2)
     assert torch.equal(order[:, -1], base[:, -1])
     assert not torch.equal(order, base)
-
-
-def test_resampler_redraws_on_time_and_repeats_itself(record):
-    table, nodes = WalkTable.of(record.indptr, record.indices), np.arange(51)
-    draw = lambda number: walk_tokens(table, nodes, SETTINGS, kind="subgraph", seed=number)  # noqa: E731
-    make = partial(Resampler, draw)
-    running = make(2)
-    drawn = [running.at(epoch) for epoch in range(5)]
-    assert drawn[0] is drawn[1]
-    assert not torch.equal(drawn[1]["nodes"], drawn[2]["nodes"])
-    torch.testing.assert_close(make(2).at(4)["nodes"], drawn[4]["nodes"])  # resumed in the middle
-    never = make(0)
-    assert never.at(0) is never.at(99)
-    with pytest.raises(ConfigError, match="resample_every"):
-        make(-1)
 
 
 def test_orders_equal_networkx(g, record):

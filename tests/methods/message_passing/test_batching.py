@@ -162,7 +162,6 @@ def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path
     "settings",
     [
         {"kind": "gas"},
-        {"kind": "gas", "gas_cache": "disk"},
         {"kind": "top", "top": {"refresh": 2}},
         {"kind": "top", "top": {"basis": "batch", "rank": 8}},
         {"kind": "top", "clusters_per_batch": 1, "num_clusters": 20, "top": {"refresh": 1}},  # ridges follow the past
@@ -258,18 +257,11 @@ def test_batches_without_training_nodes_neither_count_nor_move_weights(tmp_path:
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
 
 
-def test_histories_in_memory_and_on_disk(tmp_path: Path) -> None:
-    """The weights of a run hold no tables; tables on a disk are in no checkpoint."""
-    found, sizes = [], []
-    for cache in ("memory", "disk"):
-        run = tmp_path / cache
-        found.append(loop(made(run, "gas", gas_cache=cache), run, 2))
-        assert set(load_checkpoint(run / "model.safetensors").tensors) == {"model"}
-        sizes.append(sum(t.numel() for t in load_checkpoint(run / "checkpoint.safetensors").tensors["task"].values()))
-    assert found[0] == found[1]
-    assert (tmp_path / "disk/gas_cache/history-1.npy").is_file()
-    assert sizes[0] > 120 * 8
-    assert sizes[1] < 10
+def test_weights_of_a_run_hold_no_historical_embeddings(tmp_path: Path) -> None:
+    loop(made(tmp_path, "gas"), tmp_path, 2)
+    assert set(load_checkpoint(tmp_path / "model.safetensors").tensors) == {"model"}
+    kept = load_checkpoint(tmp_path / "checkpoint.safetensors").tensors["task"]
+    assert sum(t.numel() for t in kept.values()) > 120 * 8
 
 
 @pytest.mark.parametrize("block", ["ffn", "conv"])

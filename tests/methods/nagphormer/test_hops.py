@@ -33,8 +33,7 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
     tokens = hop_tokens(g, 3, extra=extra, max_memory=budget, folder=tmp_path / "tokens")
     joined = g.x if extra is None else np.concatenate([g.x, extra], 1)
     expected = hop_powers_naive(g.indptr, g.indices, joined, 3)
-    assert (tokens.num_nodes, tokens.num_hops, tokens.num_features) == (50, 3, joined.shape[1])
-    assert tokens.nbytes == 4 * expected.size
+    assert tokens.array.shape == (50, 4, joined.shape[1])
     assert (tokens.path is not None) == on_disk
     rows = np.array([7, 0, 49, 7])
     assert_close_rmse(tokens.rows(rows), expected[rows])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hopstate.methods.nagphormer.model import AttentionReadout, SelfReadout, SumReadout
+from hopstate.methods.nagphormer.model import AttentionReadout, NAGphormer
 from hopstate.testing.conformance import assert_close_rmse
 
 
@@ -29,7 +29,10 @@ def test_attention_of_one_token_is_the_token() -> None:
     assert_close_rmse(AttentionReadout(6)(z), z[:, 0])
 
 
-def test_self_and_sum() -> None:
-    z = torch.randn(3, 4, 6, dtype=torch.float64)
-    assert torch.equal(SelfReadout()(z), z[:, 0])
-    assert_close_rmse(SumReadout()(z), z[:, 0] + z[:, 1] + z[:, 2] + z[:, 3])
+@pytest.mark.parametrize("readout", ["self", "sum"])
+def test_self_and_sum(readout: str) -> None:
+    config = NAGphormer.Config(dim=8, num_heads=2, readout=readout)
+    model = NAGphormer(config, in_dim=5, num_classes=3, num_hops=3).eval()
+    x = torch.randn(3, 4, 5)
+    z = model.norm(model.blocks(model.embed(x)))
+    assert_close_rmse(model(x), model.head(z[:, 0] if readout == "self" else z[:, 0] + z[:, 1] + z[:, 2] + z[:, 3]))

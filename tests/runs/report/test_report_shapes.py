@@ -1,9 +1,8 @@
-"""Ranking curves and reliability in a report: what runs keep of them, and what a page makes of that."""
+"""Reliability in a report: what runs keep of them, and what a page makes of that."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +17,11 @@ from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.runs.report import write_report
 from hopstate.training.run_folder import RunFolder, load_curves
 
-RANKED = {"of": "other destinations", "k": [1, 10], "hits": [0.2, 0.6], "queries": 50, "candidates": 20.0}
 BINS = {"of": "random negatives", "probability": [0.2, 0.9], "share": [0.1, 0.8], "count": [30, 10], "brier": 0.1}
 
 
 def keep(folder: Path, **found: list) -> None:
     (folder / "curves.json").write_text(json.dumps(found))
-
-
-def test_hits_over_k_are_those_of_the_ranks_as_far_as_there_are_candidates() -> None:
-    rank = np.array([1, 1, 2.5, 4, 11])
-    found = summaries.ranking_curve(rank, np.array([5, 12]), "x")
-    assert found["k"] == [1, 2, 3, 5, 10]
-    assert found["hits"] == [sum(r <= k for r in rank) / 5 for k in found["k"]]
 
 
 def test_test_scores_go_through_the_curve_of_validation() -> None:
@@ -45,12 +36,12 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     test = scored(3000)
     y, p = test.pooled()
     report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
-    before, after = summaries.link_curves(replace(report, curve=curve), "test")["reliability"]
+    before, after = summaries.link_curves(report, "test", curve)["reliability"]
     assert (before["how"], after["how"]) == (summaries.TRAINED, summaries.FITTED)
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
-    (only,) = summaries.link_curves(report, "test")["reliability"]
+    (only,) = summaries.link_curves(report, "test", None)["reliability"]
     assert only["how"] == summaries.TRAINED
 
 
@@ -77,23 +68,20 @@ def test_runs_keep_little_and_a_report_draws_it(tmp_path: Path) -> None:
 def test_curves_are_means_over_runs(tmp_path: Path) -> None:
     for seed, shift in enumerate((0.0, 0.2)):
         make_run(tmp_path / f"runs/{seed}", "dyg-mamba", "uci", {"mrr": 0.3}, seed=seed)
-        ranked = RANKED | {"hits": [share + shift for share in RANKED["hits"]]}
         bins = [BINS | {"how": how, "ece": 0.1 + shift} for how in summaries.WAYS[:2]]
-        keep(tmp_path / f"runs/{seed}", ranking=[ranked], reliability=bins)
+        keep(tmp_path / f"runs/{seed}", reliability=bins)
     make_run(tmp_path / "runs/old", "gcn", "uci", {"mrr": 0.3})  # without curves
     page = write_report([tmp_path / "runs"], tmp_path / "r.html")
-    hits = table(page, "Hits@k on uci, in percent, among other destinations")
-    assert hits == [["method", "@1", "@10"], ["dyg-mamba", "30.00", "70.00"]]
     rows = table(page, "Calibration on uci")[1:]
     assert [row[2:] for row in rows] == [[how, "20.00", "80"] for how in summaries.WAYS[:2]]
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"k": [1]}, {"hits": [0.2, "x"]}, {"hits": [0.2, 3]}, {"of": 3}, {"k": None}, {"hits": [float("nan"), 0]}],
+    [{"count": [1]}, {"share": [0.2, "x"]}, {"share": [0.2, 3]}, {"of": 3}, {"count": None}, {"ece": float("nan")}],
 )
 def test_damaged_curves_are_named(tmp_path: Path, change: dict) -> None:
     make_run(tmp_path / "run", "gcn", "uci", {"mrr": 0.3})
-    keep(tmp_path / "run", ranking=[RANKED | change])
+    keep(tmp_path / "run", reliability=[BINS | {"how": "as trained", "ece": 0.1} | change])
     with pytest.raises(CheckpointError, match=r"curves\.json"):
         write_report([tmp_path / "run"], tmp_path / "r.html")

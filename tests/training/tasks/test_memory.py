@@ -198,7 +198,7 @@ def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatc
 
 def test_one_look_up_serves_pairs_that_meet_and_those_that_do_not(tmp_path: Path) -> None:
     data = EventStream(src=np.array([0, 1, 0]), dst=np.array([2, 2, 2]), t=np.array([1, 4, 9]), num_nodes=4)
-    model = CTDGSSM(CTDGSSM.Config(node_gaps=True), never=99.0)
+    model = CTDGSSM(CTDGSSM.Config(node_gaps=True, never=99.0))
     inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
     gaps = inputs.query_gaps(np.array([2, 0, 0]), np.array([0, 2, 3]), np.array([9, 1, 9]))
     expected = [[np.log(9), np.log(6), np.log(9)], [99, 99, 99], [99, np.log(9), 99]]

@@ -50,14 +50,14 @@ class Basis:
         sums: (n, r) sums of the basis over all neighbors, for the linear form; otherwise (n, 0).
         probe: (n, p) other embeddings, to choose the ridge; p = 0 if there are none.
         probe_sums: (n, p) sums of the probes over all neighbors.
-        width: scalar d, the message width; None means r (folders of 0.1.0).
+        width: d, the message width.
     """
 
     values: Tensor
     sums: Tensor
     probe: Tensor
     probe_sums: Tensor
-    width: Tensor | None = None
+    width: int
 
 
 def ridge_inverse(basis: Tensor, ridge: float) -> Tensor:
@@ -117,11 +117,6 @@ def fit_in_range(
 POWER = 2  # power iterations of the range finder
 FEW, MANY = 8192, 1 << 17  # rows at a time: of a Gram matrix, and of columns in files
 CUTOFF = 1e-6  # directions with a smaller singular value than this, relative to the largest, are noise
-
-
-def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
-    """Return Q (N, r), r <= rank: the leading left singular vectors of the joined columns times singular values."""
-    return times(columns, range_mixing(columns, rank, seed=seed))
 
 
 def range_mixing(

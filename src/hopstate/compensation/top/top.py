@@ -1,14 +1,14 @@
 """TOP: mini-batches whose missing neighbors are expressed by the nodes that are there.
 
 R with H_out ~ R H_in is fitted on basic embeddings (`basis`), for each layer its own. In training, a batch B aggregates
-A_BB H_B + dA (P H_S): dA (|B|, k) and P (k, |S|) stand for A_B,out R and are made once for a batch. That is the
+A_BB H_B + dA (P H_S): dA (|B|, k) and P (k, |S|) replace A_B,out R and are made once for a batch. That is the
 linear form, for layers that sum with fixed weights. The general form gives any aggregator the missing rows themselves,
 L (P H_S), one for each out-of-batch neighbor. Weights are those of the whole graph's degrees in both.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1, algorithms
 1 and 2, equations 12-13, appendix B.1 (general form) and B.5.
-Deviation: basic embeddings are made anew from present weights now and then (`refresh`; section 5.1 names it for where
-random weights err much): wide sparse features of missing nodes cannot be foretold from random weights, whatever k is.
+Deviation: basic embeddings are computed again from the present weights after some epochs (`refresh`; section 5.1
+suggests it if random weights have a large error). Random weights cannot predict wide sparse features of missing nodes.
 Each layer has its own R, fitted on what that layer receives. `basis="global"` takes one basis Q of the whole graph, so
 that P is Q_S's pseudo-inverse; `basis="batch"` is the paper's text. The pseudo-inverse has a ridge; where it matters it
 is the one that best predicts, in each batch, embeddings that the basis was not fitted on.
@@ -110,20 +110,24 @@ class TopConfig:
     """Settings of TOP.
 
     Args:
-        form: "linear" adds a low-rank product, "general" makes missing rows; "auto" is linear where the model allows.
+        form: "linear" adds a low-rank product, "general" estimates rows of missing neighbors. "auto" is linear if the
+            model allows it.
         basis: one basis of the whole graph ("global"), or one for each batch ("batch", as in the paper's text).
-        layers: "each" expresses the messages of each layer by what that layer receives, "shared" those of all layers
-            by one basis of them together (as in the paper's text).
-        rank: k, most columns of a basis; null takes as many as one set of weights gives, with directions up to four
-            times as many (basis=batch: the width d of a layer's messages).
-        refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
-            so many; 0 makes it once, from random weights.
-        directions: express also how messages change when the weights do, in so many random directions (8, say): the
-            gradient of the layers below passes through missing neighbors by that. It helps batches of many times more
-            nodes than the model is wide; every direction is one more pass over the graph a refresh.
-        num_initializations: random initializations whose embeddings are joined where nothing is refreshed.
-        samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
-        ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
+        layers: one basis for each layer ("each"), or one for all layers together ("shared", as in the paper's text).
+        rank: k, maximum number of columns of a basis. null takes as many as one set of weights gives, and up to four
+            times as many with directions (basis=batch: the width d of a layer's messages).
+        refresh: compute the basis from the model's weights at the start, after 1, 2, 4, ... epochs, and then every
+            `refresh` epochs. 0 computes it once, from random weights.
+        directions: number of random directions of weight changes that the basis also covers, for example 8. Gradients
+            then pass through missing neighbors. It helps if batches are many times larger than the model is wide. Each
+            direction costs one more pass over the graph per refresh.
+        num_initializations: number of random initializations that the basis combines if refresh is 0.
+        samples: |S|, maximum number of in-batch nodes in the estimate of a missing one. null: all (basis=batch: k).
+        ridge: regularization, relative to the mean diagonal of the normal equations. null chooses it for each batch.
+
+    Example:
+        >>> hopstate.TopConfig(rank=16, refresh=0).form
+        'auto'
     """
 
     form: Literal["auto", "linear", "general"] = "auto"
@@ -262,7 +266,7 @@ class Top(Compensation):
             made = self._mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
             probe = LayerInputs(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
             width = max(e.values.shape[1] for e in group)
-            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, torch.tensor(width)))
+            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, width))
             if keep_probes:
                 kept.append(self._probe(group))
         if not any(bool(basis.values.any()) for basis in bases):
@@ -387,7 +391,7 @@ class Top(Compensation):
         return [t for b in self.bases for t in (b.values, b.sums)] + probes
 
     def _width(self, basis: Basis) -> int:
-        return self.config.rank or (basis.values.shape[1] if basis.width is None else int(basis.width))
+        return self.config.rank or basis.width
 
     def _at(self, nodes: np.ndarray) -> Tensor:
         place = self._place[nodes]

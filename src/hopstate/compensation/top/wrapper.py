@@ -1,7 +1,7 @@
 """Any torch-geometric model under TOP: its layers run unchanged, on batches with made-up rows for missing neighbors.
 
     topped = top(model, graph)            # fits the compensation on the model's present weights
-    topped.refresh()                      # ... and anew, now and then while it trains
+    topped.refresh()                      # fits it again, every few epochs
     batch = topped.batch(nodes)
     logits = topped(x[nodes], batch)      # rows of nodes, as model(x, edge_index)[nodes] would give
 
@@ -305,20 +305,28 @@ class ToppedModel(nn.Module):
 def top(
     model: nn.Module, graph: Graph, config: TopConfig | None = None, *, seed: int = 0, call: Call | None = None
 ) -> ToppedModel:
-    """Return a model of torch-geometric layers made to train and predict on node batches of graph.
+    """Return a model of torch-geometric layers that trains and predicts on node batches of graph.
 
     Args:
         model: any module of torch-geometric layers; it is wrapped, not changed.
         graph: the graph, with features.
-        config: settings; the general form is used whatever they say.
-        seed: fixes random initializations and draws.
-        call: how the model is called with (model, x, edge_index), and by keyword edge_weight and edge_attr where the
-            graph has them; by default model(x, edge_index, ...).
+        config: settings. The form is always "general".
+        seed: random seed. Default: 0.
+        call: function of (model, x, edge_index) that calls the model. It also gets the keywords edge_weight and
+            edge_attr if the graph has them. Default: model(x, edge_index, ...).
 
     Raises:
         ConfigError: the model has no message-passing layer, does not use the graph's edge data, or mixes nodes beyond
             one pass of messages per layer.
         DataError: the graph has no features.
+
+    Example:
+        >>> from torch_geometric.nn.models import GraphSAGE
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> model = hopstate.top(GraphSAGE(graph.num_features, 8, num_layers=2, out_channels=5), graph)
+        >>> nodes = np.arange(0, graph.num_nodes, 2)
+        >>> model(torch.from_numpy(graph.x[nodes]), model.batch(nodes)).shape
+        torch.Size([60, 5])
     """
     config = replace(config or TopConfig(), form="general")
     if graph.x is None:

@@ -124,29 +124,29 @@ def prepare(
     say: Callable[[str], None] | None = None,
     **read: Any,
 ) -> Prepared:
-    """Make a store of a table; `read_events` or `read_graph` maps it into memory, and so does --data of every command.
+    """Convert a table to a memory-mapped dataset, which `read_events`, `read_graph` and --data of every command read.
 
-    Arrays are those that `read_events` or `read_graph` gives for the same table; rows without ids, time or numbers of
-    features, which it would refuse, are written to bad_rows.csv in the store.
+    The arrays equal those that `read_events` or `read_graph` returns for the same table. Rows without ids, time or
+    numeric features are written to bad_rows.csv in the folder, instead of being an error.
 
     Args:
-        source: a file or folder of CSV or Parquet; files follow each other in the order of their names.
-        out: the store, a folder. The same call continues an unfinished store.
-        kind: what a row is.
+        source: a file or folder of CSV or Parquet files, which are read in the order of their names.
+        out: the folder to write. The same call continues an unfinished one.
+        kind: what a row is, "events" or "edges".
         engine: "duckdb" or "spark".
-        memory: most bytes in use, at least 512MiB; Spark's own settings limit Spark.
-        threads: of DuckDB; by default one a core.
-        batch_rows: rows that are read at a time; by default by memory.
-        say: takes lines of progress.
-        read: options as `read_events` has them (`hopstate.data.prepare.source.OPTIONS`); for edges as `read_graph` has
-            them (`EDGE_OPTIONS`). Tables of nodes are read in memory, features in a .npy file are mapped.
+        memory: memory limit, at least 512MiB. Spark has its own settings.
+        threads: threads of DuckDB. Default: one per core.
+        batch_rows: rows that are read at a time. Default: by the memory limit.
+        say: function that gets lines of progress.
+        read: options of `read_events` (`hopstate.data.prepare.source.OPTIONS`), or of `read_graph` for edges
+            (`EDGE_OPTIONS`). Tables of nodes are read in memory; features in a .npy file are memory-mapped.
 
     Raises:
-        ConfigError: less memory, an unknown engine or option.
+        ConfigError: less memory, an unknown engine or an unknown option.
         MissingExtraError: the engine is not installed.
-        MissingFileError, FormatError, DataError: the source cannot be read; files that differ are named.
-        StorageError: the store is of another source, or the disk is full; finished steps are kept.
-        BusyError: another process prepares it.
+        MissingFileError, FormatError, DataError: the source cannot be read, or its files differ.
+        StorageError: the folder is of another source, or the disk is full. Finished steps are kept.
+        BusyError: another process prepares the folder.
     """
     budget = parse_bytes(memory)
     if budget < _MIN_MEMORY:

@@ -219,7 +219,7 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
 
 # ---- rows -------------------------------------------------------------------------------------------------------
 def stage(file: File, columns: Columns, start: int, out: Path, size: int, say: Callable[[str], None]) -> None:
-    """Write the good rows of a file as OUT.parquet, the bad ones as OUT.bad, and facts on them as OUT.json, last.
+    """Write the valid rows of a file to OUT.parquet and the invalid ones to OUT.bad, then statistics to OUT.json.
 
     The columns are position, src, dst, t, label, f0, f1, ...; start is the position of row 0.
     """

@@ -324,7 +324,7 @@ def _event_features(
 
 # ---- relations and types of nodes --------------------------------------------------------------------------------
 def relations_of(table: Table, column: str, kinds: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return relations (E,) of a column and their sorted names; that of a deleted node is no matter."""
+    """Return relations (E,) of a column and their sorted names; deleted nodes have none."""
     texts = category_texts(table, column).to_numpy(object)
     needed = np.ones(len(texts), bool) if kinds is None else kinds != GONE
     table.check((texts == "") & needed, column, "no relation", "Fill it in, or remove the row.")

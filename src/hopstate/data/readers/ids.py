@@ -1,7 +1,7 @@
 """Ids of a table column as the user wrote them: integers or texts.
 
 Whole numbers are int64, whether written 5, +5 or 5.0, as tables with gaps have them. If one of a column is written with
-leading zeros or is no number, all of the column is text. Spaces around an id are not part of it.
+leading zeros or is not a number, the whole column is text. Spaces around an id are not part of it.
 """
 
 from __future__ import annotations

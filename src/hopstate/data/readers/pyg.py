@@ -205,7 +205,7 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     """Return all graphs of a torch-geometric data set, e.g. ``pyg:LRGBDataset:Peptides-func``.
 
     Integer features of nodes and edges are categories, one column a value; positions follow the features; where nodes
-    have none, the profile of their degrees stands in.
+    have none, degree profiles are used.
     """
     kind, _, name = address.removeprefix("pyg:").partition("?")[0].partition(":")
     if name == "PCQM-Contact":

@@ -155,7 +155,7 @@ JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")
 def read_tgb_zip(path: Path, **options: Any) -> EventStream:
     """Return the events of an archive such as tgbl-wiki-v2.zip, times in seconds.
 
-    Weights of events (tgbl-coin) are no features, as TGB has it; edge_columns=weight takes them.
+    Weights of events (tgbl-coin) are not features, as in TGB; edge_columns=weight reads them.
     """
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
     member = TGB_EVENTS.fullmatch(table_member(path) or "")
@@ -200,43 +200,46 @@ def read_events(
 ) -> EventStream:
     """Return the event stream of a file, a folder, a table in memory or a torch-geometric `TemporalData`.
 
-    Events are sorted stably by time; where they were not sorted, a `HopstateWarning` says so. A deletion must remove
-    an edge that stands.
+    Events are sorted stably by time, with a `HopstateWarning` if they were not sorted. A deletion must remove an edge
+    that exists.
 
     Args:
         source: path, "tgb:NAME", or the object in memory: a `TemporalData`, a table of pandas, pyarrow, polars or
             DuckDB, or a dictionary of columns.
-        format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
+        format: a key of `EVENT_FORMATS`, or "auto" to find it by content and name.
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
-        max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
-            files a hundred times their size, at least 256 MiB.
-        tie_order: order of events of one time: "file" as they are, "sorted" by their own values, whatever the file's
-            order.
-        options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
-            (by default the usual names), relation_column (the relation of each event), node_type_column ("a,b": types
-            of sources and targets; "none" leaves out the relations or types that any source has), header (whether a
-            text's first line holds names of columns; by default it depends on the content),
-            separator (of a text's cells: a sign, "tab" or "space"), time_format (of dates that
-            are not ISO, as strptime has it: "%d.%m.%Y %H:%M"), columns (what columns of features hold, where it is not
-            as it looks, as "venue=category"; see `hopstate.data.readers.encode.parse_column_specs`), num_nodes (ids are
-            rows 0..num_nodes-1), x (node features as an array or a .npy file; integer ids are then its
-            rows, others its rows in sorted
-            order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
-            be filled from training events; "auto" still refuses infinities), drop_missing_time (True leaves events
-            without a usable time out), task ("regression" takes labels as amounts), multilabel ("all" takes each label
-            of a cell such as "a;b" as a target of its own), unlabeled_value (the
-            value of a label that stands for "no label", "none" where there is none; None asks about -1), text_ids (True
-            takes ids as they are written, also where all of a column look like numbers), bipartite (True, False or
-            "auto": whether sources and targets are two sets of nodes, see `hopstate.data.readers.roles`);
-            for all, fields of `EventStream` such as name and time_unit.
+        max_bytes: maximum size of a file after unpacking, such as "8GiB". None: 100 times the size of a packed file,
+            at least 256 MiB.
+        tie_order: order of events with equal timestamps: "file" keeps the order, "sorted" sorts by their values.
+        options: fields of `EventStream`, such as name and time_unit, and for tables the following.
+
+            - source_column, target_column, time_column, kind_column, label_column, edge_columns: names of columns.
+              Default: the usual names.
+            - relation_column: the relation of each event. node_type_column: "a,b", the types of sources and of targets.
+              "none" ignores those of any source.
+            - header: whether the first line has names of columns. Default: found by its content.
+            - separator: of the cells of a text: a character, "tab" or "space".
+            - time_format: of dates that are not ISO, as in strptime: "%d.%m.%Y %H:%M".
+            - drop_missing_time: ignore events without a valid time.
+            - columns: kinds of feature columns, such as "venue=category"; see
+              `hopstate.data.readers.encode.parse_column_specs`.
+            - missing: "mean", "median", "zero" or "auto". Missing event features stay in edge_table, and `fit` fills
+              them by the training events. "auto" rejects infinities.
+            - x: node features as an array or a .npy file. Rows are integer ids, or other ids in sorted order.
+            - num_nodes: ids are rows 0..num_nodes-1.
+            - task: "regression" reads labels as numbers. multilabel: "all" reads a cell such as "a;b" as two labels.
+            - unlabeled_value: the label that means "no label", or "none". None: an error if -1 could mean that.
+            - text_ids: read ids as they are written, also if all of them look like numbers.
+            - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; see
+              `hopstate.data.readers.roles`.
 
     Raises:
         MissingFileError: nothing at that path.
-        ConfigError: an unknown format, or an option that the source has no use for.
+        ConfigError: an unknown format, or an option that the source does not use.
         FormatError: unknown, truncated or not of the format; the message lists the known formats.
         UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
-        DataError: content that breaks a promise of `EventStream`; the message names the row.
-        MissingExtraError: py-tgb is needed and absent.
+        DataError: invalid content; the message names the row.
+        MissingExtraError: py-tgb is needed and not installed.
 
     Example:
         >>> stream = hopstate.read_events(events)

@@ -220,40 +220,45 @@ def read_graph(
     Args:
         source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory. Edges, features and labels
             may be tables of pandas, pyarrow, polars or DuckDB, or dictionaries of columns.
-        format: "auto" goes by content and extension; else a key of `FORMATS`.
+        format: a key of `FORMATS`, or "auto" to find it by content and extension.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges; "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
-        max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
-            files a hundred times their size, at least 256 MiB.
-        options: fields of `Graph` such as name, and for tables of edges the following; None counts as not given.
+        max_bytes: maximum size of a file after unpacking, such as "8GiB". None: 100 times the size of a packed file,
+            at least 256 MiB.
+        options: fields of `Graph`, such as name, and for tables of edges the following. None counts as not given.
 
-            - features: table with an id column, all others features; it may be the table of labels too, whose columns
-              of labels and splits are then no features. labels: table with an id and a label column, and optionally
-              one named split: train, val, test or empty. Both may be .npy files or arrays for nodes 0..N-1.
-            - num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
-            - header: whether the first line of edges holds names of columns; by default the content decides.
-            - separator: of the cells of a text of edges: a sign, "tab" or "space"; by default it is found.
-            - source_column, target_column: by default source/src/from..., target/dst/to..., else the first two.
+            - features: table with an id column; all other columns are features. It may also contain the labels.
+            - labels: table with an id column, a label column, and optionally a column split: train, val, test or empty.
+              Features and labels may be .npy files or arrays for nodes 0..N-1.
+            - num_nodes: the ids are rows 0..num_nodes-1, including nodes without an edge.
+            - header: whether the first line of edges has names of columns. Default: found by its content.
+            - separator: of the cells of a text of edges: a character, "tab" or "space". Default: found.
+            - source_column, target_column: default source/src/from..., target/dst/to..., otherwise the first two.
             - relation_column: the relation of each edge. node_type_column: "a,b", the types of sources and of targets.
-              "none" leaves out those that any source has.
-            - edge_columns: edge features; by default every other numeric column. An empty list takes none.
-            - columns: what columns of features hold, if it is not as it looks; see
+              "none" ignores those of any source.
+            - edge_columns: edge features. Default: every other numeric column. An empty list reads none.
+            - columns: kinds of feature columns, such as "venue=category"; see
               `hopstate.data.readers.encode.parse_column_specs`.
-            - id_column, label_column, split_column: by default id/node..., label/y/class..., split.
-            - missing: "error" names the columns and rows of features without a number; with "mean" or "median" they
-              stay in the graph's tables, to be filled by training nodes and their edges once these are known.
+            - id_column, label_column, split_column: default id/node..., label/y/class..., split.
+            - missing: "error" rejects missing features. With "mean" or "median" they stay in the graph's tables, and
+              `fit` fills them by the training nodes and their edges.
             - unlabeled_value, task, multilabel: see `hopstate.data.labels.LabelOptions`.
-            - text_ids: ids are texts, as they are written in all tables.
-            - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; "auto" takes two if
+            - text_ids: read ids as they are written in all tables.
+            - bipartite: True, False or "auto": whether sources and targets are two sets of nodes; "auto" means two if
               no node is in both columns. See `hopstate.data.readers.roles`.
 
     Raises:
         MissingFileError: nothing at that path.
         FormatError: unknown, truncated, pickled; the message lists the known formats.
         UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
-        DataError: content that breaks a promise of `Graph`; the message names the rows.
-        ConfigError: an option that this kind of source does not take.
+        DataError: invalid content; the message names the rows.
+        ConfigError: an option that this kind of source does not use.
+
+    Example:
+        >>> graph = hopstate.read_graph({"source": ["a", "b"], "target": ["b", "c"]})
+        >>> graph.num_nodes, graph.num_edges
+        (3, 4)
     """
     ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
     if ignored:
@@ -278,7 +283,7 @@ def read_graph(
 
 
 def _untyped(graph: Graph, fields: Sequence[str]) -> list[str]:
-    """Return the names of typed fields of a graph; two sets are no types."""
+    """Return the names of typed fields of a graph; the two sets of a bipartite graph are not types."""
     return [name for field in fields if getattr(graph, f"{field}_names") for name in (field, f"{field}_names")]
 
 

@@ -80,7 +80,7 @@ def parse_time_column(
 
 
 def _calendar() -> dict[str, tuple[int, int]]:
-    """Return the first and last number of this age, 1990 to 2100, by unit since 1970."""
+    """Return the numbers of the years 1990 and 2100 in each unit of time since 1970."""
     scales = {unit: UNITS["s"] // size for unit, size in UNITS.items()}
     return {unit: (_SINCE_1970[0] * scale, _SINCE_1970[1] * scale) for unit, scale in scales.items()}
 

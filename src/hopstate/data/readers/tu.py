@@ -106,14 +106,14 @@ class _Lines:
             raise self.error("numbers") from None
 
     def integers(self, width: int) -> list[int]:
-        """Return the numbers of the next line, which are whole."""
+        """Return the whole numbers of the next line."""
         numbers = self.numbers()
         if len(numbers) != width or not all(map(_is_integer, numbers)):
             raise self.error(f"{width} whole numbers")
         return [int(number) for number in numbers]
 
     def node(self, size: int) -> tuple[int, list[int], list[float]]:
-        """Return tag, neighbors and attributes of the next line, of a node of a graph of some size."""
+        """Read the next line as a node of a graph of `size` nodes; return its tag, neighbors and attributes."""
         numbers = self.numbers()
         degree = int(numbers[1]) if len(numbers) > 1 and _is_integer(numbers[1]) else -1
         integers = numbers[: 2 + degree]

@@ -2,7 +2,7 @@
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
-| what it is compared with | `dygformer.DyGFormer`, `graphmixer.GraphMixer` |
+| baselines | `dygformer.DyGFormer`, `graphmixer.GraphMixer` |
 
 `*_model` are the models, `dygformer` and `graphmixer` the methods; `recipes` the published rows of links.
 """

@@ -6,7 +6,6 @@ Source: Yu et al., NeurIPS 2023, arXiv:2303.13047; settings of its Table 6 for s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -37,14 +36,23 @@ CHANNELS = 4  # node, edge, time, co-occurrence
 class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
-    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
-    modulates the head; typed nodes add a vector per type.
+    Deviation: with relations, each token gets the vectors of its own and of the queried relation. The queried relation
+    also modulates the head. With node types, each token gets a vector of the type.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> config = DyGFormer.Config(channel_dim=8, time_dim=8, out_dim=8, max_length=8)
+        >>> model = DyGFormer(config, **stream.used_features)
+        >>> model(history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape
+        torch.Size([2])
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -60,7 +68,6 @@ class DyGFormer(HistoryModel):
             num_layers: Transformer blocks.
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
-            padding: "attended" as published, or "masked".
             pair_features: the head also reads features of the pair's history.
         """
 
@@ -72,7 +79,6 @@ class DyGFormer(HistoryModel):
         num_layers: int = 2
         num_heads: int = 2
         dropout: float = 0.1
-        padding: Literal["attended", "masked"] = "attended"
         pair_features: bool = False
 
         def __post_init__(self) -> None:
@@ -89,8 +95,6 @@ class DyGFormer(HistoryModel):
                     f"4 x model.channel_dim={self.channel_dim} is not a multiple of model.num_heads={self.num_heads}"
                 )
             check_range("model.", minimum=0, below=1, dropout=self.dropout)
-            if self.padding not in ("attended", "masked"):
-                raise ConfigError(f"model.padding is 'attended' or 'masked'; got {self.padding!r}")
 
     def __init__(
         self,
@@ -105,7 +109,7 @@ class DyGFormer(HistoryModel):
         c, self.config = config, config
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         dim = CHANNELS * c.channel_dim
-        self.time = TimeEncoding.decades(c.time_dim, learn=True)
+        self.time = TimeEncoding.between(c.time_dim, 1e-9, 1.0, learn=True)
         self.count = CountEncoding(c.channel_dim)
         widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
         types = {"node": num_node_types, "edge": num_relations, "count": num_relations}
@@ -133,25 +137,20 @@ class DyGFormer(HistoryModel):
         num_pairs, slots = tokens.num_sequences // 2, c.max_length // size
         filled = (tokens.lengths + size - 1).div(size, rounding_mode="floor")  # patches with a token
         # how many patches are filled is not known while a model is exported: padding is computed like them then
-        full, weight = torch.compiler.is_exporting(), None
+        full = torch.compiler.is_exporting()
         lengths, longest = (torch.full_like(filled, slots), c.max_length) if full else (filled, tokens.longest)
         offsets = F.pad(lengths.cumsum(0), (1, 0))
         x, pad = self._encode(tokens, offsets, longest, num_pairs * 2 * slots if full else None)
-        if full and c.padding == "masked":
-            weight = (torch.arange(slots, device=filled.device) < filled[:, None]).flatten().to(x.dtype)
         real = lengths.view(2, num_pairs)
         missing = (slots - real).to(x.dtype)
         width = 2 * min(slots, -(-longest // size)) + 1
-        layout = self._layout(offsets, real, missing.sum(0), width, x.shape[0], weight)
+        layout = self._layout(offsets, real, missing.sum(0), width, x.shape[0])
         x = torch.cat([x, pad.expand(num_pairs, -1)])
         for block in self.blocks:
             x = block(x, layout)
         x, pad = x.split([x.shape[0] - num_pairs, num_pairs])
-        total = segment_sum(x if weight is None else x * weight[:, None], offsets).view(2, num_pairs, x.shape[1])
-        if c.padding == "attended":
-            u, v = (total + missing.unsqueeze(-1) * pad) / slots
-        else:
-            u, v = total / filled.view(2, num_pairs, 1)
+        total = segment_sum(x, offsets).view(2, num_pairs, x.shape[1])
+        u, v = (total + missing.unsqueeze(-1) * pad) / slots
         return self.output(u), self.output(v)
 
     # ---- parts -----------------------------------------------------------------------------------------
@@ -175,10 +174,8 @@ class DyGFormer(HistoryModel):
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
         return self.project(spread, num_patches), self.project(empty, 1)
 
-    def _layout(
-        self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int, weight: Tensor | None
-    ) -> PackedLayout:
-        """Place u's patches, then v's, then the padding patch of each pair in one row; weight (R,): 1 where None."""
+    def _layout(self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int) -> PackedLayout:
+        """Place u's patches, then v's, then the padding patch of each pair in one row. It counts missing times."""
         num_pairs = real.shape[1]
         index = torch.arange(2 * num_pairs, device=offsets.device)
         sequence = index.repeat_interleave(real.flatten(), output_size=num_patches)
@@ -188,8 +185,7 @@ class DyGFormer(HistoryModel):
         position = position + real[0][row] * second
         row = torch.cat([row, index[:num_pairs]])
         position = torch.cat([position, real.sum(0)])
-        padding = missing if self.config.padding == "attended" else torch.zeros_like(missing)
-        weight = torch.cat([padding.new_ones(num_patches) if weight is None else weight, padding])
+        weight = torch.cat([missing.new_ones(num_patches), missing])
         return PackedLayout.of(row, position, weight, num_pairs, width)
 
     def _check(self, tokens: HistoryTokens) -> None:

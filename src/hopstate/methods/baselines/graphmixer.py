@@ -186,10 +186,18 @@ class GraphMixer(HistoryModel):
     nodes add a vector per type to their embedding.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
         num_relations, num_node_types: types of events and nodes, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> links = RecentLinkTokenizer(store, stream, num_links=4)
+        >>> model = GraphMixer(GraphMixer.Config(time_dim=8, num_links=4), **stream.used_features)
+        >>> model(links.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape
+        torch.Size([2])
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -241,7 +249,7 @@ class GraphMixer(HistoryModel):
         c, self.config = config, config
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         dim, out = c.dim, c.out_dim
-        self.time = TimeEncoding.decades(c.time_dim, learn=False)
+        self.time = TimeEncoding.between(c.time_dim, 1e-9, 1.0, learn=False)
         self.project = nn.Linear(edge_dim + c.time_dim, dim)
         ratios = {"token_ratio": c.token_ratio, "channel_ratio": c.channel_ratio}
         self.blocks = nn.Sequential(

@@ -1,11 +1,7 @@
 """CTT-HiPPO: a memory of polynomial coefficients over a changing graph, one layer of CTDG-SSM.
 
-P = p(L), p(y) = 1 + sum_k alpha_k y^k. Filters that rise have alpha_k = softplus(.) >= 0, so that p >= 1 on [0, 2] by
-construction. Others may fall with y (P^-1 then lets high frequencies pass): they are kept in Bernstein's form
-
-    p(y) = sum_k b_k C(m, k) (y/2)^k (1 - y/2)^(m-k),  b_0 = 1,  b_k = EPSILON + softplus(.),
-
-and p >= min b_k on [0, 2], whatever training does.
+P = p(L), p(y) = 1 + sum_k alpha_k y^k. Learnable filters have alpha_k = softplus(.) >= 0, so that p >= 1 on [0, 2] by
+construction.
 
 Axes: S block, n active node, d channel.
 Source: CTDG-SSM, arXiv:2606.04672, equations 5-6, algorithm 3 (lines 22-30).
@@ -16,23 +12,20 @@ changes nothing but the input's scale.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.ops.filters.laplacian import EPSILON, check_filter, critical_alpha
+from hopstate.ops.filters.laplacian import check_filter, critical_alpha
 from hopstate.ops.filters.quadrature import NUM_QUADRATURE_NODES, evolve
 from hopstate.ops.filters.transition import Transition
 from hopstate.ops.span_step import inverse_softplus
 
 FilterStart = Literal["critical"] | float | tuple[float, ...]
-FilterShape = Literal["rising", "any"]
 
 
 def filter_coefficients(order: int, start: FilterStart) -> list[float]:
@@ -67,60 +60,31 @@ class PolynomialFilter(nn.Module):
         order: m.
         start: see `filter_coefficients`.
         learn: False keeps the start, which may then have negative coefficients.
-        shape: "rising", alphas above 0; or "any", whatever is positive on [0, 2] in Bernstein's form.
 
     Raises:
-        ConfigError: see `filter_coefficients`; or a learnable start that the shape does not have.
+        ConfigError: see `filter_coefficients`; or a learnable start that is not above 0.
     """
 
     raw: Tensor
-    basis: Tensor
 
-    def __init__(
-        self, order: int, start: FilterStart = "critical", *, learn: bool = True, shape: FilterShape = "rising"
-    ) -> None:
+    def __init__(self, order: int, start: FilterStart = "critical", *, learn: bool = True) -> None:
         super().__init__()
         alphas = filter_coefficients(order, start)[1:]
-        self.order, self.learn, self.shape = order, learn, shape
+        self.learn = learn
         if not learn or not order:
             self.register_buffer("raw", torch.tensor(alphas))
-            return
-        if shape == "any":
-            to_powers = bernstein_to_powers(order)
-            self.register_buffer("basis", torch.from_numpy(to_powers).float(), persistent=False)
-            b = np.linalg.solve(to_powers, [1.0, *alphas])[1:]
-            if b.min() <= EPSILON:
-                raise ConfigError(
-                    f"filter_start {alphas} has Bernstein coefficients {b.round(3).tolist()} on [0, 2], and learnable "
-                    f"ones stay above {EPSILON:g}; start nearer to 0, or set learn_filter=false"
-                )
-            self.raw = nn.Parameter(_raw([v - EPSILON for v in b]))
             return
         if any(a <= 0 for a in alphas):
             raise ConfigError(
                 f"learnable filter coefficients stay above 0, but filter_start gives {alphas}; "
-                "start above 0, set filter_shape=any, or set learn_filter=false to keep them as they are"
+                "start above 0, or set learn_filter=false to keep them as they are"
             )
         self.raw = nn.Parameter(_raw(alphas))
 
     def forward(self) -> Tensor:
         """Return (m+1,) coefficients c_0 = 1, alpha_1..alpha_m."""
         one = self.raw.new_ones(1)
-        if self.learn and self.order and self.shape == "any":
-            return self.basis.to(self.raw.dtype) @ torch.cat([one, EPSILON + F.softplus(self.raw)])
         return torch.cat([one, F.softplus(self.raw) if self.learn else self.raw])
-
-
-def bernstein_to_powers(order: int) -> np.ndarray:
-    """Return (m+1, m+1) what takes Bernstein coefficients b_0..b_m on [0, 2] to powers: c_j of y^j.
-
-    c_j = 2^-j C(m, j) sum_k (-1)^(j-k) C(j, k) b_k.
-    """
-    made = np.zeros((order + 1, order + 1))
-    for j in range(order + 1):
-        for k in range(j + 1):
-            made[j, k] = math.comb(order, j) * math.comb(j, k) * (-1) ** (j - k) / 2**j
-    return made
 
 
 def _raw(values: Sequence[float]) -> Tensor:

@@ -20,7 +20,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, T
 from hopstate.layers.decoders import PairHistory
 from hopstate.layers.encodings import TimeEncoding
 from hopstate.layers.typed import RelationModulation, TypeEmbedding, add_types
-from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
+from hopstate.methods.ctdg_ssm.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
 from hopstate.random import named_rng
@@ -55,8 +55,6 @@ class CTDGSSMConfig:
             neighborhoods.
         filter_start: initial filter coefficients: "critical", one number, or one per power.
         learn_filter: train the filter coefficients.
-        filter_shape: "rising" keeps trained coefficients positive. "any" only keeps p positive on [0, 2], so filters
-            can also be low-pass.
         laplacian_noise: spectral norm epsilon of random symmetric noise on the Laplacian after a batch (E.3). It
             depends on the batch only. It makes all matrices dense.
         update_all: update all nodes seen so far in every batch, with zero inputs for nodes without events (E.4). The
@@ -86,7 +84,6 @@ class CTDGSSMConfig:
     order: int = 1
     filter_start: FilterStart = "critical"
     learn_filter: bool = True
-    filter_shape: FilterShape = "rising"
     laplacian_noise: float = 0.0
     update_all: bool = False
     norm: bool = True
@@ -118,12 +115,10 @@ class CTDGSSMConfig:
         graphless = not self.order and "order=0 has no filter"
         timeless = not self.time_dim and "time_dim=0 leaves times out"
         unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
-        unlearned = graphless or (not self.learn_filter and "learn_filter=false keeps the start")
         refuse_idle(
             self,
             filter_start=graphless,
             learn_filter=graphless,
-            filter_shape=unlearned,
             laplacian_noise=graphless,
             node_gaps=timeless,
             fastest=timeless,
@@ -133,8 +128,6 @@ class CTDGSSMConfig:
         if not 0 < self.slowest <= self.fastest < math.inf:
             raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
         check_range(minimum=0, below=math.inf, laplacian_noise=self.laplacian_noise)
-        if self.filter_shape not in get_args(FilterShape):
-            raise ConfigError(f"filter_shape is 'rising' or 'any'; got {self.filter_shape!r}")
         filter_coefficients(self.order, self.filter_start)
 
 
@@ -197,22 +190,33 @@ class StaticEmbedding(nn.Module):
 
 
 class CTDGSSM(MemoryModel):
-    """The model; its memory is a `NodeState`, passed in and returned.
+    """CTDG-SSM: a state-space memory per node. The memory is a `NodeState` that is passed in and returned.
 
     Args:
-        config: sizes and options.
-        node_dim: columns of the raw node features, 0 for none.
-        edge_dim: columns of the events' features, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
-        num_nodes: fixed number of nodes, for static=onehot and learnable.
-        decoder: what is predicted.
-        num_classes: of "node" and "sequence"; one logit a node where 2.
-        num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
-        never: in place of config.never.
-        seed: of static=random.
+        config: settings of the model.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
+        num_nodes: number of nodes, needed by static=onehot and learnable.
+        decoder: what is predicted: "link", "node" or "sequence".
+        num_outputs: number of logits of a pair, node or sequence. Two classes have one logit.
+        seed: random seed of static=random.
 
     Raises:
-        ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
+        ConfigError: there is no input, a static embedding has no number of nodes, or a setting has no effect.
+
+    Example:
+        >>> import numpy as np
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
+        >>> inputs = hopstate.ActiveEvents(model, stream, store, neighbors=4)
+        >>> state = model.initial_state(stream.num_nodes)
+        >>> for batch in hopstate.event_batches(stream, batch_size=60):
+        ...     state = model.update(state, inputs.batch(batch))
+        >>> source, destination, time = np.array([0]), np.array([3]), np.array([120])
+        >>> gap = inputs.query_gaps(source, destination, time)
+        >>> model.link_logits(state, torch.from_numpy(source), torch.from_numpy(destination), gap).shape
+        torch.Size([1])
     """
 
     Config = CTDGSSMConfig
@@ -227,9 +231,7 @@ class CTDGSSM(MemoryModel):
         num_node_types: int = 0,
         num_nodes: int | None = None,
         decoder: Decoder = "link",
-        num_classes: int = 2,
-        num_outputs: int | None = None,
-        never: float | None = None,
+        num_outputs: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -239,9 +241,9 @@ class CTDGSSM(MemoryModel):
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
         self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
-        self.register_buffer("never", torch.tensor(c.never if never is None else never))
+        self.register_buffer("never", torch.tensor(c.never))
         self.laplacian_noise = c.laplacian_noise
-        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
+        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
         self.static = StaticEmbedding(c.static, c.static_dim, num_nodes, seed)
         inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
         if inputs == 0:
@@ -258,9 +260,8 @@ class CTDGSSM(MemoryModel):
             )
             for _ in range(c.num_layers)
         )
-        logits = 1 if decoder == "link" or num_classes == 2 else num_classes
         relations = num_relations if decoder == "link" else 0
-        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs or logits, relations)
+        self.readout = Readout(c, c.dim + self.static.dim, decoder, num_outputs, relations)
         self.gaps = self.readout.gaps
 
     # ---- memory -----------------------------------------------------------------------------------------
@@ -394,14 +395,13 @@ class CTDGSSM(MemoryModel):
     def link_logits(
         self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, relation: Tensor | None = None
     ) -> Tensor:
-        """Return (e,) logits that pairs meet now, from the memory before.
+        """Return (e,) logits of an event of each pair now, from the memory before it.
 
         Args:
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
-            gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
-                target's last event; at most as many columns as the decoder takes are read. Then, with pair_features,
-                the (e, F) features of `hopstate.tokens.pair_features`.
+            gap: (e, G) ln(1 + time since the last event of the pair), with node_gaps the same of the source and of the
+                target, and with pair_features the (e, F) features of `hopstate.tokens.pair_features`.
             relation: (e,) codes of the pairs' relations, read by a model of typed events.
         """
         return self.readout([self.represent(state, source), self.represent(state, target)], gap, relation)[:, 0]

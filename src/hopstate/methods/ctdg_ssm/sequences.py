@@ -69,11 +69,12 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
     saved = (context.trained or {}).get("clock")
     clock = Clock(**saved) if saved else _clock(data, config.time_scale)
     widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}
+    classes = int(data.y.max()) + 1
     return SequenceTask(
         CTDGSSM(
             config.model,
             decoder="sequence",
-            num_classes=max(2, int(data.y.max()) + 1),
+            num_outputs=classes if classes > 2 else 1,
             seed=config.loop.seed,
             **widths,
         ),

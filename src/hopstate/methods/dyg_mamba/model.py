@@ -30,7 +30,6 @@ from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.attention import CrossAttention
 from hopstate.layers.decoders import LinkHead, NodeHead, PairHistory
 from hopstate.layers.encodings import AlignedProjections, CountEncoding, TimeEncoding, check_widths
-from hopstate.layers.modes import StateSpace
 from hopstate.layers.ssm import STEP_RANGE, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.rows import segment_sum
@@ -182,7 +181,7 @@ def frozen_bounds(model: nn.Module) -> nn.Module:
     return copy
 
 
-class _Direction(StateSpace):
+class _Direction(nn.Module):
     """SSM(SiLU(Conv(x))) from first to last token, or from last to first."""
 
     def __init__(self, inner: int, rank: int, config: TimeSpanConfig, *, reverse: bool) -> None:
@@ -200,10 +199,6 @@ class _Direction(StateSpace):
             bound = c.maps == "data" and c.spectral_bound
             self.to_maps = BoundedLinear(inputs, outputs, 2) if bound else nn.Linear(inputs, outputs)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
-
-    def state_parameters(self) -> list[nn.Parameter]:
-        steps = [p for part in (self.span_step, self.data_step) if part is not None for p in part.parameters()]
-        return [self.A_log, *steps, *([] if self.fixed_step is None else [self.fixed_step])]
 
     def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor) -> Tensor:
         """Return (token, inner), gated; see `TimeSpanBlock.forward`."""
@@ -242,7 +237,7 @@ class TimeSpanBlock(nn.Module):
 
     Args:
         dim: width of input and output.
-        config: what a user chooses.
+        config: settings of the model.
     """
 
     def __init__(self, dim: int, config: TimeSpanConfig) -> None:
@@ -327,7 +322,7 @@ class HistoryEncoder(nn.Module):
     """Aligned encodings of packed past events, and time-span blocks over them.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
         counts: encode co-occurrence.
         num_relations, num_node_types: types of events and nodes, 0 for none.
@@ -358,7 +353,7 @@ class HistoryEncoder(nn.Module):
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
     def check(self, tokens: HistoryTokens) -> None:
-        """Raise ShapeError where tokens are without counts that are encoded, or of other feature widths."""
+        """Raise ShapeError if tokens have no counts although they are encoded, or have other feature widths."""
         check_widths((self.node_dim, self.edge_dim), tokens.x, tokens.edge_attr)
         if self.count is not None and tokens.counts is None:
             raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
@@ -386,15 +381,24 @@ class HistoryEncoder(nn.Module):
 
 
 class DyGMamba(HistoryModel):
-    """Scores a pair: an encoder over each end's past, mean over its tokens, linear, link head (equations 10, 15).
+    """DyG-Mamba for links: encode the history of both nodes, take the mean over tokens, score the pair (eq. 10, 15).
 
-    Deviation: typed events add two vectors to their tokens, of their relation and of the relation asked for, which also
-    modulates the head; typed nodes add a vector per type.
+    Deviation: with relations, each token gets the vectors of its own and of the queried relation. The queried relation
+    also modulates the head. With node types, each token gets a vector of the type.
 
     Args:
-        config: what a user chooses.
-        node_dim, edge_dim: features of a node and of an event, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
+        config: settings of the model.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
+
+    Example:
+        >>> stream = hopstate.read_events(events)
+        >>> store = hopstate.NeighborStore.from_stream(stream)
+        >>> history = hopstate.HistoryTokenizer(store, stream, hopstate.HistoryConfig(max_length=8))
+        >>> config = hopstate.DyGMamba.Config(channel_dim=8, time_dim=8, out_dim=8)
+        >>> model = hopstate.DyGMamba(config, **stream.used_features)
+        >>> model(history.pairs(stream.src[-2:], stream.dst[-2:], stream.t[-2:])).shape  # logits
+        torch.Size([2])
     """
 
     Config = DyGMambaConfig
@@ -442,13 +446,13 @@ class DyGMambaNodes(HistoryModel):
     """Classifies a node at a time: one encoder without co-occurrence, mean, linear, perceptron (algorithm 3).
 
     Args:
-        config: what a user chooses; co-occurrence needs a second node and is left out whatever it says.
+        config: settings of the model. Co-occurrence is ignored, because it needs a second node.
         num_classes: width of the result; 1 for a binary label.
-        node_dim, edge_dim: features of a node and of an event, 0 for none.
-        num_relations, num_node_types: types of events and nodes, 0 for none.
+        node_dim, edge_dim: number of features of a node and of an event, 0 for none.
+        num_relations, num_node_types: number of relations and of node types, 0 for none.
 
     Raises:
-        ConfigError: independent encoders, cross-attention or a pair's history, which take two ends.
+        ConfigError: independent encoders, cross-attention or pair features, which need two nodes.
     """
 
     def __init__(

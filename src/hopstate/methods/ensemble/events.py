@@ -202,7 +202,7 @@ class EnsembleTask(LinkTask):
         source = self.source
         return [MemberScorer(source.stack, [], [task.scorer("val")]) for task in source.tasks]
 
-    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> dict[str, float]:
         """Fit the weights on validation; return its metrics as a first epoch."""
         negatives = {
             key: own for key, own in self._drawn("val", self.evaluation.selection_strategies).items() if key[0] == "val"
@@ -215,7 +215,7 @@ class EnsembleTask(LinkTask):
         ]
         x = np.stack([np.concatenate([values for _, values in own]) for own in scores], 1)
         self.source.stack.fit(x, np.concatenate([labels for labels, _ in scores[0]]))
-        return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
+        return {"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}
 
 
 def build(stream: EventStream, config: EnsembleRun, context: Context) -> EnsembleTask:

@@ -50,14 +50,14 @@ class LinkEnsembleTask(StaticLinkTask):
 
     single_process = "it is not trained in batches"
 
-    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
+    def fit_without_gradients(self) -> dict[str, float]:
         """Fit the weights on validation; return its metrics as a first epoch."""
         question = self.question("val")
         negatives = question.negatives()
         pairs = np.concatenate([question.pairs, negatives[negatives[:, 1] >= 0]])
         x = np.stack([member.task.scorer("val")(*pairs.T) for member in self.members], 1)
         self.stack.fit(x, np.arange(len(pairs)) < len(question.pairs))
-        return [{"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}], 1
+        return {"epoch": 1, **{f"val_{name}": value for name, value in self.evaluate("val").items()}}
 
     def scorer(self, split: str = "test") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         scorers = [member.task.scorer(split) for member in self.members]

@@ -3,7 +3,7 @@
 | Graph Mamba Networks, arXiv:2402.08678 | function |
 |---|---|
 | Alg. 1, lines 1-7: walks, subgraphs as tokens | `ops.walks.random_walks`, `walk_subgraphs` |
-| order and shuffling of a node's tokens | `tokens.walk_tokens`, `token_order`, `Resampler` |
+| order and shuffling of a node's tokens | `tokens.walk_tokens`, `token_order` |
 | Alg. 1, line 14: local encoder | `layers.mpnn.MPNN`, `pool` |
 | line 14, random-walk features | `ops.walks.walk_features`, `layers.mpnn.WalkEncoder` |
 | Alg. 1, lines 16-18, and Psi | `model.GMN` |

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.orders import OrderKind, node_order, order_key
 from hopstate.methods.gmn.tokens import (
-    Resampler,
     TokenKind,
     Tokens,
     WalkSettings,
@@ -33,7 +32,7 @@ from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
-from hopstate.training.tasks.task import Prefetcher
+from hopstate.training.tasks.task import prefetched
 
 CONTEXT_WALKS = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
 GRAPHS_PER_BATCH = 32
@@ -50,7 +49,6 @@ class PreparedGraph:
         key: (N,) sort key of the node sequence.
         settings: walk settings.
         signs: number of trailing eigenvector columns, whose signs are flipped at random in training.
-        weights: (E,) transition weights of the walks, None for uniform walks.
     """
 
     indptr: np.ndarray
@@ -60,7 +58,6 @@ class PreparedGraph:
     key: np.ndarray
     settings: WalkSettings
     signs: int = 0
-    weights: np.ndarray | None = None
 
     @property
     def edge_dim(self) -> int:
@@ -69,7 +66,7 @@ class PreparedGraph:
 
     @cached_property
     def table(self) -> WalkTable:
-        return WalkTable.of(self.indptr, self.indices, self.weights)
+        return WalkTable.of(self.indptr, self.indices)
 
     @cached_property
     def adjacency(self) -> Adjacency:
@@ -163,6 +160,13 @@ def gmn_inputs(
     Raises:
         DataError: the graph has no features.
         ConfigError: invalid numbers of walks.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> inputs = hopstate.gmn_inputs(graph, hopstate.GMN.Config(), max_length=2, walks=2)
+        >>> model = hopstate.GMN(hopstate.GMN.Config(dim=16), in_dim=graph.num_features, out_dim=5, tokens=1 * 2 + 1)
+        >>> model(inputs).shape
+        torch.Size([120, 5])
     """
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
@@ -180,10 +184,6 @@ def gmn_inputs(
         kind = (config or GMN.Config()).token_kind
         tokens = token_inputs(prepared.tokens(np.arange(graph.num_nodes), kind, seed))
     return full_graph_inputs(prepared, tokens, named_rng(seed))
-
-
-def _draw_round(prepared: PreparedGraph, kind: TokenKind, seed: int, number: int) -> Tokens:
-    return prepared.tokens(np.arange(len(prepared.x)), kind, drawing_seed(seed, number))
 
 
 class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
@@ -207,9 +207,7 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         super().__init__(labels)
         self.config, self.prepared, self.seed, self.eval_samples = config, prepared, seed, eval_samples
         self.kind, self.resample_every = config.token_kind, resample_every
-        self._draw = partial(_draw_round, prepared, self.kind, seed)  # a bound method would be a reference cycle
-        self._walks = Resampler(self._draw, resample_every) if prepared.settings.tokens > 1 else None
-        self._cached_round: tuple[Tokens | None, dict[str, Any]] = (None, {})
+        self._round: tuple[int, dict[str, Any]] | None = None  # the walks of training
         self._eval: GMNInputs | None = None
 
     def num_batches(self, epoch: int) -> int:
@@ -259,14 +257,18 @@ class FullGraphBatches(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return Double().convert_input(inputs)
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        if self._walks is None:
+        if self.prepared.settings.tokens == 1:
             return full_graph_inputs(self.prepared, {}, rng)
-        if rng is None and (self.resample_every or epoch):  # does not disturb the resampler of training
-            return full_graph_inputs(self.prepared, token_inputs(self._draw(epoch)), rng)
-        tokens = self._walks.at(epoch)
-        if self._cached_round[0] is not tokens:  # reused in a round to keep cached normalized adjacencies
-            self._cached_round = tokens, token_inputs(tokens)
-        return full_graph_inputs(self.prepared, self._cached_round[1], rng)
+        if rng is None and (self.resample_every or epoch):  # keeps the walks of training
+            return full_graph_inputs(self.prepared, self._drawn(epoch), rng)
+        number = epoch // self.resample_every if self.resample_every else 0
+        if self._round is None or self._round[0] != number:  # reused in a round to keep cached normalized adjacencies
+            self._round = number, self._drawn(number)
+        return full_graph_inputs(self.prepared, self._round[1], rng)
+
+    def _drawn(self, number: int) -> dict[str, Any]:
+        rows = np.arange(len(self.prepared.x))
+        return token_inputs(self.prepared.tokens(rows, self.kind, drawing_seed(self.seed, number)))
 
 
 class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
@@ -276,7 +278,6 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         config, prepared, labels, seed, resample_every: see `FullGraphBatches`.
         batch_size: nodes per step.
         predict_all: model → (N, C) logits of all nodes on the CPU, for evaluation and prediction.
-        messages_everywhere: pass messages over the full graph in every step.
     """
 
     def __init__(
@@ -289,14 +290,12 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
         batch_size: int,
         predict_all: Callable[[nn.Module], Tensor],
         resample_every: int = 0,
-        messages_everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
         check_range(minimum=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
-        self.messages_everywhere = messages_everywhere and config.uses_mpnn
         self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
@@ -314,7 +313,7 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
                 rng = named_rng(self.seed, "gmn", epoch, i)
                 yield self._inputs(rows, epoch, rng), torch.from_numpy(self.labels.y[rows])
 
-        yield from Prefetcher(make())
+        yield from prefetched(make())
 
     def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Seen:
         inputs, y = batch
@@ -350,24 +349,15 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
             number = epoch // self.resample_every if self.resample_every else 0
             tokens = m.tokens(rows, self.kind, drawing_seed(self.seed, number))
         visited = self._context_nodes(rows, epoch) if tokens is None else tokens["nodes"].numpy()
-        if self.messages_everywhere:
-            nodes_used, batch_rows, edges = (
-                np.arange(len(m.x)),
-                np.concatenate([rows, visited]),
-                np.arange(len(m.indices)),
-            )
-            graph = m.adjacency
-        else:
-            nodes_used, batch_rows = np.unique(np.concatenate([rows, visited]), return_inverse=True)
-            indptr, indices, edges = induced_subgraph(m.indptr, m.indices, nodes_used)
-            graph = Adjacency.of(indptr, indices)
+        nodes_used, batch_rows = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+        indptr, indices, edges = induced_subgraph(m.indptr, m.indices, nodes_used)
         extra: dict[str, Any] = {}
         if tokens is not None:
             extra = token_inputs(to_batch_rows(tokens, batch_rows[len(rows) :], edges))
             extra["token_order"] = token_order(len(rows), m.settings, rng)
         order = node_order(m.key[nodes_used if self.gps else rows], rng)
         return GMNInputs(
-            x=m.features(rng, nodes_used), graph=graph,
+            x=m.features(rng, nodes_used), graph=Adjacency.of(indptr, indices),
             edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
             targets=torch.from_numpy(batch_rows[: len(rows)]), order=torch.from_numpy(order),
             sequences=torch.tensor([0, len(order)]), **extra,
@@ -375,7 +365,7 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
 
     def _context_nodes(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Sample neighbors that send messages to rows, for models without walk tokens."""
-        if not self.passes_messages or self.messages_everywhere:
+        if not self.passes_messages:
             return rows[:0]
         steps, walks = CONTEXT_WALKS
         seed = drawing_seed(self.seed, epoch)
@@ -423,7 +413,6 @@ def plan_batches(
     *,
     batch_size: int | None = None,
     edge_dim: int = 0,
-    messages_everywhere: bool = False,
 ) -> WalkPlan:
     """Return a full-graph plan if a step fits the budget, otherwise the largest fitting node batch.
 
@@ -436,7 +425,7 @@ def plan_batches(
     def needed(size: int | None) -> int:
         if size is None or size >= nodes:
             return step_bytes(nodes, edges, walks, model, features, edge_dim=edge_dim)
-        seen = nodes if messages_everywhere and model.uses_mpnn else min(nodes, size * (1 + visited))
+        seen = min(nodes, size * (1 + visited))
         return step_bytes(size, edges * seen // nodes, walks, model, features, context=seen - size, edge_dim=edge_dim)
 
     size = batch_size

@@ -70,7 +70,7 @@ class GIN(nn.Module):
     """GIN layers with batch normalization; graph output is the sum over layers of a linear map of the pooled nodes.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         in_dim: node features.
         out_dim: classes or targets.
     """

@@ -177,7 +177,7 @@ class _Pass:
 
     # ---- over the nodes --------------------------------------------------------------------------------
     def _scan(self, block: BidirectionalMamba, y: Tensor, sums: Tensor) -> None:
-        """Put the rows of y after a block over all nodes in their place; sums is written over."""
+        """Apply a block over the sequence of all nodes to y in place, in parts. sums is scratch memory."""
         parts = [self.order[a : a + self.cut.nodes] for a in range(0, self.count, self.cut.nodes)]
         for number, branch in enumerate(block.branches):
             carried: Carried | None = None

@@ -48,7 +48,6 @@ class GMNConfig:
         local: token encoder: message passing on the induced subgraph, or "rwf" for random-walk features. "auto":
             "gatedgcn".
         local_layers: message-passing layers of the token encoder.
-        walk_norm: normalize random-walk features over all steps.
         mark: add a learned vector to the center node of a token, so that the encoder can distinguish it.
         pooling: pooling of token rows, and of nodes in graph tasks.
         graph_pooling: pooling of a graph's nodes. "all" concatenates mean, sum and maximum. null: same as pooling.
@@ -71,7 +70,6 @@ class GMNConfig:
     dim: int = 64
     local: Literal["auto", "gatedgcn", "gcn", "gin", "gine", "sage", "rwf"] = "auto"
     local_layers: int = 1
-    walk_norm: bool = True
     mark: bool = True
     pooling: Pooling = "mean"
     graph_pooling: Reading | None = None
@@ -210,7 +208,7 @@ class WalkFeatureEncoder(nn.Module):
 
     def __init__(self, c: GMNConfig, *, window: int, edges: bool) -> None:
         super().__init__()
-        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling, norm=c.walk_norm)
+        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling)
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
         """Return (token, dim) from rows of nodes (N, dim) and of edges (E, dim)."""
@@ -292,14 +290,21 @@ class GMN(nn.Module):
     """Graph Mamba Network for nodes, edges or graphs.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         in_dim: columns of x.
-        out_dim: classes or targets.
-        edge_dim: columns of edge_attr, 0 without.
-        tokens: K, tokens of a node.
-        window: steps back of the walk features' bits.
-        level: what an output row stands for.
-        degrees: (N,) edges of each node of the training graph; only message passing of kind "pna" looks at them.
+        out_dim: number of classes or targets.
+        edge_dim: columns of edge_attr, 0 if there are none.
+        tokens: K, tokens per node.
+        window: number of earlier steps that the walk features compare with.
+        level: whether an output row is a node, an edge or a graph.
+        degrees: (N,) degrees of the training graph, which only message passing of kind "pna" needs.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> config = hopstate.GMN.Config(dim=16, mpnn_layers=2)
+        >>> model = hopstate.GMN(config, in_dim=graph.num_features, out_dim=5, tokens=3)
+        >>> model(hopstate.gmn_inputs(graph, config, max_length=2, walks=2)).shape
+        torch.Size([120, 5])
     """
 
     Config: TypeAlias = GMNConfig

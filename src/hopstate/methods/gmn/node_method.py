@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
+from hopstate.errors import ConfigError, check_range, nearest, refuse_idle
 from hopstate.io.opening import parse_bytes
 from hopstate.methods.gmn.batches import FullGraphBatches, PreparedGraph, WalkedNodeBatches, WalkPlan, plan_batches
 from hopstate.methods.gmn.export import export_spec
@@ -44,9 +44,8 @@ from hopstate.methods.shared.node import (
     graph_stats,
     graph_task,
     learned_features,
-    raw_column,
 )
-from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import Level
@@ -124,8 +123,7 @@ class WalksConfig:
         repeats: s, tokens of each length. 0: the node is its only token.
         walks: M, walks per token.
         lengths: walk lengths: "every" one from 1 to m, as published, or "doubling" ones up to m.
-        p, q: node2vec's return and in-out parameters.
-        weights: index of the edge feature that weights the steps, null for uniform walks.
+        p: node2vec's return parameter. Walks with a large p do not turn back.
         window: steps back that walk features cover.
         resample_every: epochs that share their walks. 0: sample once.
         eval_samples: samples of walks in evaluation and prediction, over which outputs are averaged.
@@ -137,8 +135,6 @@ class WalksConfig:
     walks: int | None = None
     lengths: Lengths = "every"
     p: float = 1.0
-    q: float = 1.0
-    weights: int | None = None
     window: int = 8
     resample_every: int = 0
     eval_samples: int = 1
@@ -146,7 +142,7 @@ class WalksConfig:
 
     def __post_init__(self) -> None:
         parse_bytes(self.max_memory)
-        check_range("walks.", above=0, p=self.p, q=self.q)
+        check_range("walks.", above=0, p=self.p)
         check_range("walks.", minimum=0, resample_every=self.resample_every)
         check_range("walks.", minimum=1, eval_samples=self.eval_samples)
         refuse_idle(self, eval_samples=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
@@ -160,13 +156,11 @@ class EncodingConfig:
         kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
         size: number of eigenvectors, or steps of the walks.
         relative: also add the difference of both endpoints' encodings to each edge.
-        component_policy: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
     """
 
     kind: EncodingKind = "laplacian"
     size: int = 8
     relative: bool = False
-    component_policy: Share = "size"
 
     def __post_init__(self) -> None:
         check_range("encoding.", minimum=1, size=self.size)
@@ -186,7 +180,6 @@ class GMNRun(NodeRun):
             neither. "features": only edge features. "drop": ignore both.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes per step; null uses the full graph if it fits walks.max_memory.
-        messages: in batches, the message-passing part runs on the nodes that walks "visited", or on the "whole" graph.
     """
 
     walks: WalksConfig = field(default_factory=WalksConfig)
@@ -196,13 +189,9 @@ class GMNRun(NodeRun):
     edges: Use = "auto"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
-    messages: Literal["visited", "whole"] = "visited"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )
-
-    def __post_init__(self) -> None:
-        refuse_idle(self, messages=not self.model.uses_mpnn and "no Psi passes messages over the graph")
 
 
 def node_encoding(
@@ -221,7 +210,7 @@ def node_encoding(
     if config.kind == "none":
         return None
     if config.kind == "laplacian":
-        encoding = laplacian_encoding(graph, size, cache, offsets=offsets, share=config.component_policy)
+        encoding = laplacian_encoding(graph, size, cache, offsets=offsets)
         # unit vectors have entries of about 1/sqrt(N): bring them to the scale of the features
         sizes = np.array([graph.num_nodes]) if offsets is None else np.diff(offsets)
         return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
@@ -242,19 +231,7 @@ def walk_settings(config: WalksConfig, model: GMN.Config, context: Context, degr
     chosen |= {name: given for name in automatic if (given := getattr(config, name)) is not None}
     if model.variant == "gps-mamba":
         chosen["max_length"] = 0
-    return WalkSettings(**chosen, p=config.p, q=config.q, window=config.window, lengths=config.lengths)
-
-
-def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
-    """Return (E,) weights of the walks' steps from a column of the edge features, or None."""
-    if column is None:
-        return None
-    width = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
-    if graph.edge_attr is None or not 0 <= column < width:
-        raise DataError(
-            f"walks.weights is a column of the edge features, of which {graph.name} has {width}; got {column}"
-        )
-    return raw_column(graph, column)
+    return WalkSettings(**chosen, p=config.p, window=config.window, lengths=config.lengths)
 
 
 def has_walks(config: WalksConfig) -> bool:
@@ -292,9 +269,8 @@ def prepare(
     encoding = node_encoding(graph, encoded, context, offsets=offsets, names=names)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
     over = graph if config.flow == "target_to_source" else flow_reversed(graph)
-    weights = walk_weights(over, config.walks.weights)
     reads = config.model.reads_edges(walks=has_walks(config.walks))
-    over = learned_features(over, config.edges, reads, config.loop, advice=otherwise if weights is None else None)
+    over = learned_features(over, config.edges, reads, config.loop, advice=otherwise)
     edge_attr = over.edge_attr
     if encoding is not None and encoded.relative:
         own = relative_encoding(encoding, over)
@@ -320,7 +296,6 @@ def prepare(
         edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
         key=node_keys(graph, config.order, offsets),
         settings=choice.walks,
-        weights=weights,
         signs=encoded.size if flipped else 0,
     )
     return ready, choice
@@ -328,7 +303,7 @@ def prepare(
 
 def prepared_graph(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return a graph made ready, and the settings for it."""
-    plan = partial(plan_batches, graph.num_nodes, graph.num_edges, messages_everywhere=config.messages == "whole")
+    plan = partial(plan_batches, graph.num_nodes, graph.num_edges)
     return prepare(graph, config, context, plan, otherwise=_NO_PLACE)
 
 
@@ -370,7 +345,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         )  # fmt: skip
         source = WalkedNodeBatches(
             config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
-            messages_everywhere=config.messages == "whole", **shared,
+            **shared,
         )  # fmt: skip
         if context.trained is None:
             note(config.loop, source.describe_truncation())
@@ -392,12 +367,6 @@ SPACE: Space = {
 }
 
 
-def transductive(config: GMNRun) -> str:
-    """Return the inputs that depend on all nodes."""
-    own = " and its Laplacian eigenvectors (encoding.kind) are" if config.encoding.kind == "laplacian" else " is"
-    return f"Its sequence of nodes{own} of the whole graph"
-
-
 METHODS = {
     "gmn": Method(
         "gmn",
@@ -413,7 +382,6 @@ METHODS = {
         automatic=AUTOMATIC,
         baselines=graph_baselines,
         space=SPACE,
-        transductive=transductive,
         export=export_spec,
         relations=True,
     )

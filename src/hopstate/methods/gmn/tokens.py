@@ -1,6 +1,6 @@
 """What a node is read from: its random-walk tokens as packed tensors, and structural encodings of nodes and edges.
 
-Tokens are resampled every few epochs in a background thread. Encodings are computed once and cached by content.
+Encodings are computed once and cached by content.
 
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 1, section 4.1 and figure 1 (sums of non-diagonal
 elements, anonymous walks, pairwise differences as edge features); Dwivedi et al. 2022, arXiv:2110.07875 (diagonal of
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -121,7 +120,7 @@ class WalkSettings:
         max_length: m; 0 makes each node its only token.
         repeats: s, tokens of each length; 0 makes max_length 0.
         walks: M, walks of a token.
-        p, q: node2vec's return and in-out parameters; 1, 1 walks uniformly.
+        p: node2vec's return parameter; 1 walks uniformly.
         window: steps back that walk features look (kind "walk").
         lengths: of which walks there are tokens: "every" one from 1 to m, as published, so that a node's tokens hold
             about m² / 2 steps; or "doubling", 1, 2, 4, ... and m, about 2 m to 3 m steps.
@@ -131,7 +130,6 @@ class WalkSettings:
     repeats: int
     walks: int
     p: float = 1.0
-    q: float = 1.0
     window: int = 8
     lengths: Lengths = "every"
 
@@ -140,7 +138,7 @@ class WalkSettings:
             raise ConfigError(f"walks.lengths is {' or '.join(get_args(Lengths))}; got {self.lengths!r}")
         check_range("walks.", minimum=0, max_length=self.max_length, repeats=self.repeats)
         check_range("walks.", minimum=1, walks=self.walks, window=self.window)
-        check_range("walks.", above=0, p=self.p, q=self.q)
+        check_range("walks.", above=0, p=self.p)
         if not self.repeats:
             object.__setattr__(self, "max_length", 0)
 
@@ -182,7 +180,7 @@ def walk_tokens(
     Args:
         table: the graph.
         nodes: (n,) int64.
-        settings: m, s, M and biases.
+        settings: m, s, M and the return parameter.
         kind: "subgraph" for message passing inside tokens, "walk" for walk features.
         seed: fixes the walks of each node, whatever the other nodes are.
         edges: also give the rows of the edges.
@@ -191,7 +189,7 @@ def walk_tokens(
     c = settings
     drawn = walk_subgraphs(
         table, nodes, max_length=c.max_length, repeats=c.repeats, walks=c.walks, lengths=c.ladder, seed=seed, p=c.p,
-        q=c.q, edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk", names=names,
+        edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk", names=names,
     )  # fmt: skip
     return _subgraph_tensors(drawn, edges) if kind == "subgraph" else _walk_tensors(table, drawn, len(nodes), c, edges)
 
@@ -241,32 +239,3 @@ def token_order(count: int, settings: WalkSettings, rng: np.random.Generator | N
 def drawing_seed(seed: int, number: int) -> int:
     """Return what fixes the walks of a round of a run with a seed; evaluation takes the rounds 0, -1, -2, ..."""
     return (seed * 1_000_003 + number) % 2**63
-
-
-class Resampler:
-    """Tokens of fixed nodes, resampled every few epochs. The next sample is drawn in the background.
-
-    Args:
-        draw: number of a round → its tokens.
-        every: epochs that use the same walks; 0 never draws again.
-    """
-
-    def __init__(self, draw: Callable[[int], Tokens], every: int = 0) -> None:
-        if every < 0:
-            raise ConfigError(f"resample_every counts epochs, 0 for never; got {every}")
-        self.draw, self.every = draw, every
-        self._round: int | None = None
-        self._tokens: Tokens = {}
-        self._next: tuple[int, Future[Tokens]] | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="walks") if every else None
-
-    def at(self, epoch: int) -> Tokens:
-        """Return the tokens of an epoch (from 0)."""
-        number = epoch // self.every if self.every else 0
-        if number != self._round:
-            ready = self._next is not None and self._next[0] == number
-            self._tokens = self._next[1].result() if ready and self._next else self.draw(number)
-            self._round, self._next = number, None
-        if self._pool is not None and self._next is None:
-            self._next = (number + 1, self._pool.submit(self.draw, number + 1))
-        return self._tokens

@@ -2,7 +2,7 @@
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
-| EdgeBank, to compare with | `edgebank.EdgeBank` |
+| EdgeBank | `edgebank.EdgeBank` |
 """
 
 # names of methods → the module here that defines them

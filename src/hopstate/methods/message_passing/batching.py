@@ -147,8 +147,6 @@ class Batching:
         block_size: nodes per block of exact inference.
         max_memory: memory limit for node vectors ("4GiB", "500MB", or bytes). Vectors above half of it are stored in
             the run folder. Three eighths of it buffer rows read from files.
-        gas_cache: storage of gas's historical embeddings: "memory", copied to each checkpoint, or "disk", in the run
-            folder with a journal of changes since the checkpoint.
         top: settings of the compensation.
     """
 
@@ -167,7 +165,6 @@ class Batching:
     inference: Literal["exact", "one-pass"] = "exact"
     block_size: int = 100_000
     max_memory: str = "4GiB"
-    gas_cache: Literal["memory", "disk"] = "memory"
     top: TopConfig = field(default_factory=TopConfig)
 
     def __post_init__(self) -> None:
@@ -224,9 +221,7 @@ def batched_source(
             graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
         )
     elif config.kind == "gas" and fitted:
-        folder = context.run / "gas_cache" if config.gas_cache == "disk" else None
-        dtype = next(model.parameters()).dtype
-        missing = GasCache(graph.num_nodes, model.sent_dims, folder=folder, dtype=dtype)
+        missing = GasCache(graph.num_nodes, model.sent_dims, dtype=next(model.parameters()).dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else EmptySource()
 
     def device() -> torch.device:

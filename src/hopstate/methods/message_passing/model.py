@@ -201,7 +201,7 @@ class Backbone(nn.Module):
     """Blocks of message passing between a linear map of the features and a linear head.
 
     Args:
-        config: what a user chooses.
+        config: settings of the model.
         kind: a name in `BACKBONES`.
         in_dim: node features.
         num_classes: width of the output.
@@ -211,6 +211,14 @@ class Backbone(nn.Module):
 
     Raises:
         ConfigError: an unknown kind, a width that the heads do not divide, or edge features that it has no place for.
+
+    Example:
+        >>> from hopstate.layers.message import Adjacency
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> config = Backbone.Config(dim=16, num_layers=2)
+        >>> model = Backbone(config, kind="gcn", in_dim=graph.num_features, num_classes=5)
+        >>> model(torch.from_numpy(graph.x), Adjacency.of(graph.indptr, graph.indices)).shape
+        torch.Size([120, 5])
     """
 
     Config = BackboneConfig

@@ -7,7 +7,7 @@
 | structure encoding | `tokens.encodings.laplacian_encoding`, `ops.eigenvectors.laplacian_eigenvectors` |
 | Eq. 6-8: Transformer over hops | `model.NAGphormer`, `layers.attention.TransformerBlock` |
 | Sec. 3.3: attention readout | `model.AttentionReadout` |
-| Sec. 4.4: SIN and SUM | `model.SelfReadout`, `SumReadout` |
+| Sec. 4.4: SIN and SUM | `model.NAGphormer` |
 | App. D.2: settings | `method.NAGphormerRun`, `SPACE` |
 """
 

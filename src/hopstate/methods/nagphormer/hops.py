@@ -36,26 +36,6 @@ class HopTokens:
         self.array = array
 
     @property
-    def num_nodes(self) -> int:
-        """N."""
-        return self.array.shape[0]
-
-    @property
-    def num_hops(self) -> int:
-        """K."""
-        return self.array.shape[1] - 1
-
-    @property
-    def num_features(self) -> int:
-        """F, joined columns included."""
-        return self.array.shape[2]
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the tokens, wherever they are."""
-        return self.array.nbytes
-
-    @property
     def path(self) -> Path | None:
         """The file of the tokens, None if they are in memory."""
         return Path(str(self.array.filename)) if isinstance(self.array, np.memmap) else None
@@ -85,16 +65,21 @@ def hop_tokens(
     Args:
         graph: with features x (N, F).
         num_hops: K.
-        extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
-        max_memory: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
-            and libraries) go to a file in folder, made in blocks of half of it.
-        folder: where that file goes; a file of the same graph and settings found there is used as it is.
+        extra: (N, s) columns appended to x, such as Laplacian eigenvectors.
+        max_memory: memory limit in bytes. Tokens larger than half of it are a memory-mapped file in folder.
+        folder: folder of that file. An existing file of the same graph and settings is used.
 
     Raises:
-        FormatError: the file found there is damaged.
-        DataError: the graph has no features, or extra has other rows.
-        ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
-        StorageError: the disk has not enough room, or the file could not be written.
+        FormatError: the existing file is damaged.
+        DataError: the graph has no features, or extra has another number of rows.
+        ConfigError: the tokens exceed half the limit and there is no folder, or one column exceeds the limit.
+        StorageError: the disk is full, or the file could not be written.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> tokens = hopstate.hop_tokens(graph, 3, max_memory=2**30)
+        >>> tokens.rows(np.arange(8)).shape
+        torch.Size([8, 4, 32])
     """
     parts = _columns(graph, extra)
     shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))

@@ -33,7 +33,7 @@ from hopstate.methods.shared.node import (
     message_graph,
 )
 from hopstate.methods.shared.programs import ExportSpec, Port, graph_spec, rows_port
-from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.training.config import LoopConfig, OptimConfig
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -70,13 +70,11 @@ class HopTokensConfig:
     Args:
         num_hops: K. A node has K + 1 tokens.
         eigenvectors: s, number of Laplacian eigenvectors added to the features.
-        component_policy: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues overall.
         max_memory: tokens larger than this are stored on disk ("2GiB", "500MB", or bytes).
     """
 
     num_hops: int = 10
     eigenvectors: int = 15
-    component_policy: Share = "size"
     max_memory: str = "2GiB"
 
     def __post_init__(self) -> None:
@@ -110,8 +108,8 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[Any
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: NAGphormerRun) -> NodeNetwork:
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
-    count, share = config.tokens.eigenvectors, config.tokens.component_policy
-    extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
+    count = config.tokens.eigenvectors
+    extra = laplacian_encoding(graph, count, context.cache) if count else None
     tokens = hop_tokens(
         graph,
         config.tokens.num_hops,
@@ -119,15 +117,10 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         max_memory=parse_bytes(config.tokens.max_memory),
         folder=context.run / "tokens",
     )
-    model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
+    _, count, features = tokens.array.shape
+    model = NAGphormer(config.model, in_dim=features, num_classes=width, num_hops=count - 1)
     source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
     return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
-
-
-def transductive(config: NAGphormerRun) -> str:
-    """Return the inputs that depend on all nodes."""
-    count = config.tokens.eigenvectors
-    return f"Its {count} Laplacian eigenvectors (tokens.eigenvectors) are those of the whole graph" if count else ""
 
 
 def export_spec(task: NodeTask[Any] | StaticLinkTask) -> ExportSpec:
@@ -191,7 +184,6 @@ METHODS = {
         automatic=AUTOMATIC,
         baselines=graph_baselines,
         space=SPACE,
-        transductive=transductive,
         export=export_spec,
         relations=True,
     )

@@ -2,7 +2,8 @@
 
 Source: Chen et al., ICLR 2023, arXiv:2206.04910. Hop2Token is `methods/nagphormer/hops.py`, run once before training.
 Deviation from the authors' code: returns logits, not log-probabilities (the loss takes the softmax); a batch of one
-node works; the width of the feed-forward part is a setting; see also `methods/nagphormer/readout.py`.
+node works; the width of the feed-forward part is a setting. The weight of Z_0 in the readout's score is left out,
+because the softmax does not depend on it.
 """
 
 from __future__ import annotations
@@ -35,38 +36,29 @@ class AttentionReadout(nn.Module):
 
     @shapecheck
     def forward(self, z: Float[Tensor, "node token dim"]) -> Float[Tensor, "node dim"]:
-        """Return one vector a node; Z_0 alone where there are no further hops."""
+        """Return one vector per node, which is Z_0 if there are no further hops."""
         if z.shape[1] == 1:
             return z[:, 0]
         return z[:, 0] + (self.weights(z).unsqueeze(1) @ z[:, 1:]).squeeze(1)
-
-
-class SelfReadout(nn.Module):
-    """Z_0, the node's own token ("SIN." in the paper)."""
-
-    @shapecheck
-    def forward(self, z: Float[Tensor, "node token dim"]) -> Float[Tensor, "node dim"]:
-        """Return Z_0."""
-        return z[:, 0]
-
-
-class SumReadout(nn.Module):
-    """The sum of all hops' tokens."""
-
-    @shapecheck
-    def forward(self, z: Float[Tensor, "node token dim"]) -> Float[Tensor, "node dim"]:
-        """Return the sum over hops 0..K."""
-        return z.sum(1)
 
 
 class NAGphormer(nn.Module):
     """A linear map of each hop, Transformer blocks over the hops, a readout and a two-layer head.
 
     Args:
-        config: what a user chooses.
-        in_dim: features of a token.
-        num_classes: width of the output.
-        num_hops: K; the input holds K + 1 tokens a node.
+        config: settings of the model.
+        in_dim: number of features of a token.
+        num_classes: number of outputs per node.
+        num_hops: K; the input has K + 1 tokens per node.
+
+    Example:
+        >>> import numpy as np
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> tokens = hopstate.hop_tokens(graph, 3, max_memory=2**30)
+        >>> config = hopstate.NAGphormer.Config(dim=16, num_heads=4)
+        >>> model = hopstate.NAGphormer(config, in_dim=tokens.num_features, num_classes=5, num_hops=3)
+        >>> model(tokens.rows(np.arange(8))).shape
+        torch.Size([8, 5])
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -118,7 +110,8 @@ class NAGphormer(nn.Module):
             )
         )
         self.norm = nn.LayerNorm(c.dim)
-        self.readout = _readout(c.readout, c.dim, num_hops)
+        # the weights of fewer than two hops are 1: the sum, without an idle parameter
+        self.readout = AttentionReadout(c.dim) if c.readout == "attention" and num_hops > 1 else None
         self.head = nn.Sequential(nn.Linear(c.dim, c.dim // 2), nn.ReLU(), nn.Linear(c.dim // 2, num_classes))
 
     @shapecheck
@@ -126,18 +119,16 @@ class NAGphormer(nn.Module):
         """Return logits of nodes from their tokens x[v, k] = (A_hat^k X)[v], hop 0 first.
 
         Raises:
-            ShapeError: x does not hold num_hops + 1 tokens of in_dim features a node.
+            ShapeError: x does not have num_hops + 1 tokens of in_dim features per node.
         """
         if x.shape[1:] != (self.num_hops + 1, self.in_dim):
             raise ShapeError(
                 f"expected {self.num_hops + 1} tokens of {self.in_dim} features a node, "
                 f"got {x.shape[1]} of {x.shape[2]}"
             )
-        return self.head(self.readout(self.norm(self.blocks(self.embed(x)))))
-
-
-def _readout(name: str, dim: int, num_hops: int) -> nn.Module:
-    if name == "self":
-        return SelfReadout()
-    # the weights of fewer than two hops are 1: the sum, without an idle parameter
-    return AttentionReadout(dim) if name == "attention" and num_hops > 1 else SumReadout()
+        z = self.norm(self.blocks(self.embed(x)))
+        if self.readout is not None:
+            z = self.readout(z)
+        else:
+            z = z[:, 0] if self.config.readout == "self" else z.sum(1)
+        return self.head(z)

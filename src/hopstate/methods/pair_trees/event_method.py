@@ -290,8 +290,8 @@ class EventTreesTask(EventNodeTask):
         found: Scores = follower.score(*queries)
         return found
 
-    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
-        """Train the trees. Return one row of metrics and the number of trees as its epoch."""
+    def fit_without_gradients(self) -> dict[str, float]:
+        """Train the trees. Return their metrics, with their number as the epoch."""
         begin = time.perf_counter()
         train = self.split.train
         rows = train[has_label(self.targets.y[train])][-self.config.max_events :]
@@ -303,7 +303,7 @@ class EventTreesTask(EventNodeTask):
         seconds = round(time.perf_counter() - begin, 4)
         count = self.trees.parts[0].num_fitted
         val = {f"val_{name}": value for name, value in self.evaluate("val").items()}
-        return [{"epoch": count, **val, "seconds": seconds}], count
+        return {"epoch": count, **val, "seconds": seconds}
 
     def _names(self) -> list[str]:
         trees, names = self.trees.parts[0], self.stream.relation_names
@@ -375,9 +375,9 @@ def label_baselines(stream: EventStream, config: EventNodeRun, context: Context,
     own = replace(own, loop=replace(own.loop, seed=config.loop.seed, progress=False))
     trees = _task(stream, task.split, task.targets, own, replace(context, trained=None))
     trees.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = trees.fit_without_gradients()
+    row = trees.fit_without_gradients()
     key = f"val_{task.metric}"
-    return metrics | {"event-trees": trees.evaluate("test") | {key: rows[0][key]}}
+    return metrics | {"event-trees": trees.evaluate("test") | {key: row[key]}}
 
 
 METHODS = {

@@ -72,9 +72,9 @@ def tree_baseline(stream: EventStream, config: LinkRun, context: Context) -> dic
     tree_config = replace(tree_config, loop=replace(tree_config.loop, seed=config.loop.seed, progress=False))
     task = build(stream, tree_config, replace(context, trained=None))
     task.folder = None  # the run's folder has no table of the baseline's importances
-    rows, _ = task.fit_without_gradients()
+    row = task.fit_without_gradients()
     key = f"val_{task.metric}"
-    return task.evaluate("test") | {name: value for name, value in rows[0].items() if name == key}
+    return task.evaluate("test") | {name: value for name, value in row.items() if name == key}
 
 
 class PairTreesScorer(StatelessScorer):
@@ -292,8 +292,8 @@ class PairTreesTask(LinkTask):
         super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
         self.features, self.trees, self.config, self.folder = source, source.trees, config, folder
 
-    def fit_without_gradients(self) -> tuple[list[dict[str, float]], int]:
-        """Train the trees. Return one row of metrics and the number of trees as its epoch."""
+    def fit_without_gradients(self) -> dict[str, float]:
+        """Train the trees. Return their metrics, with their number as the epoch."""
         begin, config, features = time.perf_counter(), self.config, self.features.features_for("train")
         sampling: dict[str, int] = {
             "max_events": config.max_events,
@@ -310,7 +310,7 @@ class PairTreesTask(LinkTask):
         val_metrics = (
             {f"val_{name}": value for name, value in self.evaluate("val").items()} if len(self.split.val) else {}
         )
-        return [{"epoch": self.trees.num_fitted, **val_metrics, "seconds": seconds}], self.trees.num_fitted
+        return {"epoch": self.trees.num_fitted, **val_metrics, "seconds": seconds}
 
 
 def importances_csv(names: Sequence[str], share: np.ndarray) -> str:

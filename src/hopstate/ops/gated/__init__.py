@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hopstate.errors import ShapeError
 from hopstate.ops.dispatch import choose_path
-from hopstate.ops.threads import run_units
+from hopstate.ops.threads import flat_array, run_units
 
 __all__ = ["gated_mean", "gated_mean_naive"]
 
@@ -74,9 +74,10 @@ def _gated(
 
     d = a.shape[1]
     out, total = (torch.empty(len(indptr) - 1, d, dtype=a.dtype) for _ in range(2))
-    arrays = [_flat(x, a) for x in (a, b, v, c)]
+    arrays = [flat_array(x, a.dtype) for x in (a, b, v, c)]
     graph = _graph(indptr, indices, rows)
-    run_units(gated_kernels.forward, -(-d // gated_kernels.LANES), *graph, *arrays, d, _flat(out, a), _flat(total, a))
+    sums = [flat_array(x, a.dtype) for x in (out, total)]
+    run_units(gated_kernels.forward, -(-d // gated_kernels.LANES), *graph, *arrays, d, *sums)
     return out, total
 
 
@@ -92,13 +93,13 @@ def _gated_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from hopstate.ops.gated import kernels as gated_kernels
 
-    arrays = [_flat(x, a) for x in (a, b, v, c)]
+    arrays = [flat_array(x, a.dtype) for x in (a, b, v, c)]
     da, db, dv = (torch.zeros(a.shape, dtype=a.dtype) for _ in range(3))
     dc = torch.empty(a.shape if c is None else c.shape, dtype=a.dtype) if c is not None else a.new_empty(0)
     d = a.shape[1]
-    kept = [_flat(x, a) for x in (out, total, grad)]
+    kept = [flat_array(x, a.dtype) for x in (out, total, grad)]
     graph = _graph(indptr, indices, rows)
-    grads = [_flat(x, a) for x in (da, db, dv, dc)]
+    grads = [flat_array(x, a.dtype) for x in (da, db, dv, dc)]
     run_units(gated_kernels.backward, -(-d // gated_kernels.LANES), *graph, *arrays, d, *kept, *grads)
     return da, db, dv, dc
 
@@ -127,8 +128,3 @@ _gated.register_autograd(_backward, setup_context=_setup)
 
 def _graph(indptr: Tensor, indices: Tensor, rows: Tensor | None) -> tuple[Any, ...]:
     return indptr.numpy(), indices.numpy(), (indices.new_empty(0) if rows is None else rows).numpy()
-
-
-def _flat(x: Tensor | None, like: Tensor) -> Any:
-    """x as one flat numpy array, without a copy where it already is one; an absent input is empty."""
-    return (torch.empty(0, dtype=like.dtype) if x is None else x.detach().to(like.dtype).contiguous().view(-1)).numpy()

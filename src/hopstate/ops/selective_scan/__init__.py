@@ -17,26 +17,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError
 from hopstate.ops.dispatch import (
     GPU_SEGMENT,
     LANES,
     SEGMENT,
     Discretization,
     check_discretization,
-    check_rates,
-    check_same,
     check_scan,
-    check_steps,
     check_values,
-    checking,
     choose_path,
     warn_slow,
 )
 from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
 from hopstate.types import Float, Int
 
-__all__ = ["selective_influence", "selective_scan", "selective_scan_naive", "selective_step"]
+__all__ = ["selective_influence", "selective_scan", "selective_scan_naive"]
 
 
 @torch.library.custom_op("hopstate::selective_scan", mutates_args=(), device_types="cpu")
@@ -58,7 +54,7 @@ def scan(
     """Return y, final states (no rows unless want_final) and checkpoints (no rows unless keep)."""
     from hopstate.ops.selective_scan import cpu_kernels
 
-    check_values(delta, A, offsets)
+    check_values(A, offsets, u.shape[0])
     return cpu_kernels.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
 
 
@@ -66,8 +62,6 @@ def scan(
 def _scan_cuda(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
     from hopstate.ops.selective_scan import triton  # type: ignore[attr-defined]
 
-    if checking():
-        check_values(delta, A, offsets)
     return triton.forward(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final)
 
 
@@ -229,8 +223,7 @@ def selective_scan(
 
     Raises:
         ShapeError: shapes, dtypes or devices disagree.
-        DataError: offsets do not cover the tokens, A >= 0, or a step is negative. NaN in delta is checked only if
-            HOPSTATE_CHECK=1, and so are all values on a GPU.
+        DataError: offsets do not cover the tokens, A >= 0, or a step is negative. Values on a GPU are not checked.
         ConfigError: the discretization is unknown, or a program exported with the reference uses states.
 
     >>> u = torch.ones(3, 1)  # three tokens, one channel: a sequence of two, then one of one
@@ -253,7 +246,7 @@ def selective_scan(
         z = None if z is None else z.flatten(0, 1)
     if path.name == "naive":
         warn_slow("selective_scan", path.reason)
-        check_values(delta, A, offsets)
+        check_values(A, offsets, u.shape[0])
         y, state = selective_scan_naive(
             u, delta, A, B, C, D, z, offsets, initial_state, reverse=reverse, discretization=discretization
         )
@@ -262,47 +255,6 @@ def selective_scan(
         keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
         y, state, _ = scan(*inputs[:7], offsets, initial_state, reverse, zoh, keep, return_state)
     return (y.view(shape), state) if return_state else y.view(shape)
-
-
-def selective_step(
-    state: Float[Tensor, "sequence channel state"],
-    u: Float[Tensor, "sequence channel"],
-    delta: Float[Tensor, "sequence channel"],
-    A: Float[Tensor, "channel state"],
-    B: Float[Tensor, "sequence state"],
-    C: Float[Tensor, "sequence state"],
-    *,
-    D: Float[Tensor, " channel"] | None = None,
-    z: Float[Tensor, "sequence channel"] | None = None,
-    discretization: Discretization = "zoh",
-) -> tuple[Float[Tensor, "sequence channel"], Float[Tensor, "sequence channel state"]]:
-    """Advance each sequence by one token, for streaming with stored states.
-
-    Args:
-        state: states before the token, for example from `selective_scan` with return_state.
-        u, delta, A, B, C, D, z, discretization: one token of each sequence, see `selective_scan`.
-
-    Returns:
-        y in u's dtype, and the new states in float32, or float64 for float64 input. `state` is not modified.
-
-    Raises:
-        ShapeError, ConfigError: see `selective_scan`.
-    """
-    check_discretization(discretization)
-    if u.dim() != 2:
-        raise ShapeError(f"u has shape {tuple(u.shape)}, expected (sequence, channel), one token each")
-    check_scan(u[:, None], delta[:, None], A, B[:, None], C[:, None], D, None, None, state)
-    if checking() and not torch.compiler.is_compiling():
-        check_rates(A)
-        check_steps(delta)
-    kind = torch.promote_types(u.dtype, torch.float32)
-    state, y = advance(state.to(kind), u.to(kind), delta.to(kind), A.to(kind), B.to(kind), C.to(kind), discretization)
-    if D is not None:
-        y = y + D.to(kind) * u.to(kind)
-    if z is not None:
-        check_same("z", z, tuple(u.shape), "u's", u)
-        y = y * silu(z.to(kind))
-    return y.to(u.dtype), state
 
 
 def selective_influence(

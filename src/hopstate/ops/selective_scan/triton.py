@@ -79,10 +79,9 @@ class Tiling(NamedTuple):
 
 
 def tile(channels: int, S: int, pieces: int, states: int) -> Tiling:
-    """Return one warp per 512 states forward and 256 backward, where nine steps are in registers.
+    """Return one warp per 512 states forward and 256 backward, where five states are in registers.
 
-    Compiled for compute capability 9.0 at S = 16 that is 96 registers forwards, 255 and 180 spilled bytes backwards;
-    one warp per program needs no barriers for its sums.
+    One warp per program needs no barriers for its sums. `benchmarks/gpu_kernels.py` prints registers and spills.
     """
     wide = 1 << (S - 1).bit_length()
     block = max(16, min(128, states // wide))

@@ -3,7 +3,7 @@
 
 One program owns BLOCK channels and processes its pieces (whole sequences, or chunks of long ones) one after another,
 with the states (BLOCK, S) in registers. The forward pass stores the state every SEGMENT steps. The backward pass
-recomputes SEGMENT steps at a time, unrolled, so that their states stay in registers.
+recomputes half a SEGMENT at a time, unrolled, so that its states stay in registers.
 Steps past the end of a piece are masked: delta = 0 leaves the state as it is. Sums over channels and pieces are
 written as partial sums and added in a fixed order. There are no atomics, so results are bit-identical.
 
@@ -14,7 +14,7 @@ Long sequences are cut into chunks: `forward` from a zero state and `pull_gradie
 import triton
 import triton.language as tl
 
-SEGMENT = 8  # steps between checkpoints; the backward kernel writes them out one by one
+SEGMENT = 8  # steps between checkpoints; the backward kernel writes half of them out one by one
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -181,19 +181,29 @@ def combine(
 
 
 @triton.jit
+def _at(rows, t, channels, S: tl.constexpr):
+    """Pointers to row t, from which the steps of a half segment have 32-bit offsets: fewer registers."""
+    u, delta, B, C, z, dy, dz, du, ddelta, dB, dC = rows
+    wide = t * channels
+    return (
+        u + wide, delta + wide, B + t * S, C + t * S, z + wide, dy + wide, dz + wide, du + wide, ddelta + wide,
+        dB + t * S, dC + t * S,
+    )  # fmt: skip
+
+
+@triton.jit
 def _replay(
-    j: tl.constexpr, h, rows, segment, lane, rates,
+    j: tl.constexpr, h, rows, count, lane, rates,
     S: tl.constexpr, REVERSE: tl.constexpr, ZOH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr,
 ):  # fmt: skip
     """Step j of a segment forwards; with a gate also its gradient, which needs the output."""
-    u, delta, B, C, z, dy, dz = rows
-    first, count = segment
+    u, delta, B, C, z, dy, dz, _, _, _, _ = rows
     channel, state, inside, within, channels = lane
     a, inverse, skip = rates
     left = count - j
-    t = first + j
+    t = j
     if REVERSE:
-        t = first - j
+        t = -j
     x = _row(u, t, left, channels, channel, inside)
     dt = _row(delta, t, left, channels, channel, inside)
     b = _row(B, t, left, S, state, within)
@@ -214,20 +224,18 @@ def _replay(
 
 @triton.jit
 def _unwind(
-    j: tl.constexpr, before, after, carry, rows, grads, segment, lane, rates,
+    j: tl.constexpr, before, after, carry, rows, count, lane, rates,
     S: tl.constexpr, REVERSE: tl.constexpr, ZOH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr,
 ):  # fmt: skip
     """Step j of a segment backwards; carry is the gradient of (state, A, D) so far."""
-    u, delta, B, C, z, dy, _ = rows
-    du, ddelta, dB, dC = grads
-    first, count = segment
+    u, delta, B, C, z, dy, _, du, ddelta, dB, dC = rows
     channel, state, inside, within, channels = lane
     a, inverse, skip = rates
     g, in_a, in_skip = carry
     left = count - j
-    t = first + j
+    t = j
     if REVERSE:
-        t = first - j
+        t = -j
     x = _row(u, t, left, channels, channel, inside)
     dt = _row(delta, t, left, channels, channel, inside)
     b = _row(B, t, left, S, state, within)
@@ -284,15 +292,14 @@ def backward(
     in_a = tl.zeros((BLOCK, WIDE), tl.float32)
     in_skip = tl.zeros((BLOCK,), tl.float32)
     partial = tl.program_id(1).to(tl.int64) * tokens * S
-    rows = (u, delta, B, C, z, dy, dz)
-    grads = (du, ddelta, dB + partial, dC + partial)
+    rows = (u, delta, B, C, z, dy, dz, du, ddelta, dB + partial, dC + partial)
     lane = (channel, state, inside, within, channels)
     rates = (a, inverse, skip)
     stride = tl.full((), 1, tl.int64) * channels * S  # pieces * channels * S may pass 2**31
     for piece in range(tl.program_id(0), pieces, tl.num_programs(0)):
         start = tl.load(starts + piece)
         end = tl.load(ends + piece)
-        length = end - start
+        length = (end - start).to(tl.int32)
         base = piece * stride
         owner = base
         if CHUNKED:
@@ -300,13 +307,13 @@ def backward(
         g = tl.zeros((BLOCK, WIDE), tl.float32)
         if HAS_DFINAL:
             g = tl.load(dfinal + base + slot, mask=both, other=0.0).to(tl.float32)
-        segments = (length + SEGMENT - 1) // SEGMENT
-        for order in range(segments):
-            k = (segments - 1 - order) * SEGMENT
+        # Half a segment at a time, the later half first, so that the states fit into registers.
+        halves = 2 * ((length + SEGMENT - 1) // SEGMENT)
+        for order in range(halves):
+            k = (halves - 1 - order) // 2 * SEGMENT
             first = start + k
             if REVERSE:
                 first = end - 1 - k
-            segment = (first, length - k)
             passed = k
             if CHUNKED:
                 passed = k + tl.load(orders + piece)
@@ -314,23 +321,26 @@ def backward(
             h0 = tl.load(checkpoints + (first // SEGMENT) * channels * S + slot, mask=both & kept, other=0.0)
             if HAS_INITIAL:
                 h0 += tl.load(initial + owner + slot, mask=both & ~kept, other=0.0).to(tl.float32)
-            h1 = _replay(0, h0, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h2 = _replay(1, h1, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h3 = _replay(2, h2, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h4 = _replay(3, h3, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h5 = _replay(4, h4, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h6 = _replay(5, h5, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h7 = _replay(6, h6, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            h8 = _replay(7, h7, rows, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            if order % 2 == 0:
+                ahead = _at(rows, first, channels, S)
+                h0 = _replay(0, h0, ahead, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                h0 = _replay(1, h0, ahead, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                h0 = _replay(2, h0, ahead, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                h0 = _replay(3, h0, ahead, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, False)
+                k += SEGMENT // 2
+                first = start + k
+                if REVERSE:
+                    first = end - 1 - k
+            here = _at(rows, first, channels, S)
+            h1 = _replay(0, h0, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h2 = _replay(1, h1, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h3 = _replay(2, h2, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            h4 = _replay(3, h3, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             carry = (g, in_a, in_skip)
-            carry = _unwind(7, h7, h8, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(6, h6, h7, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(5, h5, h6, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(4, h4, h5, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(3, h3, h4, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(2, h2, h3, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(1, h1, h2, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
-            carry = _unwind(0, h0, h1, carry, rows, grads, segment, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(3, h3, h4, carry, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(2, h2, h3, carry, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(1, h1, h2, carry, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
+            carry = _unwind(0, h0, h1, carry, here, length - k, lane, rates, S, REVERSE, ZOH, HAS_D, HAS_Z)
             g, in_a, in_skip = carry
         if WANT_DINITIAL:
             tl.store(dinitial + base + slot, g, mask=both)

@@ -1,6 +1,6 @@
 """Random walks and their induced subgraphs as packed tokens (GMN, algorithm 1, lines 1 to 7).
 
-`kernels` samples walks and `subgraph_kernels` builds tokens, vectorized if `wide_kernels` allows it.
+`kernels` samples walks and `subgraph_kernels` builds tokens.
 """
 
 from __future__ import annotations
@@ -13,16 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.errors import ConfigError, DataError
 from hopstate.ops.threads import run_units, usual_threads
 
 __all__ = ["Subgraphs", "WalkTable", "random_walks", "random_walks_naive", "walk_features", "walk_subgraphs"]
 
-_DIRECT = 1 << 20  # maximum table size for direct marks; larger tables use a hash table per token
 _EDGES = 1 << 30  # edges of tokens that there is room for from the start
-_WIDE = True  # use vectorized lookups if the processor supports them
-
-_NONE32, _NONE64 = np.empty(0, np.uint32), np.empty(0, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +29,11 @@ class WalkTable:
         indptr: (N+1,) int64 row pointers of the CSR adjacency.
         place: (N,) uint32 start of each node's record in table.
         table: (E + 2N,) uint32 records: the node, its degree, its neighbors' places.
-        threshold, other: alias tables for edge weights, or empty.
-        weights: (E + 2N,) edge weights at their table positions, or empty.
     """
 
     indptr: np.ndarray
     place: np.ndarray
     table: np.ndarray
-    threshold: np.ndarray
-    other: np.ndarray
-    weights: np.ndarray
 
     @property
     def num_nodes(self) -> int:
@@ -62,16 +53,15 @@ class WalkTable:
         return bool((self.table[edges] == np.repeat(self.place, degree)).any())
 
     @classmethod
-    def of(cls, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> WalkTable:
+    def of(cls, indptr: np.ndarray, indices: np.ndarray) -> WalkTable:
         """Return the table of a CSR adjacency.
 
         Args:
             indptr: (N+1,) int64.
             indices: (E,) int64, ascending within each row.
-            weights: (E,) non-negative edge weights; None walks uniformly.
 
         Raises:
-            DataError: more than 2**32 entries, negative or non-finite weights, or a node with edges of weight 0 only.
+            DataError: more than 2**32 entries.
         """
         from hopstate.ops.walks import kernels as walk_kernels
 
@@ -81,23 +71,7 @@ class WalkTable:
         place = (indptr[:-1] + 2 * np.arange(n)).astype(np.uint32)
         table = np.empty(len(indices) + 2 * n, np.uint32)
         walk_kernels.fill_table(indptr, indices, place, table)
-        if weights is None:
-            return cls(indptr, place, table, _NONE32, _NONE32, _NONE64)
-        weights = np.ascontiguousarray(weights, np.float64)
-        if weights.shape != indices.shape:
-            raise ShapeError(f"one weight an edge: expected shape {indices.shape}, got {weights.shape}")
-        if not np.isfinite(weights).all() or (weights < 0).any():
-            raise DataError("edge weights for walks must be finite and not negative")
-        threshold, other, placed = (
-            np.zeros(len(table), np.uint32),
-            np.zeros(len(table), np.uint32),
-            np.zeros(len(table)),
-        )
-        placed[np.arange(len(indices)) + 2 * np.repeat(np.arange(1, n + 1), np.diff(indptr))] = weights
-        stuck = walk_kernels.fill_alias(indptr, place, table, weights, threshold, other)
-        if stuck >= 0:
-            raise DataError(f"all edges of node row {stuck} have weight 0; give one a weight or drop them")
-        return cls(indptr, place, table, threshold, other, placed)
+        return cls(indptr, place, table)
 
     def edge_ids(self, positions: np.ndarray, sources: np.ndarray) -> np.ndarray:
         """Return the rows in `indices` of edges at table positions, given the sources (node ids) that they leave."""
@@ -105,7 +79,7 @@ class WalkTable:
 
 
 def random_walks(
-    table: WalkTable, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0, p: float = 1.0, q: float = 1.0,
+    table: WalkTable, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0, p: float = 1.0,
     names: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Sample random walks from each node.
@@ -116,22 +90,22 @@ def random_walks(
         length: number of steps.
         walks: walks per node.
         seed: seed of the walks.
-        p, q: node2vec's return and in-out parameters; 1, 1 is an unbiased walk.
+        p: node2vec's return parameter. A step back to the node before has the weight 1 / p, all others 1.
         names: (n,) numbers that, with the seed, determine each node's walks. Default: the node ids.
 
     Returns:
         (n * walks, length + 1) int32 node ids, grouped by start node, in column-major order.
 
     Raises:
-        ConfigError: length is negative, walks is below 1, or p or q is not above 0.
+        ConfigError: length is negative, walks is below 1, or p is not above 0.
         DataError: a start node does not exist.
     """
     from hopstate.ops.walks import kernels as walk_kernels
 
-    _check(table, nodes, length, walks, p, q)
+    _check(table, nodes, length, walks, p)
     out = np.empty((length + 1, len(nodes) * walks), np.int32)
     units = -(-out.shape[1] // walk_kernels.BLOCK)
-    graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
+    graph = (table.place, table.table, 1.0 / p)
     run_units(walk_kernels.walks, units, *graph, *_named(nodes, names), walks, length, seed, out)
     return out.T
 
@@ -139,7 +113,7 @@ def random_walks(
 def random_walks_naive(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, length: int, *, walks: int = 1, seed: int = 0
 ) -> np.ndarray:
-    """Reference implementation of `random_walks` for unweighted edges and p = q = 1."""
+    """Reference implementation of `random_walks` for p = 1."""
     low, step = 2**64 - 1, 0x9E3779B97F4A7C15
 
     def mix(z: int) -> int:
@@ -196,7 +170,6 @@ def walk_subgraphs(
     lengths: Sequence[int] | None = None,
     seed: int = 0,
     p: float = 1.0,
-    q: float = 1.0,
     edges: bool = True,
     edge_ids: bool = False,
     keep_walks: bool = False,
@@ -212,7 +185,7 @@ def walk_subgraphs(
         walks: M.
         lengths: values of h, ascending up to m. Default: 1..m.
         seed: seed of the walks.
-        p, q: node2vec's parameters.
+        p: see `random_walks`.
         edges: also return the induced edges.
         edge_ids: also return their positions in `indices`.
         keep_walks: also return the walks.
@@ -222,12 +195,12 @@ def walk_subgraphs(
         n * (s l + 1) tokens for l lengths.
 
     Raises:
-        ConfigError: m is negative, s or M is below 1, p or q is not above 0, or lengths do not rise from 1 or more to
-        m. DataError: a node does not exist.
+        ConfigError: m is negative, s or M is below 1, p is not above 0, or lengths do not rise from 1 or more to m.
+        DataError: a node does not exist.
     """
     from hopstate.ops.walks import subgraph_kernels
 
-    _check(table, nodes, max_length, walks, p, q)
+    _check(table, nodes, max_length, walks, p)
     if repeats < 1:
         raise ConfigError(f"repeats (s) must be at least 1; got {repeats}")
     nodes, names = _named(nodes, names)
@@ -238,9 +211,8 @@ def walk_subgraphs(
     largest = max(bounds, default=1)
     if largest > 2**16:
         raise ConfigError(f"a token may hold up to 65,536 nodes; {walks} walks of {max_length} steps visit {largest:,}")
-    direct = len(table.table) <= min(_DIRECT, 8 * len(nodes) * repeats * sum(bounds))  # clearing marks costs, too
     bits = max(10, (32 * largest - 1).bit_length())
-    graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
+    graph = (table.place, table.table, 1.0 / p)
 
     def make(part: np.ndarray) -> tuple[np.ndarray, ...]:
         # allocated by NumPy, which uses huge pages and is faster
@@ -264,9 +236,7 @@ def walk_subgraphs(
             table.loops,
             edge_ids,
             keep_walks,
-            direct,
             bits,
-            _WIDE and subgraph_kernels.WIDE,
         )
 
     return _join(table, _on_threads(make, np.arange(len(nodes))))
@@ -278,7 +248,7 @@ def _named(nodes: np.ndarray, names: np.ndarray | None) -> tuple[np.ndarray, np.
 
 
 def _on_threads(make: Callable[[np.ndarray], Any], nodes: np.ndarray) -> list[Any]:
-    """Return make of consecutive parts of nodes, one a thread that torch uses (fewer where there is little to do)."""
+    """Return make(part) of consecutive parts of nodes, one part per torch thread (fewer if there are few nodes)."""
     threads = max(1, min(usual_threads(), len(nodes) // 64))
     if threads == 1:
         return [make(nodes)]
@@ -320,11 +290,11 @@ def walk_features(
     return ids, bits, arrived
 
 
-def _check(table: WalkTable, nodes: np.ndarray, length: int, walks: int, p: float, q: float) -> None:
-    if length < 0 or walks < 1 or not (p > 0 and q > 0):
+def _check(table: WalkTable, nodes: np.ndarray, length: int, walks: int, p: float) -> None:
+    if length < 0 or walks < 1 or not p > 0:
         raise ConfigError(
-            f"walks need a length of at least 0, at least 1 walk a node, and p, q above 0; "
-            f"got length={length}, walks={walks}, p={p}, q={q}"
+            f"walks need a length of at least 0, at least 1 walk a node, and p above 0; "
+            f"got length={length}, walks={walks}, p={p}"
         )
     if len(nodes) and not (nodes.min() >= 0 and nodes.max() < table.num_nodes):
         raise DataError(f"start nodes lie in 0..{table.num_nodes - 1}; got {nodes.min()}..{nodes.max()}")

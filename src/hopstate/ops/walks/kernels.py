@@ -3,8 +3,8 @@
 
 A graph is one int32-sized table: node v's record starts at place[v] and holds v, its degree, and its neighbours'
 *places* in ascending order. A step then touches one stretch of memory (degree and neighbours side by side) instead of
-two random ones. All walks take a step before any takes the next one, so that memory loads overlap. If the table
-exceeds the caches, each walk prefetches its next record and reads it after all other walks have done the same.
+two random ones. All walks take a step before any takes the next one, so that memory loads overlap. Each walk prefetches
+its next record and reads it after all other walks have done the same.
 
 Random number t of a walk is splitmix64's output at counter t of the walk's own stream; half of it serves a step.
 """
@@ -18,12 +18,10 @@ from hopstate.ops.cpu.random_kernels import STEP, mix, seeded
 from hopstate.ops.cpu.simd import prefetch
 
 BLOCK = 1024  # walks that advance together
-FAR = 1 << 19  # minimum table size for prefetching
 LINE = np.uint64(12)  # offset of the next cache line of 16 entries
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
-_TRIES = 16  # proposals of a biased step before its distribution is summed exactly
 
 
 @njit(cache=True, nogil=True)
@@ -37,86 +35,8 @@ def fill_table(indptr, indices, place, table):
 
 
 @njit(cache=True, nogil=True)
-def fill_alias(indptr, place, table, weights, threshold, other):
-    """Walker's alias method, per node: entry j is kept with probability threshold[j] / 2**32, else other[j].
-
-    Returns the first node without positive weights, or -1.
-    """
-    for v in range(indptr.size - 1):
-        lo, degree, at = indptr[v], indptr[v + 1] - indptr[v], place[v] + 2
-        total = 0.0
-        for j in range(degree):
-            total += weights[lo + j]
-        if degree and not total > 0:
-            return v
-        share = np.empty(degree)
-        small, large = np.empty(degree, np.int64), np.empty(degree, np.int64)
-        num_small, num_large = 0, 0
-        for j in range(degree):
-            share[j] = weights[lo + j] * degree / total
-            other[at + j] = table[at + j]
-            threshold[at + j] = _LOW
-            if share[j] < 1.0:
-                small[num_small], num_small = j, num_small + 1
-            else:
-                large[num_large], num_large = j, num_large + 1
-        while num_small and num_large:
-            num_small -= 1
-            i, k = small[num_small], large[num_large - 1]
-            threshold[at + i] = np.uint64(share[i] * 4294967295.0)
-            other[at + i] = table[at + k]
-            share[k] -= 1.0 - share[i]
-            if share[k] < 1.0:
-                num_large -= 1
-                small[num_small], num_small = k, num_small + 1
-    return -1
-
-
-@njit(cache=True, nogil=True)
 def _uniform(table, state, length, start, places, ids):
     """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks from start."""
-    if table.size > FAR:
-        _far_steps(table, state, length, start, places, ids)
-        return
-    for t in range(0, length, 2):
-        counter = np.uint64(t + 1) * STEP
-        source = start if t == 0 else places[t - 1]
-        if t + 1 < length:
-            _two_steps(table, state, counter, source, places[t], places[t + 1])
-        else:
-            _one_step(table, state, counter, source, places[t])
-        for k in range(t, min(t + 2, length) if ids.shape[0] else t):
-            _name(table, places[k], ids[k])
-
-
-@njit(cache=True, nogil=True)
-def _two_steps(table, state, counter, source, first, second):
-    for i in range(source.size):
-        z = mix(state[i] + counter)
-        s = np.uint64(source[i])
-        degree = np.uint64(table[s + _ONE])
-        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
-        s = drawn if degree > np.uint64(0) else s
-        first[i] = np.uint32(s)
-        degree = np.uint64(table[s + _ONE])
-        drawn = np.uint64(table[s + _TWO + (((z & _LOW) * degree) >> _32)])
-        s = drawn if degree > np.uint64(0) else s
-        second[i] = np.uint32(s)
-
-
-@njit(cache=True, nogil=True)
-def _one_step(table, state, counter, source, first):
-    for i in range(source.size):
-        z = mix(state[i] + counter)
-        s = np.uint64(source[i])
-        degree = np.uint64(table[s + _ONE])
-        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
-        first[i] = np.uint32(drawn if degree > np.uint64(0) else s)
-
-
-@njit(cache=True, nogil=True)
-def _far_steps(table, state, length, start, places, ids):
-    """As `_uniform`, prefetching each record one step of all walks ahead."""
     for i in range(start.size):
         prefetch(table, np.uint64(start[i]))
     for t in range(length):
@@ -135,13 +55,8 @@ def _far_steps(table, state, length, start, places, ids):
             if naming:
                 ids[t - 1, i] = table[s]
     if ids.shape[0] and length:
-        _name(table, places[length - 1], ids[length - 1])
-
-
-@njit(cache=True, nogil=True)
-def _name(table, places, ids):
-    for i in range(places.size):
-        ids[i] = table[np.uint64(places[i])]
+        for i in range(start.size):
+            ids[length - 1, i] = table[np.uint64(places[length - 1, i])]
 
 
 @njit(cache=True, nogil=True)
@@ -159,57 +74,23 @@ def position_of(table, source, target):
 
 
 @njit(cache=True, nogil=True)
-def _bias(table, before, x, back, out):
-    """node2vec's factor of a step to x after a step from before: 1/p back, 1 to a neighbour of before, else 1/q."""
-    if x == before:
-        return back
-    return 1.0 if position_of(table, before, x) >= 0 else out
-
-
-@njit(cache=True, nogil=True)
-def _exact(table, weights, s, before, back, out, r):
-    lo, degree = s + 2, table[s + 1]
-    total = 0.0
-    for j in range(degree):
-        weight = weights[lo + j] if weights.size else 1.0
-        total += weight * _bias(table, before, table[lo + j], back, out)
-    r *= total
-    for j in range(degree):
-        weight = weights[lo + j] if weights.size else 1.0
-        r -= weight * _bias(table, before, table[lo + j], back, out)
-        if r < 0:
-            return table[lo + j]
-    return table[lo + degree - 1]
-
-
-@njit(cache=True, nogil=True)
-def _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids):
-    """As `_uniform`, with weighted edges and node2vec's biases: proposals by alias, accepted or refused."""
-    second_order = back != 1.0 or out_ != 1.0
-    highest = max(back, 1.0, out_)
+def _returning(table, back, state, length, start, places, ids):
+    """As `_uniform`, but a step to the node before has the weight back. All other steps have the weight 1."""
     for i in range(start.size):
-        s, before, stream = start[i], start[i], state[i]
+        s, before, stream = np.int64(start[i]), np.int64(start[i]), state[i]
         for t in range(length):
-            degree = np.uint64(table[s + 1])
-            chosen = s
-            accepted = degree == 0
-            for _ in range(_TRIES):
-                if accepted:
-                    break
-                stream += STEP
-                z = mix(stream)
-                at = np.uint64(s) + _TWO + (((z >> _32) * degree) >> _32)
-                kept = not threshold.size or (z & _LOW) <= np.uint64(threshold[at])
-                chosen = table[at] if kept else other[at]
-                accepted = True
-                if second_order and t > 0:
-                    stream += STEP
-                    u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
-                    accepted = u * highest < _bias(table, before, chosen, back, out_)
-            if not accepted:
-                stream += STEP
-                u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
-                chosen = _exact(table, weights, s, before, back, out_, u)
+            degree, chosen = np.int64(table[s + 1]), s
+            own = position_of(table, s, before) if t else -1
+            stream += STEP
+            u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
+            if degree and own < 0:
+                chosen = np.int64(table[s + 2 + np.int64(u * degree)])
+            elif degree:
+                r = u * (degree - 1 + back)
+                chosen = before
+                if r >= back and degree > 1:
+                    at = s + 2 + min(np.int64(r - back), degree - 2)
+                    chosen = np.int64(table[at + (at >= own)])
             before, s = s, chosen
             places[t, i] = s
             if ids.shape[0]:
@@ -217,16 +98,16 @@ def _biased(table, threshold, other, weights, back, out_, state, length, start, 
 
 
 @njit(cache=True, nogil=True)
-def advance(table, threshold, other, weights, back, out_, state, length, start, places, ids):
-    """Walk one walk on by length steps from start, uniformly or with node2vec's bias, into places and ids."""
-    if threshold.size or back != 1.0 or out_ != 1.0:
-        _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids)
+def advance(table, back, state, length, start, places, ids):
+    """Walk on by length steps from start, uniformly or with another weight of steps back, into places and ids."""
+    if back != 1.0:
+        _returning(table, back, state, length, start, places, ids)
     else:
         _uniform(table, state, length, start, places, ids)
 
 
 @njit(cache=True, nogil=True)
-def walks(first, last, place, table, threshold, other, weights, back, out_, nodes, names, per, length, seed, out):
+def walks(first, last, place, table, back, nodes, names, per, length, seed, out):
     """Fill out (length + 1, walks) with node ids, drawn by names; units are blocks of BLOCK walks."""
     scratch = np.empty((max(length, 1), BLOCK), np.uint32)
     start, state = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint64)
@@ -242,7 +123,7 @@ def walks(first, last, place, table, threshold, other, weights, back, out_, node
                 node, walk = node + 1, 0
         n = hi - lo
         ids = out[1:, lo:hi]
-        advance(table, threshold, other, weights, back, out_, state[:n], length, start[:n], scratch[:, :n], ids)
+        advance(table, back, state[:n], length, start[:n], scratch[:, :n], ids)
 
 
 @njit(cache=True, nogil=True)

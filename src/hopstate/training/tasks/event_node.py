@@ -76,7 +76,7 @@ class EventTargets:
             return found * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
         return np.hstack([1 - found, found]) if self.classes and self.width == 1 else found
 
-    def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0) -> dict[str, float]:
+    def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
         """Return the metrics of events at rows (Q,); NaN if none is labeled.
 
         Binary: roc_auc and average_precision of the positive class, its count ("positives"), confidence limits if
@@ -89,7 +89,6 @@ class EventTargets:
             rows: positions in the stream.
             found: model outputs, see `values`; (Q,) probabilities of the positive class if binary.
             bootstrap: resamples for confidence intervals if binary; 0 computes none.
-            seed: seed of the bootstrap.
         """
         y, values = self.y[rows], self.values(found)
         if not self.classes:
@@ -108,7 +107,7 @@ class EventTargets:
         areas = {"roc_auc": roc_auc(y, score), "average_precision": average_precision(y, score)}
         result = areas | {"positives": int(y.sum())} | result | one_class
         if bootstrap and len(np.unique(y)) == 2:
-            drawn = bootstrap_areas(score[y == 1], score[y == 0], None, repeats=bootstrap, seed=seed)
+            drawn = bootstrap_areas(score[y == 1], score[y == 0], None, repeats=bootstrap)
             result |= interval_columns(drawn)
         return result
 
@@ -357,7 +356,7 @@ class EventNodeTask(EventTask[NodeScorer]):
         if split != "test" or self.bootstrap:
             return found
         metrics, limits = split_intervals(found)  # unrequested confidence limits go to the report only
-        self.curves = {"ranking": [], "reliability": [], "intervals": limits} if limits else {}
+        self.curves = {"reliability": [], "intervals": limits} if limits else {}
         return metrics
 
     def predict(self, split: str) -> dict[str, np.ndarray]:

@@ -32,19 +32,14 @@ from hopstate.streaming.history_scorer import (
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import FollowsStream, HistoryModel, LinkScorer, Replayable, Scores
+from hopstate.streaming.protocols import FollowsStream, HistoryModel, LinkScorer, MemoryModel, Replayable, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, has_label
-from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import Microbatches, SourceTask, TaskFacts, TaskSource, prefetched
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
-    """Return (P,) a random destination for each event at rows (P,), different from its own if possible.
-
-    Args:
-        stream, rows, batch_size, seed: see `EpochNegatives`.
-        number: the epoch, and the candidate's number if it is not the first.
-    """
+    """Return (P,) a random destination for each event at rows (P,), different from its own if possible."""
     draw = int(named_rng(seed, "negatives", *number).integers(2**32))
     part = as_slice(rows)
     return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw, avoid_positives=True)
@@ -168,22 +163,22 @@ class TokenizedSource(EventSource[ScorerT_co]):
         stream, split: the data.
         train_inputs: tokenizer over the training events only.
         make_inputs: function from a stream to a tokenizer over all of it, for evaluation.
-        feature_dims: see `EventSource`.
     """
 
     single_process = ""
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HistoryModel | MemoryModel,
         stream: EventStream,
         split: EventSplit,
         train_inputs: Any,
         make_inputs: Callable[[EventStream], Any],
-        feature_dims: tuple[int, int],
     ) -> None:
-        super().__init__(model, stream, split, feature_dims=feature_dims)
         self.train_inputs, self.inputs, self.make_inputs = train_inputs, make_inputs(stream), make_inputs
+        node, edge = model.feature_dims
+        marked = getattr(self.inputs, "marked", False)  # a deletion flag in tokens, which events do not have
+        super().__init__(model, stream, split, feature_dims=(node, edge - marked))
 
     @abstractmethod
     def scorer_of(self, model: nn.Module, inputs: Any) -> ScorerT_co:
@@ -197,22 +192,6 @@ class TokenizedSource(EventSource[ScorerT_co]):
 
     def follow(self, model: nn.Module, past: StreamState) -> ScorerT_co:
         return self.scorer_of(model, self.inputs.over(past))
-
-
-class HistorySource(TokenizedSource[ScorerT_co]):
-    """A tokenized source whose tokens may carry a deletion flag."""
-
-    def __init__(
-        self,
-        model: HistoryModel,
-        stream: EventStream,
-        split: EventSplit,
-        train_inputs: PairTokenizer | HistoryTokenizer,
-        make_inputs: Callable[[EventStream], PairTokenizer | HistoryTokenizer],
-    ) -> None:
-        node, edge = model.feature_dims
-        super().__init__(model, stream, split, train_inputs, make_inputs, (node, edge))
-        self.feature_dims = node, edge - self.inputs.marked
 
 
 class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
@@ -303,7 +282,7 @@ Labelled = tuple[Input, Tensor, int]  # a model's input, labels, number of pairs
 Classified = tuple[Input, Tensor]  # a model's input, and classes
 
 
-class HistoryPairs(HistorySource[HistoryScorer]):
+class HistoryPairs(TokenizedSource[HistoryScorer]):
     """Training events in time order, with negative samples.
 
     Args:
@@ -357,7 +336,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
-        yield from Prefetcher(self._batches(epoch, start, step))
+        yield from prefetched(self._batches(epoch, start, step))
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
@@ -386,7 +365,7 @@ class HistoryPairs(HistorySource[HistoryScorer]):
         return HistoryScorer(model, inputs, max_queries=min(MAX_QUERIES, self.microbatch_size or MAX_QUERIES))
 
 
-class HistoryNodes(HistorySource[HistoryNodeScorer]):
+class HistoryNodes(TokenizedSource[HistoryNodeScorer]):
     """Labeled source nodes of events in time order.
 
     Args:
@@ -420,7 +399,7 @@ class HistoryNodes(HistorySource[HistoryNodeScorer]):
         return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
-        yield from Prefetcher(self._batches(start, step))
+        yield from prefetched(self._batches(start, step))
 
     def _batches(self, start: int, step: int) -> Iterator[Classified]:
         stream = self.stream

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -128,15 +128,10 @@ class LinkTask(EventTask[LinkScorer]):
         self.metric = metric_name("mrr" if STRATEGIES[first].ranking else "average_precision", first, new_nodes=False)
         if evaluation.select_by == "mean":
             self.metric = "mean_average_precision"
+        self.curve: IsotonicCurve | None = None  # fitted to the latest validation scores
         # scoring all training events would be slow: evaluate only the latest ones
-        self._curve: IsotonicCurve | None = None  # fitted to the latest validation scores
         count = len(split.val) if evaluation.event_limit is None else min(len(split.val), evaluation.event_limit)
         self._recent = replace(split, train=split.train[-count:])
-
-    @property
-    def curve(self) -> IsotonicCurve | None:
-        """Calibration curve of the last validation, or None before the first one."""
-        return self._curve
 
     @property
     def train_share(self) -> float:
@@ -150,10 +145,13 @@ class LinkTask(EventTask[LinkScorer]):
         chosen = self._drawn(split, strategies)
         calibration = self._random if split == "val" and summaries.KEY not in chosen else {}
         scores = self._scored(self.scorer(split), split, calibration | chosen)
-        curve = self._curve_of(scores, calibration | chosen) if split == "val" else self._curve
-        how: dict[str, Any] = {"protocol": e.protocol, "bootstrap": e.bootstrap if split == "test" else 0}
-        found = replace(link_report({key: scores[key] for key in chosen}, chosen, self.stream, **how), curve=curve)
-        self._keep(found, split)
+        bootstrap = e.bootstrap if split == "test" else 0
+        measured = {key: scores[key] for key in chosen}
+        found = link_report(measured, chosen, self.stream, protocol=e.protocol, bootstrap=bootstrap)
+        if split == "val":
+            self.curve = summaries.validation_curve(scores[summaries.KEY]) if summaries.KEY in scores else None
+        else:
+            self.curves = summaries.link_curves(found, split, self.curve)
         return found
 
     def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
@@ -167,10 +165,6 @@ class LinkTask(EventTask[LinkScorer]):
         split, strategy = summaries.KEY
         drawn = self._drawn(split, (strategy,))
         return {summaries.KEY: summaries.calibration_negatives(drawn[summaries.KEY])} if summaries.KEY in drawn else {}
-
-    def _curve_of(self, scores: AllScores, drawn: Mapping[tuple[str, str], Negatives]) -> IsotonicCurve | None:
-        key = summaries.KEY
-        return summaries.validation_curve(scores[key]) if key in drawn else None
 
     def calibration_curve(self) -> IsotonicCurve | None:
         """Score only the calibration events of validation and return their curve, or None without any."""
@@ -189,12 +183,6 @@ class LinkTask(EventTask[LinkScorer]):
         e = self.evaluation
         data = (self.stream, self.split, split, drawn)
         return score_links(scorer, *data, protocol=protocol or e.protocol, batch_size=e.batch_size)
-
-    def _keep(self, report: LinkReport, split: str) -> None:
-        if split == "val":
-            self._curve = report.curve
-            return
-        self.curves = summaries.link_curves(report, split)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return the metrics of a split: "average_precision", "historical_average_precision" and so on.

@@ -207,7 +207,7 @@ class MemoryWindows(TokenizedSource[MemoryScorer], Generic[DrawnT]):
         tbptt_window: int = 1,
         cut_ties: bool = True,
     ) -> None:
-        super().__init__(model, stream, split, train_inputs, inputs, model.feature_dims)
+        super().__init__(model, stream, split, train_inputs, inputs)
         check_range(minimum=1, batch_size=batch_size, tbptt_window=tbptt_window)
         self.memory_model, self.objective = model, objective
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties

@@ -24,7 +24,7 @@ from hopstate.evaluation.summaries import class_reliability
 from hopstate.random import named_rng
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import Prefetcher, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import SourceTask, TaskFacts, TaskSource, prefetched
 
 Rows = np.ndarray
 
@@ -52,11 +52,6 @@ class NodeLabels:
             rows = self.split["train"]
             self.split = {**self.split, "train": rows[self.target.has_label(self.y[rows])]}
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the model's outputs: classes or targets."""
-        return self.target.names
-
     def rows(self, split: str) -> Rows:
         """Return the rows of a split, or of "all" nodes."""
         if split == "all":
@@ -71,11 +66,7 @@ Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs used by the loss, 
 
 
 class NodeBatches(TaskSource, ABC, Generic[BatchT]):
-    """Batches of a node task; each batch depends only on (epoch, number).
-
-    Args:
-        labels: labels, splits and names.
-    """
+    """Batches of a node task; each batch depends only on (epoch, number)."""
 
     def __init__(self, labels: NodeLabels) -> None:
         self.labels = labels
@@ -139,7 +130,8 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
         return self.labels.target.loss(out, y, weight) if len(y) else None
 
     def facts(self) -> TaskFacts:
-        return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
+        target = self.labels.target
+        return {"target": target, "class_names": target.names, "walks": self.walks}
 
     def logits(self, rows: Rows) -> Tensor:
         return self.source.logits(self.model, rows)
@@ -164,11 +156,7 @@ def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     drawn = class_reliability(found, mine) if target.goal == "classes" else None
     limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
     intervals = {name: [own.low, own.high] for name, own in limits.items()}
-    return (
-        {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": intervals}
-        if drawn or intervals
-        else {}
-    )
+    return {"reliability": [] if drawn is None else [drawn], "intervals": intervals} if drawn or intervals else {}
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):
@@ -179,22 +167,12 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         labels: labels, splits and names.
         batch_size: training nodes per step.
         seed: seed of the batch order.
-        eval_batch_size: nodes per evaluation step. Default: 4 * batch_size.
     """
 
-    def __init__(
-        self,
-        inputs: Callable[[Rows], Any],
-        labels: NodeLabels,
-        *,
-        batch_size: int,
-        seed: int,
-        eval_batch_size: int | None = None,
-    ) -> None:
+    def __init__(self, inputs: Callable[[Rows], Any], labels: NodeLabels, *, batch_size: int, seed: int) -> None:
         super().__init__(labels)
         check_range(minimum=1, batch_size=batch_size)
         self.inputs, self.batch_size, self.seed = inputs, batch_size, seed
-        self.eval_batch_size = eval_batch_size or 4 * batch_size
 
     def num_batches(self, epoch: int) -> int:
         return -(-len(self.labels.split["train"]) // self.batch_size)
@@ -216,7 +194,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         return model(batch[0])
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
-        batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
+        batches = np.split(rows, range(4 * self.batch_size, len(rows), 4 * self.batch_size))
         return torch.cat([model(to_model(self.inputs(batch), model)).float().cpu() for batch in batches])
 
 
@@ -299,7 +277,6 @@ class Subgraphs(NodeBatches[Batch]):
         predict_all: function from the model to (N, C) logits of all nodes on the CPU, for evaluation.
         state, load_state: save and restore replacements for missing neighbors if they depend on training.
         refresh: called with the model and the epoch at the start of each epoch.
-        prefetch: number of batches prepared by a background thread. 0 prepares each batch on demand.
         graph: the full graph, for callers that need it.
     """
 
@@ -312,12 +289,11 @@ class Subgraphs(NodeBatches[Batch]):
         state: Callable[[], dict[str, Tensor]] | None = None,
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
         refresh: Callable[[nn.Module, int], None] | None = None,
-        prefetch: int = 1,
         graph: Graph | None = None,
     ) -> None:
         super().__init__(labels)
         self.graph = graph
-        self.source, self.predict_all, self.prefetch = source, predict_all, prefetch
+        self.source, self.predict_all = source, predict_all
         self._state, self._load_state = state, load_state
         self._refresh = refresh
         self._y = torch.from_numpy(labels.y.copy())
@@ -330,7 +306,7 @@ class Subgraphs(NodeBatches[Batch]):
         if start < step:
             self.begin_epoch(model, epoch)
         prepared = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
-        yield from Prefetcher(prepared, self.prefetch) if self.prefetch else prepared
+        yield from prefetched(prepared)
 
     @property
     def single_process(self) -> str:  # type: ignore[override]

@@ -119,13 +119,7 @@ class Without:
 
 
 class LinkModel(nn.Module):
-    """A node encoder and a decoder of node pairs.
-
-    Args:
-        encoder: the encoder network.
-        decoder: the pair decoder.
-        encode: function of (encoder, source batch) that returns (n, D) embeddings of the batch's nodes.
-    """
+    """A node encoder and a decoder of node pairs."""
 
     def __init__(self, encoder: nn.Module, decoder: PairDecoder, encode: Callable[[nn.Module, Any], Tensor]) -> None:
         super().__init__()
@@ -309,11 +303,8 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
             self._curve = fit_isotonic(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
         if split == "test":
             raw = 1 / (1 + np.exp(-np.clip(found.scores, -700, 700)))
-            free = int(self.free.count.max(initial=0)) + 1  # with the node itself
-            counts = np.array([min(question.candidates or free, free)])
-            ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
             bins = summaries.pair_reliability(found.scores, found.y, "random pairs", self._curve, raw)
-            self.curves = {"ranking": ranking, "reliability": bins}
+            self.curves = {"reliability": bins}
         metrics = metrics_of(question, found, bootstrap=self.link.bootstrap if split == "test" else 0)
         return metrics | ({"loss": found.loss} if split == "val" else {})
 
