@@ -10,9 +10,8 @@ import sys
 import numpy as np
 import scipy.sparse
 
-from common import machine, median_time, require_green
+from common import machine, median_time, require_green, rmat_edges
 from hopstate.data.graph import Graph
-from hopstate.datasets.rmat_kernels import rmat_edges
 
 
 def with_scipy(edges: np.ndarray, n: int) -> scipy.sparse.csr_array:
@@ -27,7 +26,7 @@ def main() -> None:
     """Print seconds and the ratio."""
     require_green("tests/data/test_graph.py")
     n, count = (int(float(a)) for a in (sys.argv[1:] + ["1e6", "1e7"][len(sys.argv) - 1 :]))
-    edges = rmat_edges(20, n, count, 0.57, 0.76, 0.95, 0)
+    edges = rmat_edges(n, count)
     theirs = with_scipy(edges, n)
     graph = Graph.from_edges(edges, n)
     np.testing.assert_array_equal(graph.indptr, theirs.indptr)

@@ -3,8 +3,8 @@
 Run: python benchmarks/gmn_million.py [--nodes 1000000] [--reach 20] [--crossings 2] [--seconds 120] [--methods gmn,...]
          [--parameters 20000] [--rates gmn=0.003,...] [--seed 0] [--whole] [--limit 8]
 The board of `range_graphs.far_clues` with crossings to cells drawn at random, so that 20 layers
-of message passing reach all of it from any node. Edges along rows are marked by 1, crossings by 0.001. GMN walks by the
-marks; the methods that pass messages, of as many layers as there are hops, get them as edge features (GatedGCN, GPS) or
+of message passing reach all of it from any node. Edges along rows are marked by 1, crossings by 0.001. GMN walks along
+rows; the methods that pass messages, of as many layers as there are hops, get them as edge features (GatedGCN, GPS) or
 weights (GCNII, SGFormer) and pass messages over the nodes that the same walks have visited; NAGphormer averages over
 the whole graph by weights. A method is a process of its own of one thread: processor seconds of what is done once, then
 of training, steps of 512 asked nodes, the rate falling as a cosine of the time spent; at most the same parameters for
@@ -66,7 +66,9 @@ class Walking(nn.Module):
         self.graph, self.reach = graph, reach
         self.walks = WalkSettings(max_length=reach, repeats=1, walks=4, p=1e6, lengths="doubling")
         assert graph.edge_attr is not None
-        self.table = WalkTable.of(graph.indptr, graph.indices, graph.edge_attr[:, 0])
+        rows = graph.edge_attr[:, 0] == 1  # walks take no crossings
+        indptr = np.concatenate([[0], np.cumsum(rows)])[graph.indptr]
+        self.table = WalkTable.of(indptr, graph.indices[rows])
         if method == "gmn":
             options = {"in_dim": 2, "out_dim": CLASSES, "tokens": self.walks.tokens}
             self.net = widest(lambda dim: GMN(token_config(dim), **options), parameters)
@@ -188,7 +190,7 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="a step over the whole graph instead")
     parser.add_argument("--limit", type=float, default=8.0, help="GiB of a step over the whole graph")
     o = parser.parse_args()
-    require_green("tests/datasets/test_range_generators.py", "tests/methods/gmn/test_walk_tokens.py")
+    require_green("tests/benchmarks/test_range_graphs.py", "tests/methods/gmn/test_walk_tokens.py")
     print(machine(), flush=True)
     rates = {name: float(rate) for name, rate in (pair.split("=") for pair in o.rates.split(",") if pair)}
     graph = far_clues(o.reach, o.nodes // (o.reach + 1), crossings=o.crossings, seed=o.seed)

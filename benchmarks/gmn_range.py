@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--choose", action="store_true", help="print validation by rate instead")
     options = parser.parse_args()
-    require_green("tests/datasets/test_range_generators.py", "tests/methods/gmn/test_walk_tokens.py")
+    require_green("tests/benchmarks/test_range_graphs.py", "tests/methods/gmn/test_walk_tokens.py")
     print(machine(), flush=True)
     shared = {"seconds": options.seconds, "parameters": options.parameters, "seed": options.seed}
     rates = {name: float(rate) for name, rate in (pair.split("=") for pair in options.rates.split(";") if pair)}

@@ -83,9 +83,9 @@ def stepper(stream: EventStream, args: argparse.Namespace, *, told: bool) -> Cal
         first = len(stream) // 2 + turn * args.batch
         own = slice(first, first + args.batch)
         columns = (stream.src[own], stream.dst[own], stream.t[own])
-        u, v, t, labels = with_negatives(*columns, others[0][own], others[1][own], 1)
+        pairs_of, labels = with_negatives(columns, others[0][own], others[1][own], 1)
         optimizer.zero_grad()
-        for tokens, pairs in split_by_tokens(tokenizer, (u, v, t), MAX_TOKENS):
+        for tokens, pairs in split_by_tokens(tokenizer, pairs_of, MAX_TOKENS):
             logits = model(tokens)
             (F.binary_cross_entropy_with_logits(logits, labels[pairs], reduction="sum") / len(labels)).backward()
         optimizer.step()

@@ -27,7 +27,7 @@ import pandas as pd
 import hopstate
 from common import machine, require_green
 from hopstate.runs.queries import Candidates, QuerySession, open_session, rank_session
-from hopstate.runs.query_inputs import query_times, resolve_nodes
+from hopstate.runs.query_inputs import QueryNodes, query_times, resolve_nodes
 from hopstate.streaming.slices import run_to_completion
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"}}
@@ -61,7 +61,7 @@ def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | st
             t = query_times(asked.past, None, 1, "sources")[0]
             pool = Candidates(asked, None).of(source, 0, t)
 
-            def score(found: Nodes) -> np.ndarray:
+            def score(found: QueryNodes) -> np.ndarray:
                 many = source.at(np.zeros(len(found), np.int64))
                 return run_to_completion(asked.scores(many, found, np.full(len(found), t)))
 

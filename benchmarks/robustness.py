@@ -88,7 +88,7 @@ def noisy_edges(stream: EventStream, sigma: float, seed: int = 0, *, deletions: 
     stream's, and the event id -1 (no features). Deletions are left out unless asked for.
 
     """
-    rows = stream.edge_rows() if deletions else stream.additions()
+    rows = np.arange(len(stream)) if deletions else stream.additions()
     rng, count = named_rng(seed, 2), round(sigma * len(rows))
     src, dst = (rng.choice(np.unique(column), count) for column in (stream.src, stream.dst))
     t = rng.uniform(stream.t[0], stream.t[-1], count).astype(stream.t.dtype) if count else stream.t[:0]

@@ -85,8 +85,8 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
     past, batches = live.past, []
     for i in range(0, len(rows), size):
         some = rows[i : i + size]
-        bodies, _ = live._incoming.in_order(some, past, range(len(some)))
-        batches.append((live._incoming.stream(bodies, past), [Entry(json.dumps(body)) for body in bodies]))
+        bodies, _ = live._parser.in_order(some, past, range(len(some)))
+        batches.append((live._parser.stream(bodies, past), [Entry(json.dumps(body)) for body in bodies]))
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         log, parts = SqliteLog(folder), []
         for new, entries in batches:

@@ -176,9 +176,7 @@ def make_task(
         return NodeTask(model, FullGraph(full_graph(graph), labels))
     sampler = make_sampler(o, graph, None if o.all_nodes or o.kind == "gas" else train, row)
     if o.kind == "exact":
-        return NodeTask(
-            model, Subgraphs(WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), prefetch=0)
-        )
+        return NodeTask(model, Subgraphs(WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK)))
     missing, rows, refresher = None, None if o.all_nodes else train, None
     if o.kind == "top":
         begin = time.perf_counter()
@@ -190,7 +188,7 @@ def make_task(
     elif o.kind == "gas":
         missing = GasCache(graph.num_nodes, [o.dim] * o.layers)
     source = NodeSetSource(graph, sampler, train, missing)
-    return NodeTask(model, Subgraphs(source, labels, exact_inference(graph, BLOCK), prefetch=0, refresh=refresher))
+    return NodeTask(model, Subgraphs(source, labels, exact_inference(graph, BLOCK), refresh=refresher))
 
 
 def make_sampler(

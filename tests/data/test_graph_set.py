@@ -53,16 +53,17 @@ def test_broken_tu_files_are_named(tmp_path, text, message):
 
 
 def test_folds_are_read_and_hold_validation_out(tmp_path):
-    path = write(tmp_path, TEXT)
-    (tmp_path / "f").mkdir()
-    for k in (1, 2):
-        (tmp_path / "f" / f"TOY-train_idx-{k}.txt").write_text(str(k - 1))
-        (tmp_path / "f" / f"TOY-test_idx-{k}.txt").write_text(str(2 - k))
-    graphs = read_tu(path, fold_folder=tmp_path / "f", num_folds=2)
-    assert graphs.num_splits == 2
-    assert graphs.split(1)["train"].tolist() == [1]
+    path = write(tmp_path, "10\n" + "1 0\n0 0\n" * 10)
+    (tmp_path / "10fold").mkdir()
+    for k in range(1, 11):
+        (tmp_path / "10fold" / f"TOY-train_idx-{k}.txt").write_text(str(k % 10))
+        (tmp_path / "10fold" / f"TOY-test_idx-{k}.txt").write_text(str(k - 1))
+    graphs = read_tu(path)
+    assert graphs.num_splits == 10
+    assert graphs.split(1)["train"].tolist() == [2]
+    (tmp_path / "10fold" / "TOY-test_idx-3.txt").unlink()
     with pytest.raises(MissingFileError, match="3"):
-        read_tu(path, fold_folder=tmp_path / "f", num_folds=3)
+        read_tu(path)
     masks = folds([np.arange(90)], [np.arange(90, 100)], 100)
     assert masks["val"].sum() == 10
     assert (sum(m.astype(int) for m in masks.values()) == 1).all()

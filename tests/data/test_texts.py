@@ -20,7 +20,7 @@ TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + [
 
 def table(said=None, **columns):
     frame = pd.DataFrame(columns)
-    return encode_features(Table(frame, Path("x.csv"), 2), list(frame), "features", "error", "auto", said)[0]
+    return encode_features(Table(frame, Path("x.csv"), 2), list(frame), "features", "auto", said or {})[0]
 
 
 def run_columns(made, rows=None):

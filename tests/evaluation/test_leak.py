@@ -52,7 +52,7 @@ class Future(Recency):
     """Knows how often each node will ever meet."""
 
     def score(self, src, dst, t):
-        return self.store.degrees[dst].astype(float)
+        return self.store.degrees_of(dst).astype(float)
 
 
 class Inside(EdgeBank):

@@ -78,7 +78,7 @@ def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path)
         await engine.start()
         await asyncio.wait_for(work(engine, log), SECONDS)
         await asyncio.wait_for(engine.stop(), SECONDS)
-        assert engine._waiting == 0
+        assert engine.metrics.queue == 0
         assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()
 
     asyncio.run(whole())
@@ -273,12 +273,12 @@ def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Pa
             sent.append(message)
 
         request = asyncio.create_task(app(scope, receive, send))  # type: ignore[arg-type]
-        while not engine._waiting > 1:
+        while not engine.metrics.queue > 1:
             await asyncio.sleep(0)
         left.set()
         if path == "/rank":
             await asyncio.wait_for(request, SECONDS)
-            assert engine._waiting == 1
+            assert engine.metrics.queue == 1
             assert sent[0]["status"] == 499
         log.leave.set()
         long.leave.set()

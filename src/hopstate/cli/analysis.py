@@ -29,12 +29,7 @@ def run(argv: list[str]) -> CommandResult:
     o = parser.parse_args(argv[1:])
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
-    where = {
-        "data": o.data,
-        "out": o.out,
-        "plot": o.plot,
-        "device": o.device,
-    }
+    where = {name: getattr(o, name) for name in ("data", "out", "plot", "device")}
     if o.node is not None:
         return _explain_node(o.run, o.node, o.top, where)
     ends = next(csv.reader([o.pair], skipinitialspace=True), [])

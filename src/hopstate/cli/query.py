@@ -33,6 +33,11 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.N
     return parser.parse_args(own), read
 
 
+def _chosen(o: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return options by name, as arguments of a function."""
+    return {name: getattr(o, name) for name in names}
+
+
 def _evaluate(argv: list[str]) -> CommandResult:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
@@ -45,13 +50,8 @@ def _evaluate(argv: list[str]) -> CommandResult:
     from hopstate.runs.summary import self_negative_note
     from hopstate.training.run_folder import plain
 
-    settings = {
-        "read": read,
-        "evaluation": evaluation,
-        "cold_start": o.cold_start,
-        "device": o.device,
-    }
-    metrics = evaluate(o.run, data=o.data, split=o.split, **settings)
+    options = _chosen(o, "data", "split", "cold_start", "device")
+    metrics = evaluate(o.run, read=read, evaluation=evaluation, **options)
     remark = self_negative_note(metrics)
     if remark:
         print(remark, file=sys.stderr)
@@ -71,12 +71,7 @@ def _predict(argv: list[str]) -> CommandResult:
     o, read = _parse(parser, argv)
     from hopstate.runs.run import predict
 
-    settings = {
-        "read": read,
-        "cold_start": o.cold_start,
-        "device": o.device,
-    }
-    table = predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
+    table = predict(o.run, read=read, **_chosen(o, "data", "split", "out", "cold_start", "device"))
     dropped = "; nothing that the run had seen was known to them (--cold-start)" if o.cold_start and o.data else ""
     return CommandResult(
         {"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}")
@@ -95,14 +90,8 @@ def _stream(argv: list[str]) -> CommandResult:
         raise ConfigError("which events? give --data FILE")
     from hopstate.runs.run import score_stream
 
-    options = {
-        "state": o.state,
-        "ignore_state": o.ignore_state,
-        "save": o.save,
-        "out": o.out,
-        "allow_duplicates": o.allow_duplicates,
-    }
-    table = score_stream(o.run, o.data, read=read, device=o.device, **options)
+    options = _chosen(o, "state", "ignore_state", "save", "out", "allow_duplicates", "device")
+    table = score_stream(o.run, o.data, read=read, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
     told = f"{scored:,} events scored into {o.out}; state kept in {state}"
@@ -133,7 +122,7 @@ def _score(argv: list[str]) -> CommandResult:
     o, read = _parse(parser, argv)
     from hopstate.runs.queries import score
 
-    table = score(o.run, _pairs(o.pairs), o.time, **_options(o, read))
+    table = score(o.run, _pairs(o.pairs), o.time, **_query_options(o, read))
     return _answer(table, o.out, "pairs scored")
 
 
@@ -154,12 +143,11 @@ def _rank(argv: list[str]) -> CommandResult:
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("a source is missing. Give --source ID, or --source-file FILE")
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
-    chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
-    chosen |= {"exclude_seen": o.exclude_seen, "prefilter": o.prefilter}
-    chosen["predict"] = o.predict
+    chosen = _chosen(o, "top", "time", "exclude_seen", "prefilter", "predict")
+    chosen["candidates"] = None if o.candidates is None else Path(o.candidates)
     from hopstate.runs.queries import rank
 
-    table = rank(o.run, sources, **chosen, **_options(o, read))
+    table = rank(o.run, sources, **chosen, **_query_options(o, read))
     recall = table.attrs.get("prefilter_recall")
     if recall is None:
         return _answer(table, o.out, "candidates ranked")
@@ -167,9 +155,9 @@ def _rank(argv: list[str]) -> CommandResult:
     return _answer(table, o.out, "candidates ranked", text, {"candidates": o.prefilter, "recall": recall})
 
 
-def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
-    names = ("relation", "events", "explain", "out", "state", "ignore_state", "device")
-    return {name: getattr(o, name) for name in names} | {"read": read}
+def _query_options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
+    chosen = _chosen(o, "relation", "events", "explain", "out", "state", "ignore_state", "device")
+    return chosen | {"read": read}
 
 
 def _pairs(given: str) -> Any:

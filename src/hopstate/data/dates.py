@@ -148,14 +148,8 @@ def _normalize_zone(zone: str) -> str:
 def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list[float | int]:
     """Return times as numbers in a stream's unit; a date without a zone is read in the zone of the stream's own dates.
 
-    If the stream's times have no single zone, such a date is read as UTC, with a warning.
-
-    Args:
-        values: numbers, numbers as text (whole ones stay exact), dates (`datetime`, `pandas.Timestamp`,
-            `numpy.datetime64`), or dates as text.
-        unit: of the stream, see `EventStream.time_unit`.
-        dates: of the stream, see `EventStream.dates`.
-        name: of the stream, for messages.
+    If the stream's times have no single zone, such a date is read as UTC, with a warning. Values are numbers, dates
+    (`datetime`, `pandas.Timestamp`, `numpy.datetime64`), or texts of either; whole numbers stay exact.
     """
     found = [_number_or_date(value) for value in values]
     moments = [one for one in found if isinstance(one, datetime)]
@@ -217,14 +211,7 @@ def local_to_utc(local: np.ndarray, dates: str) -> np.ndarray:
 
 
 def as_utc_times(t: np.ndarray, unit: str, dates: str, what: str) -> np.ndarray:
-    """Return times (Q,) that dates without a zone were counted as, in the zone of a stream's own dates.
-
-    Args:
-        t: in a unit since 1970, counted as if they were UTC.
-        unit: of them.
-        dates: of the stream, see `EventStream.dates`.
-        what: whose dates they are, for the warning where the stream names no one zone.
-    """
+    """Return times (Q,), counted as if their dates were UTC, in the zone of a stream's own dates."""
     warn_assumed_utc(dates, what)
     return local_to_utc(t.astype(f"datetime64[{unit}]"), dates).astype(np.int64)
 
@@ -240,12 +227,7 @@ def warn_assumed_utc(dates: str, what: str) -> None:
 
 
 def format_times(t: Any, unit: str, dates: str) -> np.ndarray:
-    """Format (Q,) times as ISO dates in their zone; times of streams without dates stay numbers.
-
-    Args:
-        t: (Q,) times, or one.
-        unit: of them, "s", "ms", "us" or "ns" since 1970 where they are dates.
-        dates: as `EventStream.dates`.
+    """Format (Q,) times, or one, as ISO dates in their zone; times of streams without dates stay numbers.
 
     >>> format_times([0, 3600], "s", "+01:00").tolist()
     ['1970-01-01T01:00:00+01:00', '1970-01-01T02:00:00+01:00']
@@ -330,17 +312,11 @@ def format_duration(span: Any, unit: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """What one unit of a gap is.
+    """What one unit of a gap is."""
 
-    Args:
-        unit: the gap that counts as 1, in the stream's unit of time; over 0.
-        time_unit: that unit (s, ms, us, ns), "" if unknown.
-        ratio: how many of the stream's units are one of the stream that the clock was fitted on.
-    """
-
-    unit: float = 1.0
-    time_unit: str = ""
-    ratio: float = 1.0
+    unit: float = 1.0  # the gap that counts as 1, in the stream's unit of time; over 0
+    time_unit: str = ""  # that unit (s, ms, us, ns), "" if unknown
+    ratio: float = 1.0  # how many of the stream's units are one of the stream that the clock was fitted on
 
     def __post_init__(self) -> None:
         if not 0 < self.unit < np.inf:
@@ -350,10 +326,8 @@ class Clock:
     def fit(cls, t: np.ndarray, time_unit: str = "", time_scale: TimeScale = "median") -> Clock:
         """Return the clock of training events at times t (E,), sorted.
 
-        Args:
-            time_unit: of t.
-            time_scale: "median" of the gaps between successive events that are not 0 (1 where there is none), "seconds"
-                where time_unit is known, or "raw" numbers of the file.
+        A unit is the "median" of the gaps between successive events that are not 0 (1 where there is none), a second
+        where time_unit is known, or a "raw" number.
         """
         if time_scale not in get_args(TimeScale):
             raise ConfigError(f"time_scale is one of {', '.join(get_args(TimeScale))}; got {time_scale!r}")

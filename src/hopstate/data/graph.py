@@ -25,9 +25,9 @@ from hopstate.data.validate import (
     check_labels,
     check_num_nodes,
     check_rows,
-    clean_features,
     dense_array,
     features_of_array,
+    finite_features,
     set_type_names,
 )
 from hopstate.data.vocabulary import Vocabulary
@@ -371,7 +371,7 @@ class Graph(StoredSplits):
         return cls.from_edges(edges, coo.shape[0], noted=own["undirected"], **own)
 
     @classmethod
-    def from_pyg(cls, data: Data | HeteroData, *, nan: str = "error", missing: str = "error", **fields: Any) -> Graph:
+    def from_pyg(cls, data: Data | HeteroData, *, missing: str = "error", **fields: Any) -> Graph:
         """Build a graph from a torch-geometric `Data` or `HeteroData`.
 
         Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
@@ -380,7 +380,6 @@ class Graph(StoredSplits):
 
         Args:
             data: x and edge_attr may be sparse; adj_t is read if there is no edge_index.
-            nan: "error" or "zero", for x.
             missing: "error" names NaN in x; others keep them in the graph's table, to be filled by training nodes.
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
@@ -402,9 +401,9 @@ class Graph(StoredSplits):
         if found["x"] is not None:
             what = f"{fields.get('source', 'Data')}: node features x"
             if missing == "error":
-                found["x"] = clean_features(found["x"], nan, what)
+                found["x"] = finite_features(found["x"], what)
             else:
-                found["table"] = features_of_array(found["x"], nan, missing, what)
+                found["table"] = features_of_array(found["x"], missing, what)
                 found["x"] = found["table"].plain()
         masks = {name: _mask(dense_array(data.get(f"{name}_mask"), f"{name}_mask"), data.num_nodes) for name in SPLITS}
         found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}

@@ -423,7 +423,7 @@ def targets_from_columns(table: Table, columns: Sequence[str], *, regression: bo
     """Return columns of numbers as (n, T) targets, NaN in empty cells: multilabel if they hold 0 and 1 alone."""
     if len(set(columns)) < len(columns):
         raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
-    y = table.numbers(columns, "labels", "error", "auto")
+    y = table.numbers(columns, "labels", "auto")
     if np.isnan(y).all():
         raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
     kind = "regression targets" if regression or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
@@ -487,7 +487,7 @@ def parse_event_labels(
     if multilabel == "all":
         return parse_multilabel(table, first, unlabeled_value)
     if task == "regression":
-        y = table.numbers([first], "labels", "error", "auto")[:, 0]
+        y = table.numbers([first], "labels", "auto")[:, 0]
         told = missing_note(int(np.isnan(y).sum()), len(y))
         return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
     where = f"{table.path}: column {first!r}"

@@ -381,11 +381,6 @@ class NeighborStore(Histories):
         return made
 
     # ---- growing ---------------------------------------------------------------------------------------
-    @property
-    def degrees(self) -> np.ndarray:
-        """(N,) int64 length of every node's whole history."""
-        return self._length[: self.num_nodes].copy()
-
     def degrees_of(self, nodes: np.ndarray) -> np.ndarray:
         """Return (Q,) int64 lengths of the whole histories of nodes (Q,)."""
         return self._length[nodes]

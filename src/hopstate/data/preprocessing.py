@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from hopstate.io.scratch import BLOCK, row_blocks
 if TYPE_CHECKING:
     import pandas as pd
 
-Missing = Literal["auto", "error", "mean", "median", "zero"]
 MISSING = ("auto", "error", "mean", "median", "zero")
 SCALES = ("standard", "robust", "none")
 TAG = "tag "  # columns so called are 1 if a row is of a category; one that a file lacks is 0 everywhere

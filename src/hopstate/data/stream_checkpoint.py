@@ -33,7 +33,7 @@ FORMAT = "hopstate-live-2"
 LARGEST = 1 << 18  # events of a file that is not joined with others any more, which bounds what one save has to write
 HEAD = "live.json"
 EARLIER = "live-{}.json"  # the head of an earlier state, by its number of events in twelve digits
-_TRIES = 20
+_TRIES = 2
 _MEMORIES = ("nodes", "memory", "output", "last_time")
 _EARLIER = re.compile(r"live-\d{12,}\.json")
 _FILE = r"(events-\d+-\d+-[0-9a-f]{8}|memory-[0-9a-f]{16}|x-[0-9a-f]{8})\.safetensors"
@@ -180,21 +180,9 @@ def load_stream_state(
     if not (folder / head).is_file():
         raise MissingFileError(f"no live state in {folder}; it has no {head}")
     for _ in range(_TRIES):
-        before = _stamp(folder / head)
-        try:
+        with contextlib.suppress(CheckpointError):  # its files may be replaced while it is read
             return _load(folder / head, model, verify=verify)
-        except CheckpointError:  # files of the state before may go while it is read: no writer is waited for
-            if _stamp(folder / head) == before:
-                raise
     return _load(folder / head, model, verify=verify)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Return what changes when a state is replaced."""
-    with contextlib.suppress(OSError):
-        facts = path.stat()
-        return facts.st_ino, facts.st_mtime_ns
-    return 0, 0
 
 
 def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hopstate.data.dates import out_of_range, out_of_range_reason
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.errors import ConfigError, DataError, TimeOrderError, nearest
+from hopstate.errors import DataError, TimeOrderError, nearest
 from hopstate.io.scratch import release_pages, row_blocks
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def check_finite(array: np.ndarray, what: str) -> None:
     bad = rows_not_finite(array)
     if len(bad):
         raise DataError(
-            f"{what} hold NaN or infinities in {_rows(bad)}; repair them, or read with nan='zero' (--read.nan zero)"
+            f"{what} hold NaN or infinities in {_rows(bad)}; repair them, or fill NaN (--read.missing mean)"
         )
 
 
@@ -177,36 +177,24 @@ def as_float32(value: Any, what: str) -> np.ndarray:
     return array.astype(np.float32, copy=False)
 
 
-def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
-    """Return features as float32; NaN and infinities are an error that names their rows, or become 0."""
-    if nan not in ("error", "zero"):
-        raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
+def finite_features(array: np.ndarray, what: str) -> np.ndarray:
+    """Return features as float32; NaN and infinities are an error that names their rows."""
     array = as_float32(array, what)
-    if nan == "error":
-        check_finite(array, what)
-        return array
-    bad = rows_not_finite(array)
-    if len(bad):
-        array = np.array(array)  # the caller's own, or a file, stays as it is
-        array[bad] = np.nan_to_num(array[bad], nan=0.0, posinf=0.0, neginf=0.0)
+    check_finite(array, what)
     return array
 
 
-def features_of_array(array: np.ndarray, nan: str, missing: str, what: str) -> FeatureTable:
+def features_of_array(array: np.ndarray, missing: str, what: str) -> FeatureTable:
     """Return the features of an array, which stays memory-mapped if it is float32 without a gap.
 
     Missing values are treated as in tables: "error" names their rows, "auto" names infinities and keeps NaN.
     """
     if array.ndim != 2:
         raise DataError(f"{what} have {array.ndim} axes, shape {array.shape}; expected 2")
-    if nan not in ("error", "zero") or array.dtype.kind not in "biuf":
-        clean_features(array[:0], nan, what)
     if array.dtype != np.float32:
+        as_float32(array[:0], what)
         array = array.astype(np.float64)
-    gaps = not all(np.isfinite(block).all() for _, block in row_blocks(array))
-    if gaps and nan == "zero":
-        array = np.where(np.isfinite(array), array, 0)
-    elif gaps and missing in ("error", "auto"):
+    if missing in ("error", "auto") and not all(np.isfinite(block).all() for _, block in row_blocks(array)):
         check_finite(array if missing == "error" else np.where(np.isnan(array), 0, array), what)
     return FeatureTable.of(tuple(f"column {i}" for i in range(array.shape[1])), array)
 

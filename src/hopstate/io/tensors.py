@@ -120,14 +120,9 @@ def fill_tensor_file(path: Path, tensors: dict[str, Tensor], record: dict[str, A
 def read_tensors(
     path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy", verify: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors, on the CPU, and record of a file that `write_tensors` wrote.
+    """Return tensors, on the CPU, and record of a file that `write_tensors` wrote in a format.
 
-    Args:
-        path: the file.
-        format: the format that the file must have.
-        what: what such a file contains, for messages.
-        mend: what to do about a damaged one, for messages.
-        verify: compare it with its checksum, which reads it whole; else only its size is compared.
+    Messages name what such a file contains, and how to mend it. To verify the checksum reads the file whole.
     """
     from safetensors import SafetensorError, safe_open
 

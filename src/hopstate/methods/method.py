@@ -107,7 +107,6 @@ class ReadOptions:
         missing: missing feature values: "error"; or impute the "mean" or "median" of the training nodes or their edges,
             or "zero", and add an indicator column. "auto": mean for empty cells of node tables; error for edge tables
             and infinities.
-        nan: NaN or infinite values: "error" lists the rows; "zero" replaces them by 0.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
@@ -141,7 +140,6 @@ class ReadOptions:
     labels: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
-    nan: Literal["error", "zero"] = "error"
     undirected: bool = True
     duplicates: Literal["keep", "drop"] = "drop"
     self_loops: Literal["keep", "drop"] = "keep"

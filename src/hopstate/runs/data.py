@@ -206,7 +206,7 @@ def apply_scalers(
         elif table is not None and table.has_missing:
             raise DataError(
                 f"{record.name} has missing values among its features, and the run was trained without scales or "
-                f"fillings; repair them, or read with --read.nan zero"
+                "fillings; repair them, or train again with --read.missing mean"
             )
     if isinstance(record, Graph) and "edge_attr" in changes:
         changes["edge_table"] = record.edge_table
@@ -600,7 +600,7 @@ def inherited_graph_options(
         return {}
     if not is_frame_data and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
-    keys = ("undirected", "duplicates", "self_loops", "nan")
+    keys = ("undirected", "duplicates", "self_loops")
     if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: run_read[key] for key in keys if key in run_read}
     found = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}

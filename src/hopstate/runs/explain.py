@@ -49,7 +49,7 @@ from hopstate.runs.query_inputs import (
 from hopstate.streaming.event_replay import EventReplay
 from hopstate.streaming.history_scorer import HistoryScorer
 from hopstate.streaming.live import PairQueries, continue_stream, state_after_stream
-from hopstate.streaming.protocols import HasMemory, LinkFollower, Scores
+from hopstate.streaming.protocols import HasMemory, LinkScorer, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.training.run_folder import RunFolder
@@ -131,7 +131,7 @@ def _one(u: int, v: int, t: Any, relation: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _history_scores(
-    replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+    replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkScorer]
 ) -> Steps[list[np.ndarray]]:
     """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
     found = []
@@ -215,7 +215,7 @@ def _name(opened: QuerySession, row: int) -> str:
     return str(row if ids is None else ids.names(np.array([row]))[0] if row < len(ids) else "the new node")
 
 
-def feature_table(follower: LinkFollower, u: int, v: int, t: Any, relation: np.ndarray | None = None) -> pd.DataFrame:
+def feature_table(follower: LinkScorer, u: int, v: int, t: Any, relation: np.ndarray | None = None) -> pd.DataFrame:
     """Return feature, value and contribution to a pair's log-odds, largest first; no rows for other models."""
     import pandas as pd
 

@@ -106,7 +106,7 @@ def record_of(kind: str, data: Any, tables: Mapping[str, Any], options: Mapping[
     if kind == "graph":
         _check_pyg(data, "graph")
         if not (is_frame(data) or isinstance(data, (str, os.PathLike))):  # an object stores its edges as it means them
-            known = ("nan", "missing", "features", "labels")
+            known = ("missing", "features", "labels")
             options = {key: options[key] for key in known if options.get(key) is not None}
         return read_graph(data, **options)
     if kind == "graphs" and isinstance(data, (list, tuple)):

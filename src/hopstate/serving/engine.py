@@ -123,7 +123,6 @@ class ServiceEngine:
         self._events: asyncio.Queue[Delivery] = asyncio.Queue()
         self._deliveries_seconds = 0.0  # for all that wait in the queue
         self._questions: dict[Hashable, Question[Any]] = {}
-        self._waiting = 0
         self._is_open = self.ready = self.closed = False
 
     def open(self) -> None:
@@ -234,7 +233,7 @@ class ServiceEngine:
     def _ingest_once(self) -> list[Receipt]:
         begin = time.perf_counter()
         receipts = self._ingest_loop.run_once()
-        self.metrics.set_source_lag(self._ingest_loop.behind())
+        self.metrics.source_lag = self._ingest_loop.behind()
         self._committed(receipts, begin)
         return receipts
 
@@ -303,17 +302,15 @@ class ServiceEngine:
             del self._questions[key]
 
     def _check_capacity(self) -> None:
-        if self._waiting >= self.limits.waiting:
-            raise BusyServiceError(f"{self._waiting} requests wait; ask again in a second")
+        if self.metrics.queue >= self.limits.waiting:
+            raise BusyServiceError(f"{self.metrics.queue} requests wait; ask again in a second")
 
     def _count(self, answer: asyncio.Future[Any]) -> None:
+        def done(_: object) -> None:
+            self.metrics.queue -= 1
 
-        def change(by: int) -> None:
-            self._waiting += by
-            self.metrics.set_queue(self._waiting)
-
-        change(1)
-        answer.add_done_callback(lambda _: change(-1))
+        self.metrics.queue += 1
+        answer.add_done_callback(done)
 
     async def take(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`.

@@ -85,10 +85,7 @@ class ClockSkewLimit:
     Args:
         skew_limit: "auto" (one day past the clock if times are those of a clock, no limit otherwise), "never" for no
             limit, or a length: text such as 12h, or a number in the unit of the run's own times.
-        past: what is known.
-        num_run_events: how many of its first events are the run's own data, by which it is told what times are.
-        dates: as `EventStream.dates`.
-        clock: seconds since 1970.
+        num_run_events: how many first events of the past are the run's own data, which tell what times are.
     """
 
     def __init__(
@@ -235,14 +232,7 @@ def check_handling(late: str, unknown_fields: str) -> None:
 
 
 class EventParser:
-    """How a run's further events are read.
-
-    Args:
-        run: the run folder.
-        late: what becomes of late ones; see `LiveRun`.
-
-    skew_limit: how far ahead one may be, None for no bound.
-    """
+    """How a run's further events are read; `LiveRun` has the options."""
 
     def __init__(self, run: RunFolder, late: Late) -> None:
         self.run, self.late = run, late

@@ -162,14 +162,10 @@ class Message:
 class KafkaSource:
     """Messages of a topic, of all partitions, each a JSON object; partitions that are added later too.
 
-    Args:
-        url: see `Topic`.
-        offset: the next offset by partition; None for the beginning.
-
-    look: seconds between two looks for new partitions.
+    It is read from the next offset by partition on, None for the beginning.
     """
 
-    look = 30.0
+    look = 30.0  # seconds between two looks for new partitions
 
     def __init__(self, url: str, offset: dict[str, int] | None) -> None:
         self.topic = Topic(url)

@@ -305,9 +305,6 @@ class AcknowledgedPosition:
 
     It is written before each acknowledgement, and synced at most once a second: to wait for the disk each time would
     double the time of a commit. Two records are written in turn, so that one of them is always whole.
-
-    Args:
-        path: of the file, which `make` has made.
     """
 
     _RECORD = 512  # bytes from one record to the other: a sector
@@ -563,16 +560,7 @@ def _are_valid_events(found: Sequence[Any]) -> bool:
 
 
 def open_log(place: str | Path, *, read_only: bool = False) -> EventLog:
-    """Return the log at a place.
-
-    Args:
-        place: a folder, in which `SqliteLog` has a file, or the address of a `PostgresLog`.
-        read_only: look at it while another process may write.
-
-    Raises:
-        ConfigError: no such kind of place.
-        Others: see `SqliteLog`, `PostgresLog`.
-    """
+    """Return the log at a place: a folder, in which `SqliteLog` has a file, or the address of a `PostgresLog`."""
     if str(place).startswith(("postgresql://", "postgres://")):
         from hopstate.serving.postgres_log import PostgresLog  # it builds on this module
 

@@ -58,9 +58,9 @@ class ServiceMetrics:
         self.snapshot = gauge("hopstate_snapshot_position", "events in the last snapshot")
         age = gauge("hopstate_snapshot_age_seconds", "seconds since the last snapshot, NaN without any")
         age.set_function(lambda: math.nan if self._snapshot_time is None else time.monotonic() - self._snapshot_time)
-        self._lag = gauge("hopstate_lag", "events of the log that a replica has not observed")
-        self._source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
-        self._source_lag.set(math.nan)
+        gauge("hopstate_lag", "events of the log that a replica has not observed").set_function(lambda: self.lag)
+        source_lag = gauge("hopstate_source_lag", "messages of the source not taken yet, NaN if unknown")
+        source_lag.set_function(lambda: math.nan if self.source_lag is None else self.source_lag)
         self.quality = gauge("hopstate_quality", "of the last evaluated events, by negatives", ["metric", "others"])
         self.score = gauge("hopstate_score", "mean score of the last evaluated events")
         self.score.set(math.nan)
@@ -69,7 +69,7 @@ class ServiceMetrics:
         self.seconds = Histogram(
             "hopstate_request_seconds", "seconds to an answer", ["route"], buckets=_SECONDS, registry=registry
         )
-        self.waiting = gauge("hopstate_waiting", "requests that wait")
+        gauge("hopstate_waiting", "requests that wait").set_function(lambda: self.queue)
         gauge("hopstate_waiting_events", "events not durable yet").set_function(lambda: self.events_waiting)
         self._trouble = gauge("hopstate_trouble", "1 while something is wrong, by what", ["of"])
         self._troubles: dict[str, str] = {}
@@ -121,12 +121,7 @@ class ServiceMetrics:
         self._count_new(max(live.position - self._last_position, 0))
         if events is not None:
             self.lag = events
-            self._lag.set(events)
         self.follow(live)
-
-    def set_source_lag(self, messages: int | None) -> None:
-        self.source_lag = messages
-        self._source_lag.set(math.nan if messages is None else messages)
 
     def set_trouble(self, part: str, text: str) -> bool:
         """Set what is wrong with a part, "" if nothing is; return whether that is news."""
@@ -141,10 +136,6 @@ class ServiceMetrics:
     def trouble(self) -> str:
         """Return what is wrong, "" if nothing is."""
         return "; ".join(filter(None, self._troubles.values()))
-
-    def set_queue(self, requests: int) -> None:
-        self.waiting.set(requests)
-        self.queue = requests
 
     def count_request(self, route: str, status: int, start: float) -> None:
         now = time.perf_counter()
@@ -222,11 +213,9 @@ def _latest(live: LiveRun) -> list[dict[str, Any]]:
 
 
 class StructuredLogger:
-    """A writer of lines; what cannot be written is left out, for no request waits for a log of words.
+    """A writer of lines to stderr; what cannot be written is left out, for no request waits for a log of words.
 
-    Args:
-        form: "json" (an object each: time, event and its fields), "text" (the same for people), "off" for none.
-        out: where; the process's stderr by default.
+    Their form is "json" (an object each: time, event and its fields), "text" (the same for people), or "off".
     """
 
     def __init__(self, form: Form = "off", out: TextIO | None = None) -> None:

@@ -48,16 +48,10 @@ class Alarm:
 
 
 class Quality:
-    """A window over events that were judged as they came.
+    """A window over the last events of a run, which were judged as they came.
 
-    Args:
-        live: the run.
-        share: of the time, for judging; 1 judges every commit.
-        window: events that count.
-        clock: seconds.
-        on_alarm: is called with each alarm.
-
-    alarms: the last ten.
+    share: of the time, for judging; 1 judges every commit.
+    alarms: the last ten; on_alarm is called with each.
     num_evaluated: events so far.
     metrics: what `compute_metrics` returned a few events ago.
     """

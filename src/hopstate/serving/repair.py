@@ -64,11 +64,7 @@ class Repair:
 
 
 def repair(run: str | Path, folder: str | Path | None = None, log: str | None = None, **options: Any) -> Repair:
-    """Keep what is intact of a live run's log.
-
-    Args:
-        run, folder, log: as in `LiveRun`.
-        options: device, as in `LiveRun`.
+    """Keep what is intact of a live run's log; options are those of `LiveRun`.
 
     Raises:
         BusyError: it is being written.

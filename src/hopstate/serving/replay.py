@@ -24,13 +24,7 @@ def replayed(
 ) -> Iterator[pd.DataFrame]:
     """Yield what the events of a log were scored when they came, commit after commit.
 
-    A log that was cut is replayed from the earliest snapshot that is kept.
-
-    Args:
-        run: the run folder.
-        folder: where log and snapshots lie; RUN/live by default. It is only read.
-        log: its place, where it is another than a file there (see `log.open_log`).
-        options: device, as in `LiveRun`.
+    A log that was cut is replayed from the earliest snapshot that is kept. Options are those of `LiveRun`.
 
     Yields:
         Columns position, src, dst, t (dates where the run's own file has dates) and score.

@@ -27,10 +27,8 @@ _FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
 class Sink:
     """Where scores go; rows of position, src, dst, t and score (none of a deletion).
 
-    Args:
-        batch_size: rows that are written at once.
-        seconds: how long a row waits for others at most (see `tick`).
-
+    batch_size: rows that are written at once.
+    seconds: how long a row waits for others at most (see `tick`).
     next: the first position that is not there.
     clock: unit and zone (`EventStream.dates`) in which times are written as dates, None for numbers.
     """

@@ -31,36 +31,20 @@ LookUp = Callable[[np.ndarray, np.ndarray, int, np.ndarray], "PackedNeighbors"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ActiveBatch:
-    """Events on n active nodes; all node indices are rows of `nodes`.
+    """Events on n active nodes; all node indices are rows of `nodes`."""
 
-    Args:
-        nodes: (n,) int64 distinct nodes.
-        source, target: (B,) int64 end points of the events.
-        time: (B,) float64 times, non-decreasing within a block.
-        after, before: (2, E) int64 edges after and before the batch; repeats add up.
-        gap: (B,) float64 ln(1 + time since the pair's last event), or None if the model does not use times.
-        node_attr: (n, F) features of the active nodes, or None.
-        edge_attr: (B, D) event features, or None.
-        relation: (B,) int64 codes of the events' relations, or None if they are untyped.
-        node_type: (n,) int64 codes of the nodes' types, or None if they are untyped.
-        blocks: number of separate streams with n/blocks nodes each.
-
-    Raises:
-        ShapeError: columns have different lengths, or n is not a multiple of blocks.
-    """
-
-    nodes: Tensor
-    source: Tensor
+    nodes: Tensor  # (n,) int64 distinct nodes
+    source: Tensor  # (B,) int64 end points of the events
     target: Tensor
-    time: Tensor
-    after: Tensor
-    before: Tensor
-    gap: Tensor | None = None
-    node_attr: Tensor | None = None
-    edge_attr: Tensor | None = None
-    relation: Tensor | None = None
-    node_type: Tensor | None = None
-    blocks: int = 1
+    time: Tensor  # (B,) float64 times, non-decreasing within a block
+    after: Tensor  # (2, E) int64 edges after the batch; repeats add up
+    before: Tensor  # (2, E) the same before it
+    gap: Tensor | None = None  # (B,) float64 ln(1 + time since the pair's last event); None: the model uses no times
+    node_attr: Tensor | None = None  # (n, F) features of the active nodes
+    edge_attr: Tensor | None = None  # (B, D) event features
+    relation: Tensor | None = None  # (B,) int64 codes of the events' relations, None if they are untyped
+    node_type: Tensor | None = None  # (n,) int64 codes of the nodes' types, None if they are untyped
+    blocks: int = 1  # separate streams, with n/blocks nodes each
 
     def __post_init__(self) -> None:
         B, n = len(self.time), len(self.nodes)
@@ -98,17 +82,13 @@ class ActiveBatch:
         """Collect the active nodes of a batch and renumber its edges.
 
         Args:
-            src, dst: (B,) nodes of the events, which may be none.
-            t: (B,) times, never decreasing.
+            src, dst, t: (B,) nodes and times of the events, which may be none.
             context: (2, E) edges of sampled neighbors, active before and after the batch, without removed ones.
             removed: (2, R) earlier edges that the batch removes.
             active_after: (B,) bool, whether an event's edge is active after the batch. Default: all are. An edge that
                 the batch both adds and removes is in neither graph.
-            gap: (B,) ln(1 + time since the pair's last event).
-            x: (N, F) features of all nodes.
-            edge_attr: (B, D) features of the events.
-            relation: (B,) relations of the events.
-            node_type: (N,) types of all nodes.
+            gap, edge_attr, relation: (B, ...) of the events.
+            x, node_type: (N, ...) features and types of all nodes.
             others: (o,) nodes that are active too, repeats allowed: without an event, and edges only from the context.
 
         Raises:
@@ -177,9 +157,7 @@ def recent_context(
     events with the smallest age are kept, so all are connected to u. A path does not return over its last event.
 
     Args:
-        store: events before the batch.
-        nodes: (Q,) int64 nodes, such as the end points of the batch.
-        times: (Q,) query times; only strictly earlier events are used.
+        nodes, times: (Q,) queries, such as the end points of the batch; only strictly earlier events are used.
         k: maximum number of events per node (N_u).
         hops: number of hops; 0 returns no edges.
         look_up: maps (nodes, times, k, rows of the query nodes) to their most recent events. Default: `store.last`.

@@ -50,10 +50,9 @@ class _HistoryScorer(Generic[TokenizerT]):
 
     Args:
         model: maps an input to (Q,), (Q, 1) or (Q, C) logits.
-        tokenizer: if live, its store starts empty and grows with the observed events.
-        live: use only observed events. Otherwise the store contains the full stream, and every query uses the events
-            strictly before its time, including earlier events of the same batch. Default: False.
-        max_queries: queries per microbatch. Default: 512.
+        live: the tokenizer's store starts empty and grows with the observed events. Otherwise it contains the full
+            stream, and every query uses the events strictly before its time, including those of the same batch.
+        max_queries: queries per microbatch.
     """
 
     by_time = False

@@ -22,39 +22,22 @@ from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.memory_scorer import WarmStart
-from hopstate.streaming.protocols import Follower, FollowerT, HasMemory, LiveTask, Scores
-from hopstate.streaming.replay import as_scores, check_scores
+from hopstate.streaming.protocols import FollowerT, HasMemory, LiveTask, Replayable, Scores
+from hopstate.streaming.replay import as_scores, check_scores, full_batches
 from hopstate.streaming.slices import Steps, run_to_completion
 
 
 class PairQueries:
-    """Scores queries against a fixed stream state.
-
-    Args:
-        task: the trained model.
-        past: the stream state, which is not modified.
-
-    follower: the model, as the last query left it.
-    """
+    """Scores queries against a fixed stream state; follower is the model as the last query left it."""
 
     def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
         self.task, self.past = task, past
         self._open = past.events(past.settled)
-        boundaries = batch_boundaries(self._open.t, task.live_batch)
-        full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= task.live_batch
-        self._boundaries = boundaries if full else boundaries[:-1]  # the last batch is open: it has moved nothing yet
+        self._boundaries = full_batches(batch_boundaries(self._open.t, task.live_batch), task.live_batch)
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> np.ndarray:
-        """Score queries as if each were the next event.
-
-        Args:
-            src, dst: (Q,) nodes; node models use src.
-            t: (Q,) times, not before the last event of the stream state.
-            relation: (Q,) relations, if events have some.
-
-        Returns:
-            (Q,) or (Q, C) float64 scores.
+        """Return (Q,) or (Q, C) float64 scores of queries (Q,), as if each were the next event; node models use src.
 
         Raises:
             DivergenceError: a score is NaN or infinite.
@@ -132,7 +115,6 @@ def continue_stream(
     *,
     score: bool = True,
     allow_duplicates: bool = False,
-    checked: bool = False,
 ) -> tuple[dict[str, np.ndarray], StreamState]:
     """Score new events and add them to the stream state.
 
@@ -142,7 +124,6 @@ def continue_stream(
         events: events with the user's ids, not before the last event of the state. Features of unseen nodes are zeros.
         score: if False, only update the state. Default: True.
         allow_duplicates: the last events of the state occur once more. Default: False.
-        checked: skip the check that the state belongs to this model. Default: False.
 
     Returns:
         Columns of scores (empty if score is False), and the stream state after the events.
@@ -152,9 +133,7 @@ def continue_stream(
         ShapeError: the event features have another width than the model's.
         TimeOrderError, DataError: see `StreamState.joined`; or a node is outside a fixed vocabulary.
     """
-    return run_to_completion(
-        continue_stream_sliced(task, past, events, score=score, allow_duplicates=allow_duplicates, checked=checked)
-    )
+    return run_to_completion(continue_stream_sliced(task, past, events, score=score, allow_duplicates=allow_duplicates))
 
 
 def continue_stream_sliced(
@@ -171,7 +150,7 @@ def continue_stream_sliced(
     """Do what `continue_stream` does, in slices that stop before and after each memory update.
 
     Args:
-        task, past, events, score, allow_duplicates, checked: see `continue_stream`.
+        checked: skip the check that the state belongs to this model.
         slice_size: maximum number of events to score per slice. Default: full batches.
         begun: memory of this state after its open batches, used if the new events do not change these batches.
     """
@@ -222,7 +201,7 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
     return np.concatenate(parts)
 
 
-def _state_after(state: StreamState, follower: Follower, settled: int) -> StreamState:
+def _state_after(state: StreamState, follower: Replayable, settled: int) -> StreamState:
     """Return the stream state with the follower's node memory, updated by the events before id `settled`."""
     if not isinstance(follower, HasMemory):
         return replace(state, settled=settled)

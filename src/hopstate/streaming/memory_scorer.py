@@ -28,7 +28,7 @@ from hopstate.streaming.active_batch import ActiveBatch, Context, LookUp, recent
 from hopstate.streaming.event_replay import EventReplay, replayed_scores
 from hopstate.streaming.history_scorer import to_probabilities
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.protocols import LinkFollower, MemoryModel
+from hopstate.streaming.protocols import LinkScorer, MemoryModel
 from hopstate.streaming.slices import Steps, run_to_completion
 from hopstate.tokens.pair_features import PairFeatures
 
@@ -206,10 +206,7 @@ def _ends_of(stream: EventStream) -> np.ndarray | None:
 class MemoryScorer:
     """Scores pairs or nodes from a node memory that observed events update.
 
-    Args:
-        model: the memory model.
-        inputs: converts event batches to model inputs.
-        at_once: maximum number of events with equal timestamps per memory update. Default: all.
+    at_once: maximum number of events with equal timestamps per memory update. Default: all.
     """
 
     def __init__(self, model: MemoryModel, inputs: ActiveEvents, *, at_once: int | None = None) -> None:
@@ -325,7 +322,7 @@ class LazyMemoryScorer(MemoryScorer):
         self._moved[nodes] = True
 
     def scores_without(
-        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkScorer]
     ) -> Steps[list[np.ndarray]]:
         """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events."""
         return replayed_scores(self, replays)

@@ -56,22 +56,6 @@ class NodeScorer(Replayable, Protocol):
         """Return scores of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
 
 
-@runtime_checkable
-class Follower(Protocol):
-    """A model on top of a stream state."""
-
-    def observe(self, batch: EventBatch) -> None:
-        """Update the state with a batch of events."""
-
-
-class LinkFollower(Follower, LinkScorer, Protocol):
-    """A link model on top of a stream state."""
-
-
-class NodeFollower(Follower, NodeScorer, Protocol):
-    """A node model on top of a stream state."""
-
-
 StateT = TypeVar("StateT")
 
 
@@ -92,7 +76,7 @@ class StreamingModel(LinkScorer, Protocol[StateT]):
 
 
 @runtime_checkable
-class HasMemory(Follower, Protocol):
+class HasMemory(Replayable, Protocol):
     """A model with a node memory that is saved with the stream state."""
 
     @property
@@ -103,7 +87,7 @@ class HasMemory(Follower, Protocol):
         """Do what `observe` does, in slices."""
 
     def scores_without(
-        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkFollower]
+        self, replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkScorer]
     ) -> Steps[list[np.ndarray]]:
         """Return (V + 1,) scores of each replay's pair: after all events, and without each of V events.
 
@@ -120,10 +104,10 @@ class HasMemory(Follower, Protocol):
         """Restore a state from `state`."""
 
 
-class FollowsStream(LinkFollower, Protocol):
+class FollowsStream(LinkScorer, Protocol):
     """A scorer that can run on top of a stream state."""
 
-    def over(self, past: StreamState) -> LinkFollower:
+    def over(self, past: StreamState) -> LinkScorer:
         """Return a copy that reads all events of a stream state and has observed those up to `past.settled`."""
 
 
@@ -134,7 +118,7 @@ class StatelessScorer(ABC):
     observes = False
 
     @abstractmethod
-    def over(self, past: StreamState) -> LinkFollower:
+    def over(self, past: StreamState) -> LinkScorer:
         """Return a copy that reads all events of a stream state."""
 
     @abstractmethod
@@ -161,7 +145,7 @@ class StatelessScorer(ABC):
 
 
 # ---- live runs -----------------------------------------------------------------------------------------
-FollowerT = TypeVar("FollowerT", bound=Follower)
+FollowerT = TypeVar("FollowerT", bound=Replayable)
 
 
 @runtime_checkable

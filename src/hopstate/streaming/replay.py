@@ -150,11 +150,16 @@ def replay_anywhere(
         wide: permit several scores per query, (Q, C).
     """
     boundaries = batch_boundaries(stream.t, batch_size)
-    full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= batch_size
-    closed = boundaries if full else boundaries[:-1]
+    closed = full_batches(boundaries, batch_size)
     position = np.searchsorted(stream.t, t, side="left")
     place = closed[np.searchsorted(closed, position, side="right") - 1]
     return replay(model, score, stream, place, rows=np.arange(len(stream)), boundaries=boundaries, wide=wide)
+
+
+def full_batches(boundaries: np.ndarray, batch_size: int) -> np.ndarray:
+    """Return the boundaries without a last batch that later events may still join: it has moved nothing yet."""
+    full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= batch_size
+    return boundaries if full else boundaries[:-1]
 
 
 def as_scores(scores: Scores, count: int, wide: bool = False) -> np.ndarray:

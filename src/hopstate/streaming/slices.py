@@ -57,13 +57,7 @@ class SliceSizer:
 
 
 def map_sliced(work: Callable[[slice], np.ndarray], count: int, pace: SliceSizer | None = None) -> Steps[np.ndarray]:
-    """Apply work to rows in slices and return all results (count, ...).
-
-    Args:
-        work: computes the values of a slice of rows, independently of the other rows.
-        count: number of rows.
-        pace: slice sizes for this kind of work. Default: one slice.
-    """
+    """Apply work, which computes the values of a slice of rows, to count rows; return all results (count, ...)."""
     if pace is None:
         return work(slice(0, count))
     parts, start = [np.empty(0)] * (not count), 0

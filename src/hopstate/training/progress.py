@@ -138,16 +138,14 @@ class Reporter:
 def duration(seconds: float | None) -> str:
     """Format seconds for people, "" if they are unknown.
 
-    >>> duration(0.25), duration(42), duration(150), duration(9000)
-    ('0.25 s', '42 s', '2.5 min', '2.5 h')
+    >>> duration(0.25), duration(42), duration(150), duration(5990), duration(9000)
+    ('0.25 s', '42 s', '2.5 min', '100 min', '2.5 h')
     """
     if seconds is None:
         return ""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.2g} h"
+    value, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min")
+    value, unit = (value, unit) if seconds < 6000 else (seconds / 3600, "h")
+    return f"{value:.2g} {unit}" if value < 10 else f"{value:.0f} {unit}"
 
 
 def draw_curves(

@@ -178,23 +178,21 @@ class Trainer:
         self.ranks.barrier()  # all have read the checkpoint
         self.run.start_metrics(rows)
         reporter = Reporter(self.config, self.run, task.metric, rows, self._positive_class())
-        metrics: dict[str, dict[str, float]] = {}
-        with interrupts(reporter.note) as stop, reporter, training_products(task.model):
-            self._stop = stop
+        with interrupts(reporter.note) as self._stop, reporter, training_products(task.model):
             if not self.progress.total_steps and not self.progress.epoch:
                 self._fit_without_gradients(reporter)
-                if stop.is_set():
+                if self._stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
                 reporter.begin(parameters, self._steps(self.progress.epoch), self.progress)
                 if self.ranks.size > 1:  # so that the run can resume if a rank fails
                     self.save()
             while not self._finished():
-                row = self._epoch(stop, reporter)
+                row = self._epoch(reporter)
                 if row is not None:
                     self.run.append_metrics(row)
                     reporter.epoch(row, self.progress)
-                if self._stopped(stop):
+                if self._stopped():
                     self.save()
                     reporter.draw(self.run.history(), self.progress)
                     return FitResult(True, self.progress, {})
@@ -268,7 +266,7 @@ class Trainer:
             stale = p.epoch - p.best_epoch >= max(c.patience, c.eval_every)  # the next validation takes place
         return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
 
-    def _epoch(self, stop: Stop, reporter: Reporter) -> dict[str, Any] | None:
+    def _epoch(self, reporter: Reporter) -> dict[str, Any] | None:
         p, task, ranks, begin = self.progress, self.task, self.ranks, time.perf_counter()
         count = self._steps(p.epoch)
         if count == 0:
@@ -280,7 +278,7 @@ class Trainer:
             reporter.step(p, count)
             if 0 < self.config.checkpoint_seconds <= time.monotonic() - self._last_save:
                 self.save()
-            if self._stopped(stop) and p.step < count:
+            if self._stopped() and p.step < count:
                 p.seconds += time.perf_counter() - begin
                 return None
         self._sum_losses()
@@ -300,9 +298,9 @@ class Trainer:
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
 
-    def _stopped(self, stop: Stop) -> bool:
+    def _stopped(self) -> bool:
         """Return whether to stop now; all ranks stop after the same step."""
-        return stop.is_set() if self.ranks.size == 1 else self._agreed
+        return self._stop.is_set() if self.ranks.size == 1 else self._agreed
 
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress

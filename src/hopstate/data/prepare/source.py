@@ -286,7 +286,7 @@ def _batch(table: Table, columns: Columns, facts: dict[str, Any], start: int) ->
                 f"{table.path}: column {dates[0]!r} holds dates, which a store has no features of. Name the columns of "
                 "features with --read.edge_columns, or read the table in memory"
             )
-        values = table.numbers(columns.features, "event features", "error", "error")
+        values = table.numbers(columns.features, "event features", "error")
         found |= {f"f{place}": column for place, column in enumerate(values.T)}
     if columns.relation is not None:
         names = category_texts(table, columns.relation)

@@ -23,7 +23,7 @@ from hopstate.data.readers.encode import (
 )
 from hopstate.data.readers.event_tables import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
-from hopstate.data.readers.notes import date_hint, isolated_nodes_note, possible_time_note, uninformative_columns
+from hopstate.data.readers.notes import date_hint, isolated_nodes_note, uninformative_columns
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -82,7 +82,6 @@ def read_edge_list(
     /,
     options: EdgeTableOptions,
     *,
-    nan: str = "error",
     all_ids: np.ndarray | None = None,
     **graph_fields: Any,
 ) -> Graph:
@@ -114,9 +113,9 @@ def read_edge_list(
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
-        features, more = encode_features(table, used, "edge features", nan, missing, specs)
-        notes += more + possible_time_note(table.frame, [name for name in used if name not in specs])
-    nodes = NodeTables.read(options, nan=nan, specs=specs, edge_columns=table.names, all_ids=all_ids)
+        features, more = encode_features(table, used, "edge features", missing, specs)
+        notes += more
+    nodes = NodeTables.read(options, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.are_rows)
     if not nodes.are_rows:
         src, dst = to_common_type(src, dst)
@@ -295,7 +294,6 @@ class NodeTables:
         cls,
         options: EdgeTableOptions,
         *,
-        nan: str = "error",
         specs: Mapping[str, ColumnSpec],
         edge_columns: Iterable[str] = (),
         all_ids: np.ndarray | None = None,
@@ -307,7 +305,7 @@ class NodeTables:
         )
         labels = read_labels(options.labels, options)
         without = labels.columns if labels is not None and _is_same_source(options.features, options.labels) else ()
-        features, ids, notes = _node_features(options, nan, without, specs, edge_columns)
+        features, ids, notes = _node_features(options, without, specs, edge_columns)
         count = options.num_nodes
         if count is None and features is not None and ids is None:
             count = len(features)
@@ -381,7 +379,6 @@ def _is_same_source(features: Any, labels: Any) -> bool:
 
 def _node_features(
     options: EdgeTableOptions,
-    nan: str,
     without: Sequence[str],
     specs: Mapping[str, ColumnSpec],
     edge_columns: Iterable[str],
@@ -394,7 +391,7 @@ def _node_features(
         if source is None:
             return None, None, ()
         found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
-        return features_of_array(found, nan, options.missing, f"{path}: node features"), None, ()
+        return features_of_array(found, options.missing, f"{path}: node features"), None, ()
     table = replace(read_table(source, [*IDS, *not_none(options.id_column)], what=what), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     assert key is not None
@@ -409,7 +406,7 @@ def _node_features(
             stacklevel=4,
         )
     ids, unnamed = node_ids(table, key, options.id_column)
-    features, notes = encode_features(table, columns, "node features", nan, options.missing, specs)
+    features, notes = encode_features(table, columns, "node features", options.missing, specs)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
     return features, ids, (*table.notes, *notes, *unnamed)

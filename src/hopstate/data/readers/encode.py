@@ -96,17 +96,11 @@ def _as_optional(text: str) -> str:
 
 
 def encode_features(
-    table: Table,
-    columns: Sequence[str],
-    what: str,
-    nan: str,
-    missing: str,
-    specs: Mapping[str, ColumnSpec] | None = None,
+    table: Table, columns: Sequence[str], what: str, missing: str, specs: Mapping[str, ColumnSpec]
 ) -> tuple[FeatureTable | None, tuple[str, ...]]:
     """Return features of columns, or None if no column is used, and notes on dates and texts."""
     import pandas as pd
 
-    specs = specs or {}
     numbers: dict[str, pd.Series] = {}
     texts: list[TextColumn] = []
     blocks: dict[str, Block] = {}  # of each column that is used, numbers to follow
@@ -137,7 +131,7 @@ def encode_features(
                 blocks[name] = encoded_names, found
     if numbers:
         kept = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
-        values = kept.numbers(list(numbers), what, nan, missing)
+        values = kept.numbers(list(numbers), what, missing)
         if list(numbers) == list(columns):
             return FeatureTable.of(tuple(columns), values), tuple(notes)
         blocks |= {name: ((name,), values[:, [at]]) for at, name in enumerate(numbers)}

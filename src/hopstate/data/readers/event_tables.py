@@ -319,7 +319,7 @@ def _event_features(
         numeric = [name for name in columns if is_numeric(table.frame[name])]
         blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
         table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
-    return encode_features(table, list(columns), "event features", "error", missing, specs)
+    return encode_features(table, list(columns), "event features", missing, specs)
 
 
 # ---- relations and types of nodes --------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from hopstate.errors import nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-_SORTED = 10  # rows that chance leaves in order once in 3.6 million times
 _NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of columns of ids: edge_id, graphID
 
 
@@ -80,30 +79,6 @@ def uninformative_columns(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[
 
 def _all_differ(values: pd.Series) -> bool:
     return values.dtype.kind in "iu" and len(values) > 1 and bool(values.is_unique)
-
-
-def possible_time_note(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return a note if exactly one edge feature looks like a time: it never decreases.
-
-    Row numbers, ids and columns with fewer than three values are none; of several such columns none is named.
-    """
-    if len(frame) < _SORTED:
-        return ()
-    asked = (name for name in columns if not _NAMES_ROWS.fullmatch(name))
-    found = [name for name in asked if _never_decreases(frame[name].to_numpy())]
-    if len(found) != 1:
-        return ()
-    return (
-        f"column {found[0]!r} never decreases, as times do, and was read as a feature of edges; if rows are events in "
-        f"time, say {_time_column(found[0])}",
-    )
-
-
-def _never_decreases(values: np.ndarray) -> bool:
-    if values.dtype.kind not in "iuf" or not (values[1:] >= values[:-1]).all():  # false where one is no number
-        return False
-    steps = values[1:] > values[:-1]
-    return int(steps.sum()) > 1 and not np.array_equal(values - values[0], np.arange(len(values)))
 
 
 def date_hint(frame: pd.DataFrame, columns: Sequence[str]) -> str:

@@ -87,10 +87,8 @@ def _check_tensors(data: Data, path: Path) -> None:
 def read_pyg_dataset(address: str, **fields: Any) -> Graph:
     """Return the first graph of a torch-geometric data set, e.g. ``pyg:Planetoid:Cora?split=geom-gcn``.
 
-    Args:
-        address: "pyg:Class", then ":name" where the class takes a name, then "?key=value&..." for its other
-            arguments; root is by default a folder of the cache.
-        fields: options of `Graph.from_edges` and fields of `Graph`.
+    The address is "pyg:Class", then ":name" where the class takes a name, then "?key=value&..." for its other
+    arguments; root is by default a folder of the cache.
     """
     graphs, name = pyg_graphs(address, 1)
     return Graph.from_pyg(graphs[0], **{"source": address, "name": name, **fields})
@@ -300,10 +298,7 @@ _SPLITS = {"train": "train", "valid": "val", "test": "test"}
 def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
     """Return the graph of an ogbn-... data set or the graphs of an ogbg-... one, with the official split.
 
-    Args:
-        name: as the benchmark writes it.
-        fields: options of `Graph.from_pyg` or of `GraphSet.from_pyg`. A single graph is made
-            undirected unless they say otherwise.
+    A single graph is made undirected unless the fields say otherwise.
     """
     dataset = _opened(name)
     number = len(dataset)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from hopstate.data.readers.tables import BINARY_TABLES, is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, is_text_file
 from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder
 from hopstate.data.store import check_finished
-from hopstate.data.validate import SPLITS, check_num_nodes, clean_features
+from hopstate.data.validate import SPLITS, check_num_nodes, finite_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest, warn
 from hopstate.io.opening import (
@@ -45,7 +45,7 @@ LAYOUTS = {
 
 
 # ---- arrays and matrices -----------------------------------------------------------------------------------------
-def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> Graph:
+def read_npz(path: Path, layout: str, **options: Any) -> Graph:
     """Return the graph of an .npz file."""
     with Archive(path) as arrays:
         if layout == "auto":
@@ -58,7 +58,7 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
             return Graph.from_scipy(_saved_matrix(arrays), **options)
         edges, num_nodes, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
-        fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
+        fields["x"] = finite_features(fields["x"], f"{path}: node features")
     return Graph.from_edges(edges, num_nodes, noted=True, **{**fields, **options})
 
 
@@ -209,7 +209,6 @@ def read_graph(
     source: Any,
     *,
     format: str = "auto",
-    nan: Literal["error", "zero"] = "error",
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -222,7 +221,6 @@ def read_graph(
         source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory. Edges, features and labels
             may be tables of pandas, pyarrow, polars or DuckDB, or dictionaries of columns.
         format: a key of `FORMATS`, or "auto" to find it by content and extension.
-        nan: "error" rejects features with NaN or infinities, "zero" replaces these by 0.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges; "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
@@ -266,7 +264,7 @@ def read_graph(
     if ignored:
         options = {key: value for key, value in options.items() if key.removesuffix("_column") not in ignored}
         how: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-        graph = read_graph(source, format=format, nan=nan, max_bytes=max_bytes, **how, **options)
+        graph = read_graph(source, format=format, max_bytes=max_bytes, **how, **options)
         return graph.with_(**{name: () if name.endswith("_names") else None for name in _untyped(graph, ignored)})
     columns, options = _table_options(options)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
@@ -278,10 +276,10 @@ def read_graph(
             byte_limit(max_bytes),
             reading(f"the {type(source).__name__}", "a graph", others=("",)),
         ):  # named errors name it
-            return _from_object(source, columns, {**build, **options}, nan)
+            return _from_object(source, columns, {**build, **options})
     files = [table for name in ("features", "labels") if (table := columns.get(name)) is not None]
     with byte_limit(max_bytes), reading(source, "a graph", others=files):
-        return _from_path(os.fspath(source), format, columns, {"nan": nan, **build, **options})
+        return _from_path(os.fspath(source), format, columns, {**build, **options})
 
 
 def _untyped(graph: Graph, fields: Sequence[str]) -> list[str]:
@@ -310,7 +308,6 @@ def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[st
     if kind == "pyg":
         return read_pyg_file(path, **options)
     if kind == "matrix-market":
-        options.pop("nan")
         return read_matrix_market(path, **options)
     return read_npz(path, kind, published=True, **options)
 
@@ -356,16 +353,16 @@ def _is_networkx(source: Any) -> bool:
     return networkx is not None and isinstance(source, networkx.Graph)
 
 
-def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any], nan: str) -> Graph:
+def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if is_frame(source) or isinstance(source, Mapping):
         own = {"name": "table", "source": "memory", **options}
-        return read_edge_list(source, EdgeTableOptions(**columns), nan=nan, **own)
+        return read_edge_list(source, EdgeTableOptions(**columns), **own)
     if _is_networkx(source):
-        return read_networkx(source, EdgeTableOptions(**columns), nan=nan, **options)
+        return read_networkx(source, EdgeTableOptions(**columns), **options)
     if any(hasattr(source, name) for name in ("edge_index", "adj_t", "edge_types")):
         missing = columns.pop("missing", "error")
         _check_no_table(columns, "an object in memory")
-        return Graph.from_pyg(source, nan=nan, missing=missing, **options)
+        return Graph.from_pyg(source, missing=missing, **options)
     _check_no_table(columns, "an object in memory")
     if hasattr(source, "tocoo"):
         return Graph.from_scipy(source, **options)

@@ -127,15 +127,13 @@ class Table:
                 f"{wrong}: got {shown} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
             )
 
-    def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
+    def numbers(self, columns: Sequence[str], what: str, missing: str) -> np.ndarray:
         """Return columns of numbers as (rows, columns) float64; messages call them `what`.
 
-        nan "zero" puts 0 for what is missing or infinite. missing "error" rejects both, "auto" what is infinite.
+        missing "error" rejects what is missing or infinite, "auto" what is infinite; others leave it as it is.
         """
         import pandas as pd
 
-        if nan not in ("error", "zero"):
-            raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
         if missing not in MISSING_OPTIONS:
             raise ConfigError(f"missing is one of {', '.join(MISSING_OPTIONS)}; got {missing!r}")
         words = [name for name in columns if not is_numeric(self.frame[name])]
@@ -147,16 +145,13 @@ class Table:
         texts = {name: pd.to_numeric(self.frame[name], errors="coerce") for name in columns if name in words}
         values = self.frame[list(columns)].assign(**texts).to_numpy(np.float64, na_value=np.nan)
         bad = ~np.isfinite(values)
-        if nan == "zero":
-            return np.where(bad, 0, values)
         large = ~bad & (np.abs(values) > _LARGEST)
         refused = bad if missing == "error" else np.isinf(values) & (missing == "auto")
         unusable = "NaN or infinities" if missing == "error" else "infinities"
         fill = "--read.missing mean, median or zero, with a column that marks them"
-        zero = "" if what == "event features" else ", or --read.nan zero"
         for at, name in enumerate(columns):
             self.check(large[:, at], name, f"{what} beyond {_LARGEST:.1e}, the most of 32 bits", "Scale the column.")
-            self.check(refused[:, at], name, f"{unusable} among {what}", f"Fill them in, or choose {fill}{zero}.")
+            self.check(refused[:, at], name, f"{unusable} among {what}", f"Fill them in, or choose {fill}.")
         return values
 
 
@@ -188,8 +183,6 @@ def read_table(
             pandas, pyarrow, polars or DuckDB, or a dictionary of columns.
         id_columns: names that mark a header, and whose columns hold ids.
         num_ids: how many leading columns hold ids if no name is known; 2 for edges and events.
-        header, separator: as in `hopstate.read_events`.
-        what: how messages call a table in memory.
     """
     if is_frame(source) or isinstance(source, Mapping):
         table = Table(_normalize_frame(source, what), what, None)

@@ -33,6 +33,7 @@ from hopstate.errors import FormatError, MissingFileError
 from hopstate.io.opening import check_size, exists, first_bytes, is_file, read_text
 
 EDGES = "_A.txt"
+NUM_FOLDS = 10
 
 
 # ---- the text file -------------------------------------------------------------------------------------------------
@@ -46,21 +47,11 @@ def is_tu_text(path: str | Path) -> bool:
     )
 
 
-def read_tu(
-    path: str | Path,
-    *,
-    fold_folder: str | Path | None = None,
-    num_folds: int = 10,
-    table: bool = False,
-    **build: Any,
-) -> GraphSet:
-    """Return the graphs of a TU text file.
+def read_tu(path: str | Path, *, table: bool = False, **build: Any) -> GraphSet:
+    """Return the graphs of a TU text file NAME.txt, with the folds of a folder "10fold" beside it, if there is one.
 
     Args:
-        path: the file, NAME.txt.
-        fold_folder: folder with NAME-train_idx-K.txt and NAME-test_idx-K.txt, K = 1..num_folds; by default "10fold"
-            in the folder of the file, if there is one.
-        num_folds: folds to read.
+        path: the file.
         table: keep the features' names ("tag 3", "attribute 0") with them, so that they are scaled, and matched by name
             where other graphs are read for a trained model.
         build: options of `Graph.from_edges`.
@@ -96,7 +87,7 @@ def read_tu(
         table=FeatureTable(columns, x) if table else None,
     )  # fmt: skip
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    masks = _read_folds(path, fold_folder, num_folds, len(sizes))
+    masks = _read_folds(path, len(sizes))
     return GraphSet(union=union, offsets=offsets, y=y.astype(np.int64), masks=masks, class_names=_texts(names))
 
 
@@ -173,16 +164,16 @@ def _texts(values: np.ndarray) -> tuple[str, ...]:
 
 
 # ---- folds ---------------------------------------------------------------------------------------------------------
-def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
-    """Return the masks of the folds of a set; empty if there is no such folder."""
-    chosen = path.parent / "10fold" if folder is None else Path(folder)
-    if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
+def _read_folds(path: Path, num_graphs: int) -> dict[str, np.ndarray]:
+    """Return the masks of NAME-train_idx-K.txt and NAME-test_idx-K.txt in "10fold"; empty without such a folder."""
+    folder = path.parent / "10fold"
+    if not exists(folder / f"{path.stem}-test_idx-1.txt"):
         return {}
     parts: dict[str, list[np.ndarray]] = {"train": [], "test": []}
     tested = np.zeros(num_graphs, np.int64)  # fold that tests each graph, 0 for none
-    for k in range(1, num_folds + 1):
+    for k in range(1, NUM_FOLDS + 1):
         for name, found in parts.items():
-            file = chosen / f"{path.stem}-{name}_idx-{k}.txt"
+            file = folder / f"{path.stem}-{name}_idx-{k}.txt"
             if not exists(file):
                 raise MissingFileError(f"fold {k} of {path.stem} is missing: no file {file}")
             found.append(_fold(file, num_graphs))
@@ -248,7 +239,7 @@ def read_tu_folder(path: str | Path, **build: Any) -> GraphSet:
         edges, nodes, **build, **fields, noted=True, name=stem.name, source=str(stem.parent), edge_table=of_edges,
         notes=notes,
     )  # fmt: skip
-    masks = _read_folds(stem.with_name(f"{stem.name}.txt"), None, 10, graphs)
+    masks = _read_folds(stem.with_name(f"{stem.name}.txt"), graphs)
     return GraphSet(union=union, offsets=offsets, y=y, masks=masks, class_names=names)
 
 

@@ -32,7 +32,7 @@ from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
-from hopstate.training.tasks.task import Prefetcher
+from hopstate.training.tasks.task import prefetched
 
 CONTEXT_WALKS = (2, 4)  # steps, walks of each node of a batch without tokens, to neighbors to receive messages from
 GRAPHS_PER_BATCH = 32
@@ -313,7 +313,7 @@ class WalkedNodeBatches(NodeBatches[tuple[GMNInputs, Tensor]]):
                 rng = named_rng(self.seed, "gmn", epoch, i)
                 yield self._inputs(rows, epoch, rng), torch.from_numpy(self.labels.y[rows])
 
-        yield from Prefetcher(make())
+        yield from prefetched(make())
 
     def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Seen:
         inputs, y = batch

@@ -23,7 +23,7 @@ from hopstate.data.validate import SPLITS, default_names
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.intervals import DEFAULT_REPEATS, bootstrap_areas, interval_columns, split_intervals
 from hopstate.evaluation.metrics import average_precision, check_metric, evaluate_metrics, ovr_roc_auc, roc_auc
-from hopstate.streaming.protocols import NodeFollower, Scores
+from hopstate.streaming.protocols import NodeScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
 from hopstate.training.tasks.target import (
@@ -309,7 +309,7 @@ def event_codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
     return np.where(y < 0, -1, np.searchsorted(values, y)), tuple(map(str, values.tolist()))
 
 
-class EventNodeTask(EventTask[NodeFollower]):
+class EventNodeTask(EventTask[NodeScorer]):
     """Dynamic node classification or regression: the label of an event's source, given earlier events.
 
     Prediction tables have columns node and t, those of `EventTargets.columns`, and label if the stream has labels.
@@ -329,7 +329,7 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     def __init__(
         self,
-        source: EventSource[NodeFollower],
+        source: EventSource[NodeScorer],
         *,
         targets: EventTargets,
         eval_batch_size: int = 200,
@@ -381,7 +381,7 @@ class EventNodeTask(EventTask[NodeFollower]):
     def live_batch(self) -> int:
         return self.eval_batch_size
 
-    def score_events(self, follower: NodeFollower, *queries: np.ndarray) -> Scores:
+    def score_events(self, follower: NodeScorer, *queries: np.ndarray) -> Scores:
         src, _, t, *_ = queries
         return follower.score_nodes(src, t)
 

@@ -32,10 +32,10 @@ from hopstate.streaming.history_scorer import (
     Input,
     PairTokenizer,
 )
-from hopstate.streaming.protocols import Follower, FollowsStream, HistoryModel, LinkFollower, MemoryModel, Scores
+from hopstate.streaming.protocols import FollowsStream, HistoryModel, LinkScorer, MemoryModel, Replayable, Scores
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 from hopstate.training.tasks.target import Target, has_label
-from hopstate.training.tasks.task import Microbatches, Prefetcher, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import Microbatches, SourceTask, TaskFacts, TaskSource, prefetched
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, *number: int) -> np.ndarray:
@@ -106,7 +106,7 @@ def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
     return -logits.view(-1, group).log_softmax(1)[:, 0].sum()
 
 
-ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
+ScorerT_co = TypeVar("ScorerT_co", bound=Replayable, covariant=True)
 
 
 class EventSource(TaskSource, ABC, Generic[ScorerT_co]):
@@ -244,20 +244,20 @@ class EventTask(SourceTask[Any, EventSource[Any]], Generic[ScorerT_co]):
         """Return (Q,) or (Q, C) scores of queries, as `query_columns` returns them."""
 
 
-class Untrained(EventSource[LinkFollower]):
+class Untrained(EventSource[LinkScorer]):
     """A scorer of a stream without trainable parameters."""
 
     def __init__(self, scorer: Callable[[EventStream], FollowsStream], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
 
-    def scorer(self, model: nn.Module, split: str) -> LinkFollower:
+    def scorer(self, model: nn.Module, split: str) -> LinkScorer:
         return self._scorer
 
-    def scorer_over(self, model: nn.Module, stream: EventStream) -> LinkFollower:
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> LinkScorer:
         return self._make(stream)
 
-    def follow(self, model: nn.Module, past: StreamState) -> LinkFollower:
+    def follow(self, model: nn.Module, past: StreamState) -> LinkScorer:
         return self._scorer.over(past)
 
 
@@ -336,7 +336,7 @@ class HistoryPairs(TokenizedSource[HistoryScorer]):
         return epoch_batches(len(self._rows), self.max_events, self.batch_size, self.seed, epoch)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Microbatches[Labelled]]:
-        yield from Prefetcher(self._batches(epoch, start, step))
+        yield from prefetched(self._batches(epoch, start, step))
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
@@ -399,7 +399,7 @@ class HistoryNodes(TokenizedSource[HistoryNodeScorer]):
         return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0, step: int = 1) -> Iterator[Classified]:
-        yield from Prefetcher(self._batches(start, step))
+        yield from prefetched(self._batches(start, step))
 
     def _batches(self, start: int, step: int) -> Iterator[Classified]:
         stream = self.stream

@@ -14,7 +14,7 @@ from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.random import named_rng
 from hopstate.training.tasks.node import averaged, label_curves
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import Prefetcher, Task, TaskFacts
+from hopstate.training.tasks.task import Task, TaskFacts, prefetched
 
 Level = Literal["graph", "node", "edge"]
 Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]
@@ -73,7 +73,7 @@ class GraphTask(Task[tuple[Any, Tensor]]):
                 inputs = self.collate(ids, epoch, named_rng(self.seed, "graphs", epoch, i))
                 yield inputs, torch.from_numpy(self.y[self._rows(ids)])
 
-        yield from Prefetcher(make())
+        yield from prefetched(make())
 
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor | None:
         """Return the target's loss, or None if no target in the batch is labeled."""

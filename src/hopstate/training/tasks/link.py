@@ -38,7 +38,7 @@ from hopstate.sampling.negatives import (
     metric_name,
     strategy_of,
 )
-from hopstate.streaming.protocols import LinkFollower, LinkScorer, Scores
+from hopstate.streaming.protocols import LinkScorer, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, Untrained, events_to_score, to_user_ids
 
@@ -104,7 +104,7 @@ class LinkEvaluation:
 AllScores = Mapping[tuple[str, str], LinkScores]
 
 
-class LinkTask(EventTask[LinkFollower]):
+class LinkTask(EventTask[LinkScorer]):
     """Dynamic link prediction: the probability that two nodes interact, given the event history.
 
     Args:
@@ -116,7 +116,7 @@ class LinkTask(EventTask[LinkFollower]):
 
     def __init__(
         self,
-        source: EventSource[LinkFollower],
+        source: EventSource[LinkScorer],
         *,
         evaluation: LinkEvaluation,
         negatives: Mapping[tuple[str, str], Negatives] | None = None,
@@ -259,7 +259,7 @@ class LinkTask(EventTask[LinkFollower]):
     def live_batch(self) -> int:
         return self.evaluation.batch_size
 
-    def score_events(self, follower: LinkFollower, *queries: np.ndarray) -> Scores:
+    def score_events(self, follower: LinkScorer, *queries: np.ndarray) -> Scores:
         return follower.score(*queries)
 
     def rows_to_score(self, new: EventStream) -> np.ndarray:

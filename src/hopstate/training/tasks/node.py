@@ -24,7 +24,7 @@ from hopstate.evaluation.summaries import class_reliability
 from hopstate.random import named_rng
 from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
 from hopstate.training.tasks.target import Target
-from hopstate.training.tasks.task import Prefetcher, SourceTask, TaskFacts, TaskSource
+from hopstate.training.tasks.task import SourceTask, TaskFacts, TaskSource, prefetched
 
 Rows = np.ndarray
 
@@ -277,7 +277,6 @@ class Subgraphs(NodeBatches[Batch]):
         predict_all: function from the model to (N, C) logits of all nodes on the CPU, for evaluation.
         state, load_state: save and restore replacements for missing neighbors if they depend on training.
         refresh: called with the model and the epoch at the start of each epoch.
-        prefetch: number of batches prepared by a background thread. 0 prepares each batch on demand.
         graph: the full graph, for callers that need it.
     """
 
@@ -290,12 +289,11 @@ class Subgraphs(NodeBatches[Batch]):
         state: Callable[[], dict[str, Tensor]] | None = None,
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
         refresh: Callable[[nn.Module, int], None] | None = None,
-        prefetch: int = 1,
         graph: Graph | None = None,
     ) -> None:
         super().__init__(labels)
         self.graph = graph
-        self.source, self.predict_all, self.prefetch = source, predict_all, prefetch
+        self.source, self.predict_all = source, predict_all
         self._state, self._load_state = state, load_state
         self._refresh = refresh
         self._y = torch.from_numpy(labels.y.copy())
@@ -308,7 +306,7 @@ class Subgraphs(NodeBatches[Batch]):
         if start < step:
             self.begin_epoch(model, epoch)
         prepared = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch), step))
-        yield from Prefetcher(prepared, self.prefetch) if self.prefetch else prepared
+        yield from prefetched(prepared)
 
     @property
     def single_process(self) -> str:  # type: ignore[override]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,48 +16,21 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_END = object()
+_END: Any = object()
 
 
-class Prefetcher(Generic[T]):
-    """Iterate over items that one background thread takes from a source, in order.
+def prefetched(source: Iterable[T]) -> Iterator[T]:
+    """Yield the items of a source, each of which a background thread prepares while the previous one is used.
 
-    Prefetching helps if producing an item releases the interpreter lock, as compiled code does. Leaving the loop early
-    stops the thread. An error of the source is raised in place of its item.
+    This helps if producing an item releases the interpreter lock, as compiled code does. An error of the source is
+    raised in place of its item.
     """
-
-    def __init__(self, source: Iterable[T], buffer_size: int = 1) -> None:
-        self.source, self.buffer_size = source, max(1, buffer_size)
-
-    def __iter__(self) -> Iterator[T]:
-        ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(self.buffer_size)
-        stop = threading.Event()
-        worker = threading.Thread(target=self._fill, args=(ready, stop), name="hopstate-prefetch", daemon=True)
-        worker.start()
-        try:
-            while True:
-                item, error = ready.get()
-                if error is not None:
-                    raise error
-                if item is _END:
-                    return
-                yield item
-        finally:
-            stop.set()
-            while worker.is_alive():  # a full queue would keep the thread waiting
-                while not ready.empty():
-                    ready.get_nowait()
-                worker.join(0.01)
-
-    def _fill(self, ready: queue.Queue[tuple[Any, BaseException | None]], stop: threading.Event) -> None:
-        try:
-            for item in self.source:
-                if stop.is_set():
-                    return
-                ready.put((item, None))
-            ready.put((_END, None))
-        except BaseException as error:
-            ready.put((None, error))
+    items = iter(source)
+    with ThreadPoolExecutor(1, "hopstate-prefetch") as pool:
+        ahead = pool.submit(next, items, _END)
+        while (item := ahead.result()) is not _END:
+            ahead = pool.submit(next, items, _END)
+            yield item
 
 
 BatchT = TypeVar("BatchT")  # nested tuples or dicts of tensors
