@@ -93,7 +93,7 @@ def build(graph: Graph, config: SGCRun, context: Context) -> NodeTask:
     check_width(graph, context)
     labels = node_labels(graph, config, context)
     tokens = hops(graph, config.num_hops)
-    model = SGC(config.model, in_dim=graph.num_features, num_classes=len(labels.class_names))
+    model = SGC(config.model, in_dim=graph.num_features, num_classes=labels.target.width)
     return NodeTask(
         model, RowBatches(lambda rows: tokens[rows], labels, batch_size=config.batch_size, seed=config.loop.seed)
     )

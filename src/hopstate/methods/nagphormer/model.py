@@ -56,7 +56,7 @@ class NAGphormer(nn.Module):
         >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
         >>> tokens = hopstate.hop_tokens(graph, 3, max_memory=2**30)
         >>> config = hopstate.NAGphormer.Config(dim=16, num_heads=4)
-        >>> model = hopstate.NAGphormer(config, in_dim=tokens.num_features, num_classes=5, num_hops=3)
+        >>> model = hopstate.NAGphormer(config, in_dim=graph.num_features, num_classes=5, num_hops=3)
         >>> model(tokens.rows(np.arange(8))).shape
         torch.Size([8, 5])
     """
