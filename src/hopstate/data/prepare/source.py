@@ -213,7 +213,7 @@ def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
     chosen = read.get("edge_columns")
     ends = endpoint_columns(table, read.get("source_column"), read.get("target_column"), chosen or ())
     features, notes = feature_columns(table, ends, chosen, {})
-    roles = roles_note(table, {"source": ends[0], "target": ends[1]}, features)
+    roles = roles_note(table, {"source": ends[0], "target": ends[1]}, features, features_name="edge features")
     return Columns(*ends, None, None, tuple(features), (roles, *table.notes, *notes))
 
 

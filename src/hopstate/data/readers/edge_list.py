@@ -137,7 +137,9 @@ def read_edge_list(
     sets = "" if types or fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
     named = {"relation": options.relation_column, "node type": ", ".join(types)}
     fields["notes"] = (
-        roles_note(table, {"source": ends[0], "target": ends[1], **named}, used, sets=sets),
+        roles_note(
+            table, {"source": ends[0], "target": ends[1], **named}, used, sets=sets, features_name="edge features"
+        ),
         *table.notes,
         *notes,
         *nodes.notes,

@@ -108,7 +108,13 @@ def check_target(table: Table, target: str, unused: Sequence[str]) -> None:
 
 
 def roles_note(
-    table: Table, roles: Mapping[str, str | None], features: Sequence[str], times: str = "", sets: str = ""
+    table: Table,
+    roles: Mapping[str, str | None],
+    features: Sequence[str],
+    times: str = "",
+    sets: str = "",
+    *,
+    features_name: str = "features",
 ) -> str:
     """Return the note that lists the role of each column."""
     used = {*features, *roles.values(), *(part.strip() for name in roles.values() if name for part in name.split(","))}
@@ -116,8 +122,9 @@ def roles_note(
     parts = [
         f"{what}={name}{f' ({times})' if what == 'time' and times else ''}" for what, name in roles.items() if name
     ]
-    told = f"{READ_AS}{', '.join(parts)}, features: {_listed(features) or 'none'}{f'; {sets}' if sets else ''}"
-    return f"{told}; ignored: {_listed(ignored)}" if ignored else told
+    parts.append(f"{features_name}: {_listed(features) or 'none'}")
+    note = f"{READ_AS}{', '.join(parts)}{f'; {sets}' if sets else ''}"
+    return f"{note}; ignored: {_listed(ignored)}" if ignored else note
 
 
 def _listed(names: Sequence[str]) -> str:
