@@ -187,7 +187,7 @@ def explain_pairs(
     explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
     for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         own = None if relation is None else relation[i : i + 1]
-        text = _events_text(opened, source, target, events) or "no event of theirs changes the score"
+        text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
         found[i] = "; ".join([*named, text])
@@ -208,6 +208,21 @@ def _events_text(opened: QuerySession, source: int, target: int, events: Sequenc
         shown = f"{weight:+.2f}" if abs(weight) >= 0.01 else f"{weight:+.1g}"
         texts.append(f"{_name(opened, end)} with {_name(opened, other)} at {time} ({shown})")
     return "; ".join(texts)
+
+
+def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
+    """Return what is known of a pair whose score no event changes."""
+    store = opened.queries.past.store()
+    pair = np.array([u]), np.array([v]), np.array([t])
+    last, met = store.last_meeting(*pair)
+    near = store.last(np.array([u, v]), np.array([t, t]), 32)
+    first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
+    known = (
+        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
+        if met[0]
+        else "never met"
+    )
+    return f"{known}; {len(first & second)} shared among the latest 32 of each"
 
 
 def _name(opened: QuerySession, row: int) -> str:

@@ -96,7 +96,7 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwo
 
         return link_task(graph, config, context, make)
     labels = node_labels(graph, config, context)
-    network = make(graph, context, labels, labels.target.width)
+    network = make(graph, context, labels, len(labels.class_names))
     return NodeTask(network.model, network.source, walks=network.walks)
 
 

@@ -52,6 +52,11 @@ class NodeLabels:
             rows = self.split["train"]
             self.split = {**self.split, "train": rows[self.target.has_label(self.y[rows])]}
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the model's outputs: classes or targets."""
+        return self.target.names
+
     def rows(self, split: str) -> Rows:
         """Return the rows of a split, or of "all" nodes."""
         if split == "all":
@@ -130,8 +135,7 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
         return self.labels.target.loss(out, y, weight) if len(y) else None
 
     def facts(self) -> TaskFacts:
-        target = self.labels.target
-        return {"target": target, "class_names": target.names, "walks": self.walks}
+        return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
 
     def logits(self, rows: Rows) -> Tensor:
         return self.source.logits(self.model, rows)
