@@ -129,7 +129,7 @@ def test_every_command_prints_one_object(command: str, monkeypatch: pytest.Monke
     found = strict(capsys.readouterr().out)
     assert status == (1 if command in ("serve", "datasets") else 0), found
     assert "error" not in found
-    keys = listed(command) if command != "reproduce" else {"recipes"}
+    keys = listed(command) if command != "reproduce" else {"recipes", "missing"}
     more = command == "evaluate"  # a key for each metric
     assert keys <= found.keys() if more else keys == found.keys()
     assert found | VALUES.get(command, {}) == found

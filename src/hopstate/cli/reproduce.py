@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from hopstate.runs.reproduce import (
     Recipe,
     all_recipes,
     find_recipes,
+    missing,
     read_lines,
     reproduce,
     show,
@@ -32,6 +34,7 @@ EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such
 out of the table of --table."""
 
 COLUMNS = ("recipe", "here", "metric", "published", "runs", "source")  # of --list; here: whether the data are
+ROOM = 130  # characters below which sources stand under the table
 
 
 def run(argv: list[str]) -> CommandResult:
@@ -42,7 +45,7 @@ def run(argv: list[str]) -> CommandResult:
     parser.add_argument(
         "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; none shows results"
     )
-    parser.add_argument("--list", action="store_true", help="show the recipes, and whether their data are here")
+    parser.add_argument("--list", action="store_true", help="show the recipes, and how to get what data are missing")
     parser.add_argument("--seeds", help="how many runs, or which, e.g. 3 or 0,2-4 (default: the paper's)")
     parser.add_argument("--epochs", type=int, help="train this long only; marked as altered")
     parser.add_argument("--out", default=runs / "reproduce", help="run folders (default: %(default)s)")
@@ -120,23 +123,34 @@ def _list(recipes: list[Recipe]) -> CommandResult:
         row: dict[str, Any] = {"recipe": recipe.name, "data": recipe.data, "method": recipe.method}
         row |= {"here": "no" if entry is None else on_disk(entry), "metric": recipe.metric, "runs": recipe.runs}
         rows.append(row | {"published": None if reference is None else asdict(reference)})
-    return CommandResult({"recipes": rows}, partial(_show_list, rows))
+    ways = missing(recipe.data for recipe in recipes)
+    return CommandResult({"recipes": rows, "missing": ways}, partial(_show_list, rows, ways))
 
 
-def _show_list(rows: list[dict[str, Any]]) -> None:
+def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
     from rich.table import Table
 
     from hopstate.io.output import screen
 
     console = screen()
+    sources = list(dict.fromkeys(row["published"]["source"] for row in rows if row["published"]))
+    narrow = console.width < ROOM
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in COLUMNS:
-        table.add_column(name, no_wrap=name not in ("recipe", "source"), overflow="fold")
+        table.add_column("from" if narrow and name == "source" else name, no_wrap=name != "recipe", overflow="fold")
     for row in rows:
         reference = row["published"]
         published = figure(reference["metric"], reference["mean"], reference["std"]) if reference else ""
         source = "" if not reference else reference["source"]
-        table.add_row(row["recipe"], row["here"], metric_label(row["metric"]), published, str(row["runs"]), source)
+        source = f"[{sources.index(source) + 1}]" if narrow and source else source
+        metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
+        metric = metric.partition(",")[0] if narrow else metric
+        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
     console.print(table)
+    for number, source in enumerate(sources if narrow else (), 1):
+        console.print(f"[{number}] {source}", highlight=False)
+    if ways:
+        console.print("Data that are not here:")
+    for text in ways:
+        console.print(f"  {text}", highlight=False)
     console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")
-    console.print("`hopstate datasets NAME` says where to get data that are not here.")

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -26,9 +26,10 @@ from typing import Any
 
 import yaml
 
-from hopstate.errors import ConfigError, FormatError, HopstateError, MissingFileError, nearest
+from hopstate.datasets.registry import Dataset, find_dataset, on_disk
+from hopstate.errors import ConfigError, DownloadError, FormatError, HopstateError, MissingFileError, nearest
 from hopstate.evaluation.labels import figure, metric_label
-from hopstate.io.files import file_lock, named_errors, replace_file, write_text
+from hopstate.io.files import cache_folder, file_lock, named_errors, replace_file, write_text
 from hopstate.io.opening import exists, parse_json, read_text
 from hopstate.methods import get_method, recipe_files
 from hopstate.methods.config import arguments_of, as_dict, config_from
@@ -135,6 +136,29 @@ def find_recipes(pattern: str) -> list[Recipe]:
     return found
 
 
+# ---- data ----------------------------------------------------------------------------------------------------------
+def missing(names: Iterable[str]) -> list[str]:
+    """Return how to get the data sets that are not on disk, one text for those of one source."""
+    same: dict[str, list[str]] = defaultdict(list)
+    for data in dict.fromkeys(names):
+        entry = find_dataset(data)
+        if entry is not None and on_disk(entry) == "no":
+            same[_instruction(entry)].append(data)
+    return [f"{', '.join(group)}: {text}" for text, group in same.items()]
+
+
+def _instruction(entry: Dataset) -> str:
+    """Return how to get a data set; NAME is the placeholder of its name."""
+    if entry.fetchable:
+        reader = "" if entry.file else f" by {entry.loader}"
+        return f"downloaded on first use{reader} from {entry.address}"
+    if entry.kind == "link":
+        files = ", ".join(f"ml_NAME{ending}" for ending in (".csv", ".npy", "_node.npy"))
+        folder = cache_folder() / "temporal" / "NAME"
+        return f"get it from {entry.address}, run DyGLib's preprocessing, and put {files} into {folder}"
+    return f"no reader for it yet; get it from {entry.address} and give your files to hopstate fit"
+
+
 # ---- runs ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -219,6 +243,9 @@ def reproduce(
         One line per run, or None if Ctrl-C stopped it; the same call continues.
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
+    entry = find_dataset(trial.data)
+    if entry is not None and on_disk(entry) == "no" and not entry.fetchable:
+        raise DownloadError(f"{trial.data}: {_instruction(entry).replace('NAME', trial.data)}")
     if trial.first is not None:
         options: dict[str, Any] = {"out": out, "results_file": results_file, "isolate": isolate}
         if reproduce(trial.first.recipe, runs, changes=trial.first.changes, **options) is None:

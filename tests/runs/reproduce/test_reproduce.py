@@ -17,7 +17,7 @@ import made_events
 import made_tables
 from hopstate.cli.main import main
 from hopstate.cli.reproduce import changes_of, numbers_of
-from hopstate.errors import ConfigError, FormatError, MissingFileError
+from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
 from hopstate.evaluation.labels import figure
 from hopstate.methods.config import as_dict
 from hopstate.runs.reproduce import (
@@ -30,6 +30,7 @@ from hopstate.runs.reproduce import (
     compared,
     find_recipes,
     markdown,
+    missing,
     read_lines,
     reproduce,
     show,
@@ -154,6 +155,14 @@ def test_ablations_take_a_step(name: str, changes: dict, tmp_path: Path) -> None
         all_recipes()[name], [0], changes=changes, out=tmp_path, results_file=tmp_path / "r.jsonl", isolate=False
     )
     assert 0 <= line["metrics"]["test"][line["metric"]] <= 1
+
+
+def test_missing_data_are_named_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=r"ml_lastfm\.csv"):
+        reproduce(all_recipes()["recency/lastfm"], [0], out=tmp_path / "out", results_file=tmp_path / "r.jsonl")
+    assert not (tmp_path / "out").exists()
+    together = missing(["lastfm", "mooc", "cora", "lastfm", "messages-generated"])
+    assert [text.split(":")[0] for text in together] == ["lastfm, mooc", "cora"]
 
 
 def test_the_list_names_recipes_and_a_wrong_name_gives_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
