@@ -26,7 +26,7 @@ from hopstate.evaluation.link import evaluate_link
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.random import named_rng
 from hopstate.runs.load import load_run
-from hopstate.streaming.protocols import LinkFollower
+from hopstate.streaming.protocols import LinkScorer
 from hopstate.training.devices import bare
 from hopstate.training.tasks.events import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
@@ -118,7 +118,7 @@ def noise_of(task: LinkTask) -> tuple[str, ...]:
     return ("stream", "laplacian") if hasattr(task.source.memory_model, "laplacian_noise") else ("stream",)
 
 
-def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkFollower:
+def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkScorer:
     """Return the model as a scorer under noise."""
     stream, source = task.stream, task.source
     if isinstance(source, HistoryPairs):
@@ -137,7 +137,7 @@ def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkFoll
     return scorer_with(task, NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
 
 
-def scorer_with(task: LinkTask, store: Any) -> LinkFollower:
+def scorer_with(task: LinkTask, store: Any) -> LinkScorer:
     """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
     source = task.source
     assert isinstance(source, HistoryPairs | MemoryWindows)

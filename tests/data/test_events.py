@@ -22,7 +22,6 @@ def test_slices_are_views_that_keep_ids_and_nodes():
     assert part.take(np.array([1])).event_ids.tolist() == [2]
     assert len(whole.slice(3, 1)) == 0
     assert whole.slice(-2, 99).event_ids.tolist() == [2, 3]
-    assert whole.between(3, 7).event_ids.tolist() == [1, 2]
     assert (part.has_edge_features, part.has_node_features) == (True, False)
     assert "2 events" in repr(part)
 
@@ -71,7 +70,6 @@ def test_one_event_no_event_and_one_time():
     assert (len(empty), empty.num_nodes, empty.is_bipartite) == (0, 0, True)
     assert empty.content_hash
     assert len(EventStream.from_arrays([], [], [])) == 0
-    assert len(stream(t=np.zeros(4)).between(0, 1)) == 4
 
 
 @pytest.mark.parametrize(

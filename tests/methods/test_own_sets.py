@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import hopstate
-from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.tu import read_tu
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.runs.run import Run
-from hopstate.testing.conformance import COARSE, F32, F32_TIGHT, F64_SOLVED
+from hopstate.testing.conformance import F32, F32_TIGHT, F64_SOLVED
 
 FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}
 
@@ -80,20 +79,6 @@ def test_tags_are_matched_by_name() -> None:
     assert len(chances(run, fewer)) == 40
     with pytest.raises(DataError, match="tag 3"):
         chances(run, write("shifted", first_tag=1))
-
-
-def test_other_scales_are_named_where_they_are_left(tmp_path: Path) -> None:
-    graphs = read_tu(write("own", year=2010, tags=2)).as_published()
-    with pytest.warns(HopstateWarning, match=r"read\.scale"):
-        hopstate.fit("gin-graphs", graphs, out="raw", config=FAST)
-    run = hopstate.fit("gin-graphs", graphs, out="scaled", config={**FAST, "read.scale": "standard"})
-    with pytest.warns(HopstateWarning, match=r"read\.scale"):
-        other = hopstate.fit("gin-graphs", graphs, out="raw2", config=FAST)
-    assert not np.allclose(chances_of(run, graphs), chances_of(other, graphs), atol=COARSE)
-
-
-def chances_of(run: Run, graphs: GraphSet) -> np.ndarray:
-    return hopstate.predict(run.path, data=graphs)[["p_0", "p_1"]].to_numpy()
 
 
 def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(

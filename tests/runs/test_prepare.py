@@ -9,7 +9,7 @@ import pytest
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.method import FullBatchRun
 from hopstate.methods.method import Context, ReadOptions
 from hopstate.runs.data import load_data, preprocess
@@ -146,8 +146,7 @@ def test_records_are_scaled_as_tables_unless_they_are_published():
     _, same = preprocess(bare, FullBatchRun(data="made"), context)
     np.testing.assert_allclose(same["x"]["scale"], kept["x"]["scale"], rtol=F32_TIGHT)
     published = bare.with_(published=True)
-    with pytest.warns(HopstateWarning, match="scale"):
-        assert preprocess(published, FullBatchRun(data="made"), context) == (published, {})
+    assert preprocess(published, FullBatchRun(data="made"), context) == (published, {})
 
 
 def test_named_data_are_not_scaled_by_default():

@@ -10,7 +10,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.errors import ConfigError, DataError
 from hopstate.methods import get_method
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.node_method import EncodingConfig, GMNRun, WalksConfig
@@ -175,16 +175,15 @@ def test_a_column_is_what_the_same_weights_are(method: str, tmp_path: Path) -> N
     assert (outputs(other) - outputs(weights)).abs().max() > 1e-4
 
 
-def test_edge_features_of_far_apart_scales_warn_if_they_are_read() -> None:
+def test_edge_features_are_scaled_if_they_are_read() -> None:
     data = graph(edge_attr=(np.concatenate([numbers(), 2000 + 10 * numbers()], 1) * [1e-3, 1.0]).astype(np.float32))
-    data = data.with_(published=True)
     config = FullBatchRun(data="x")
     assert reads_edges(config, "gat")
-    with pytest.warns(HopstateWarning, match=r"edges .*read\.scale"):
-        fit_scalers(data, config, edges=True)
+    assert "edge_attr" in fit_scalers(data, config, edges=True)
+    assert fit_scalers(data.with_(published=True), config, edges=True) == {}
     for edges, kind in ((EdgeConfig(use="drop"), "gat"), (EdgeConfig(weight=1), "gcn")):
         assert not reads_edges(FullBatchRun(data="x", edges=edges), kind)
-    fit_scalers(data, config, edges=False)  # warnings are errors in tests
+    assert "edge_attr" not in fit_scalers(data, config, edges=False)
 
 
 def test_data_with_other_edge_features_than_the_trained_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAMES_ROWS = re.compile(r"(?i:id|index)|.*(?:_(?i:id)|[a-z]I[dD])")  # names of columns of ids: edge_id, graphID
+
+
+def _weight_note(sources: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
+    """Return a note on pairs of nodes with several weights (E,), of which the first is kept."""
+    import pandas as pd
+
+    u, v = np.minimum(sources, targets), np.maximum(sources, targets)
+    pairs = pd.DataFrame({"u": u, "v": v, "weight": weights}).groupby(["u", "v"], sort=True)
+    several = pairs["weight"].nunique(dropna=False) > 1
+    if not several.any():
+        return ()
+    pair: Any = several.idxmax()
+    return (
+        f"of {int(several.sum()):,} pairs of nodes with several weights, one in each direction, the first was kept: "
+        f"{pairs['weight'].first()[pair]:g} of nodes {pair[0]} and {pair[1]} (--read.undirected false keeps both)",
+    )
 
 
 def edge_notes(
@@ -54,13 +70,13 @@ def edge_notes(
             f"every edge is stored in both directions, so that the direction it is listed in is lost{pairs} "
             f"(--read.undirected false keeps it)"
         )
-    if undirected and both and duplicates == "drop":
-        carried = [name for name, rows in (("features", edge_attr), ("weights", edge_weight)) if rows is not None]
-        what = f"of {both:,} edges listed in both directions the {' and '.join(carried)} of the first were kept"
-        notes += [f"{what} (--read.undirected false keeps both)"] if carried else []
+    if undirected and both and features and duplicates == "drop":
+        notes.append(f"of {both:,} edges listed in both directions the features of the first were kept")
     if loops:
         what = "dropped" if self_loops == "drop" else "kept (--read.self_loops drop leaves them out)"
         notes.append(f"{loops:,} edges join a node to itself: {what}")
+    if undirected and duplicates == "drop" and edge_weight is not None:
+        notes += _weight_note(sources, targets, edge_weight)
     return tuple(notes)
 
 
