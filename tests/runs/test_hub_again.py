@@ -91,11 +91,14 @@ def test_predictions_on_a_graph_are_those_of_the_run_that_was_saved(
     method: str, task: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     edges, features, labels = tables()
+    if method == "rgcn":
+        edges["relation"] = ["likes", "buys"] * (len(edges) // 2)
     for name, own in (("edges", edges), ("features", features), ("labels", labels)):
         own.to_csv(tmp_path / f"{name}.csv", index=False)
     beside = {"features": str(tmp_path / "features.csv")} | (
         {"labels": str(tmp_path / "labels.csv")} if task == "node" else {}
     )
+    beside |= {"relation_column": "relation"} if method == "rgcn" else {}
     run = hopstate.fit(
         method,
         tmp_path / "edges.csv",
@@ -109,7 +112,10 @@ def test_predictions_on_a_graph_are_those_of_the_run_that_was_saved(
     grown = pd.concat([edges, edges.iloc[:3].assign(**{edges.columns[1]: "newcomer"})])
     if task == "node":
         features = pd.concat([features, features.iloc[:1].assign(**{features.columns[0]: "newcomer"})])
-        near(again.predict(grown, read={"features": features}), run.predict(grown, read={"features": features}))
+        near(
+            again.predict(grown, read=beside | {"features": features}),
+            run.predict(grown, read=beside | {"features": features}),
+        )
 
 
 def test_without_its_data_a_run_names_them_and_works_on_others(
