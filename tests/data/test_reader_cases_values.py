@@ -377,6 +377,12 @@ def test_text_that_is_not_utf_8_is_named(tmp_path):
         read_graph(path)
 
 
+def test_a_broken_character_in_an_uneven_row_is_named(tmp_path):
+    (tmp_path / "uneven.csv").write_bytes(b"src,dst,t\n1,2,3\n4,5\xff\n")
+    with pytest.raises(FormatError, match=r"uneven\.csv.*UTF-8"):
+        read_events(tmp_path / "uneven.csv")
+
+
 def test_an_error_in_a_second_table_names_that_table_alone(tmp_path):
     edges = written(tmp_path, "a,b\n1,2\n2,3\n", "edges.csv")
     features = written(tmp_path, "id,x\n1,0.5\n1,0.7\n", "features.csv")

@@ -178,7 +178,6 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     yield ("search", "h.npz"), "search/search.json", search
     yield ("search", "h.npz"), "search/best.yaml", ("fit", "mlp", "--config=search/best.yaml", "--data=h.npz", *FIT[3:])
     yield ("results.jsonl",), "results.jsonl", ("report", "--results=results.jsonl", "--out=page.html")
-    yield ("explain.csv",), "explain.csv", ("report", "explain.csv", "--out=page.html")
     yield ("settings.yaml", "h.npz"), "settings.yaml", ("fit", "mlp", "--data=h.npz", "--config=settings.yaml", *FIT)
 
 

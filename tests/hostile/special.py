@@ -386,11 +386,6 @@ def _documents() -> Iterator[Case]:
     for name, text in rows.items():
         yield Case(f"metrics/{name}", ("run-mlp",), "run-mlp/metrics.jsonl", _write(text),
                    ("report", "run-mlp", "--out=page.html"))  # fmt: skip
-    head = "end,neighbor,t,event_id,contribution\n"
-    for name, text in {"inf": "source,a,inf,1,0.5\n", "short": "source,a,1\n", "word": "source,a,b,c,d\n", "huge":
-                       "source,a,1e308,1,1e308\n", "digits": f"source,a,1,{'9' * 5000},1\n"}.items():  # fmt: skip
-        yield Case(f"explain/{name}", ("explain.csv",), "explain.csv", _write(head + text),
-                   ("report", "explain.csv", "--out=page.html"))  # fmt: skip
 
 
 def extra(good: Path) -> None:
@@ -415,4 +410,3 @@ def extra(good: Path) -> None:
         "processor": "p",
     }
     (good / "results.jsonl").write_text(json.dumps(line | {"threads": 1, "cores": 1, "seconds": 1.0}) + "\n")
-    (good / "explain.csv").write_text("end,neighbor,t,event_id,contribution\nsource,a,1,1,0.5\ntarget,b,2,-1,0.1\n")

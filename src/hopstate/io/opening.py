@@ -6,6 +6,7 @@ waited for, and nothing is unpacked without bound.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import json
@@ -176,6 +177,7 @@ class BoundedFile(io.RawIOBase):
         self._file, self._path, self._text = file, path, text
         self.size, self.count = path.stat().st_size, 0
         self._lines, self._tail = 1, b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def readable(self) -> bool:
         return True
@@ -196,6 +198,10 @@ class BoundedFile(io.RawIOBase):
             raise FormatError(
                 f"{self._path} has a NUL at byte {at:,}; it is not text, or it is UTF-16; save it as UTF-8"
             )
+        try:
+            self._decoder.decode(block, final=not block)
+        except UnicodeDecodeError:
+            raise FormatError(f"{self._path} is not text in UTF-8; save it as UTF-8") from None
         whole = self._tail + block
         at = whole.find(BOM, max(len(self._tail) - 2, 0) if self.count else 1)
         if at >= 0:
@@ -227,6 +233,8 @@ def zip_members(path: str | Path) -> list[str]:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    except UnreadableFileError:
+        raise
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return []
     return [name for name in names if not name.startswith("__MACOSX/") and not name.endswith(".DS_Store")]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hopstate.errors import CheckpointError, FormatError, HopstateError
 from hopstate.io.files import replace_file
-from hopstate.io.opening import check_regular, check_size, first_bytes, parse_json, shorten
+from hopstate.io.opening import check_regular, check_size, first_bytes, open_regular, parse_json, shorten
 
 _PACKED = 1032  # bytes that one byte of deflate decompresses to at most
 
@@ -126,7 +126,7 @@ def read_tensors(
     """
     from safetensors import SafetensorError, safe_open
 
-    check_regular(path)
+    open_regular(path).close()  # safetensors reports a file that may not be read as a missing one
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             tensors, header = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118

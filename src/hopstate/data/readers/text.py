@@ -165,8 +165,6 @@ def _trim(column: pa.Array) -> pa.Array:
 
 
 def _unparsed(path: Path, error: str) -> FormatError:
-    if "UTF8" in error:
-        return FormatError(f"{path} is not text in UTF-8; save it as UTF-8")
     if "straddling" in error or "too large" in error:
         return FormatError(f"{path} has a row of over {BLOCK:,} bytes: look for a quotation mark that is missing")
     return FormatError(f"{path} could not be read as a table: {error[:200]}; repair it")
