@@ -377,6 +377,7 @@ def test_text_that_is_not_utf_8_is_named(tmp_path):
         read_graph(path)
 
 
+@pytest.mark.filterwarnings("error")  # of an exception that pyarrow cannot pass on
 def test_a_broken_character_in_an_uneven_row_is_named(tmp_path):
     (tmp_path / "uneven.csv").write_bytes(b"src,dst,t\n1,2,3\n4,5\xff\n")
     with pytest.raises(FormatError, match=r"uneven\.csv.*UTF-8"):
