@@ -55,13 +55,14 @@ IMPORTED += ["filelock", "matplotlib.backends.backend_agg", "docstring_parser", 
 BATCHED = {"kind": "gas", "num_clusters": 6, "clusters_per_batch": 2}
 
 
-def data_of(kind: str) -> Any:
-    """Return a small record of a kind."""
-    rng = np.random.default_rng(0)
+def data_of(method: str) -> Any:
+    """Return a small record that a method can read."""
+    rng, kind = np.random.default_rng(0), get_method(method).data
     if kind == "graph":
         y = np.arange(60) % 2
         x = rng.normal(size=(60, 5)).astype(np.float32) + y[:, None]
-        return Graph.from_edges(rng.integers(0, 60, (150, 2)), 60, x=x.astype(np.float32), y=y)
+        types = {"relation": np.arange(150) % 2} if method == "rgcn" else {}
+        return Graph.from_edges(rng.integers(0, 60, (150, 2)), 60, x=x.astype(np.float32), y=y, **types)
     if kind == "graphs":
         offsets = np.arange(0, 121, 4)
         ring = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
@@ -85,7 +86,7 @@ def start(method: str, settings: dict[str, Any], out: Path, resume: bool, after:
         threading.Thread(target=_kill, args=(after,), daemon=True).start()
     config = {**settings, "loop": {**LOOP, **settings.get("loop", {})}}
     begin = time.perf_counter()
-    hopstate.fit(method, data_of(get_method(method).data), out=out, resume=resume, config=config)
+    hopstate.fit(method, data_of(method), out=out, resume=resume, config=config)
     (out.parent / "seconds").write_text(str(time.perf_counter() - begin))
 
 
