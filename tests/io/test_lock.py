@@ -52,3 +52,13 @@ def test_where_no_lock_can_be_made_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"), locked(tmp_path / "file"):
         pass
+
+
+def test_what_killed_processes_left_is_deleted_and_no_more(tmp_path: Path) -> None:
+    for name in (".tmpA1b2C3", ".tmp", ".tmpA1b2C3d", "a.tmp", "kept.safetensors"):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".tmpfolder").mkdir()
+    with locked(tmp_path):
+        pass
+    left = {".tmp", ".tmpA1b2C3d", "a.tmp", "kept.safetensors", ".tmpfolder"}
+    assert {path.name for path in tmp_path.iterdir()} == left

@@ -29,6 +29,7 @@ from hopstate.errors import BusyError, ConfigError, HopstateError, StorageError
 Write = Callable[[Path], object]
 NAME = ".lock"
 # .NAME.HOST-PROCESS.RANDOM.part; the host is a checksum of its name
+_SAFETENSORS_PART = ".tmp" + 6 * "[A-Za-z0-9]"  # what a killed process leaves that was writing with safetensors
 _TEMPORARY = re.compile(r"\.(?P<name>.*)\.(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})\.[0-9a-f]{12}\.part")
 _ABANDONED = 86400.0  # seconds without a change after which a temporary file of another machine is deleted
 _HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
@@ -334,6 +335,9 @@ def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
     refuse_links(folder)
     with removed_if_empty(folder), _acquired(folder, folder / NAME, what, wait=False):
         remove_stale(folder)
+        for part in folder.glob(_SAFETENSORS_PART):  # nobody else writes here
+            if part.is_file() and not part.is_symlink():
+                remove_file(part)
         yield
 
 
