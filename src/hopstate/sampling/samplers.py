@@ -118,7 +118,8 @@ class UniformSampler(NodeSampler):
 
     Example:
         >>> sampler = hopstate.UniformSampler(np.arange(100), 30, seed=0)
-        >>> [len(sampler.node_set(0, number).nodes) for number in range(sampler.num_batches(0))]
+        >>> sizes = [len(sampler.node_set(0, number).nodes) for number in range(sampler.num_batches(0))]
+        >>> sizes
         [30, 30, 30, 10]
     """
 
