@@ -233,9 +233,9 @@ def zip_members(path: str | Path) -> list[str]:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
-    except UnreadableFileError:
-        raise
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        if isinstance(error, UnreadableFileError) and Path(path).is_file():  # else a folder
+            raise
         return []
     return [name for name in names if not name.startswith("__MACOSX/") and not name.endswith(".DS_Store")]
 
