@@ -371,6 +371,8 @@ class _Job:
             if not ids.type().is_string():
                 asked[f"{side}_negative"] = ids.min()
                 continue
+            if self.files[0].text is None:  # texts of a typed file are ids as they are
+                continue
             whole, zeros = ids.re_search(f"^{INTEGER}$"), ids.re_search(f"^{LEADING_ZEROS}")
             odd = ids.isin(MISSING) | ids.re_search("^[#%]")
             asked[f"{side}_whole"] = (whole & ~zeros).sum()
@@ -407,7 +409,7 @@ class _Job:
         """Return whether the source ids and the target ids are all integers."""
         path, whole = self.files[0].path, []
         for side in ("src", "dst"):
-            if f"{side}_whole" not in found or self.files[0].text is None:
+            if f"{side}_whole" not in found:
                 whole.append(not rows[side].type().is_string())
                 continue
             rest = found["rows"] - found[f"{side}_whole"] - found[f"{side}_zeros"]
@@ -418,7 +420,7 @@ class _Job:
                     )
             whole.append(not rest and not found[f"{side}_zeros"])
         for side, are_whole in zip(("src", "dst"), whole, strict=True):
-            negative = found[f"{side}_negative"]
+            negative = found.get(f"{side}_negative")
             below = are_whole and negative is not None and int(float(negative)) < 0
             if below and not (self.edges and not all(whole)):  # edges then take them as texts
                 raise DataError(f"{path}: negative id {negative}; ids are at least 0, or texts")
