@@ -354,8 +354,8 @@ def query_relations(past: StreamState, given: Any, count: int, what: str) -> np.
         return None
     if given is None and len(known) > 1:
         raise ConfigError(
-            f"the run's events have {len(known)} relations, so a query names one: {', '.join(known[:10])}"
-            f"{', ...' * (len(known) > 10)}. Give --relation NAME (relation in Python), or a column of relations"
+            f"relation: got none, and the run's events have {len(known)}: {', '.join(known[:10])}"
+            f"{', ...' * (len(known) > 10)}. Give one of them, or one for each of the {what}"
         )
     names = np.atleast_1d(np.asarray(known[0] if given is None else given)).astype(str)
     if names.shape not in ((1,), (count,)):
