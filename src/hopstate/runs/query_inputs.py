@@ -311,7 +311,7 @@ def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str
         if found[option] is None and option != "time_column":
             raise DataError(
                 f"{table.path} has no column for the {option.removesuffix('_column')} (known names: "
-                f"{', '.join(known)}); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
+                f"{', '.join(known[:10])}, ...); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
             )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no pairs")

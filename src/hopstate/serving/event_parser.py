@@ -27,6 +27,7 @@ from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.text import role_name
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
@@ -423,7 +424,7 @@ class EventParser:
     def _read_fields(self, body: Mapping[str, Any], k: int) -> Fields:
         rest, ends = [name for name in body if name != ID], []
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
-            names = [own] if own in rest else [name for name in rest if name.lower() in known]
+            names = [own] if own in rest else [name for name in rest if role_name(name) in known]
             if len(names) != 1:
                 count = "more than one " if names else "no "
                 raise DataError(f"event {k} has {count}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")

@@ -23,7 +23,7 @@ from hopstate.data.readers.encode import (
 )
 from hopstate.data.readers.event_tables import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
-from hopstate.data.readers.notes import date_hint, isolated_nodes_note, uninformative_columns
+from hopstate.data.readers.notes import date_hint, isolated_nodes_note, time_notes, uninformative_columns
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -51,6 +51,7 @@ from hopstate.data.readers.tables import (
     rows_are_nodes,
     stem_of,
 )
+from hopstate.data.readers.text import role_name
 from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
 from hopstate.errors import DataError, warn
@@ -196,11 +197,11 @@ def endpoint_columns(
     first = find_role_column(table, source_column, SOURCES, "source_column", excluded)
     second = find_role_column(table, target_column, TARGETS, "target_column", {*excluded, first})
     names = table.names
-    free = [name for name in names if name not in (first, second, *excluded) and name.lower() not in NOT_ENDPOINTS]
+    free = [name for name in names if name not in (first, second, *excluded) and role_name(name) not in NOT_ENDPOINTS]
     if first is None:
-        first = next((name for name in free if name.lower() not in TARGETS), None)
+        first = next((name for name in free if role_name(name) not in TARGETS), None)
     if second is None and first is not None:
-        free = [name for name in free if name != first and name.lower() not in SOURCES]
+        free = [name for name in free if name != first and role_name(name) not in SOURCES]
         second = next((name for name in free if names.index(name) > names.index(first)), next(iter(free), None))
     if first is None or second is None:
         option = "source_column" if first is None else "target_column"
@@ -227,6 +228,7 @@ def feature_columns(
         without, notes = uninformative_columns(table.frame, [name for name in rest if name not in specs])
         rest = [name for name in rest if name not in without]
         used = [name for name in rest if name in needed or is_numeric(table.frame[name])]
+        notes += time_notes(table.frame, [name for name in used if name not in specs])
         left = [name for name in rest if name not in used]
         for name in left:
             if name not in specs:
