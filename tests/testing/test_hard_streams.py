@@ -22,7 +22,13 @@ from hopstate.training.trainer import Trainer, seed_everything
 
 WIDTHS = {"model.channel_dim": 2, "model.time_dim": 4, "model.out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_gaps": True, "num_neighbors": 4},
+    "ctdg-ssm": {
+        "model.dim": 4,
+        "model.time_dim": 4,
+        "model.order": 2,
+        "model.node_time_deltas": True,
+        "num_neighbors": 4,
+    },
     "dyg-mamba": {**WIDTHS, "history.max_length": 5, "model.num_layers": 1},
     "dygformer": {**WIDTHS, "model.max_length": 5, "model.num_layers": 1},
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 4, "model.out_dim": 6},

@@ -130,7 +130,7 @@ def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
         "time span": format_duration(stream.t[-1] - stream.t[0], stream.time_unit),
         "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
     }
-    for name, lengths in (("events", gaps), ("a node's events", node_gaps(head))):
+    for name, lengths in (("events", gaps), ("a node's events", node_time_deltas(head))):
         if len(lengths):
             spans = (np.median(lengths), lengths.max())
             facts[f"between {name}, median / longest"] = " / ".join(
@@ -139,7 +139,7 @@ def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
     return facts
 
 
-def node_gaps(stream: EventStream) -> np.ndarray:
+def node_time_deltas(stream: EventStream) -> np.ndarray:
     """Return the times between consecutive events of the same node, over all nodes."""
     nodes, times = np.concatenate([stream.src, stream.dst]), np.concatenate([stream.t, stream.t])
     order = np.lexsort((times, nodes))

@@ -306,7 +306,7 @@ def test_stream_by_command(run: Run, tmp_path: Path) -> None:
     assert main(command) == 1  # they are in the state already
     assert main([*command, "--ignore-state"]) == 0
     assert main(["stream", str(run.path), "--out", str(tmp_path / "scores.csv")]) == 2
-    assert main(["fit", "ctdg-ssm", "--data", str(tmp_path / "later.csv"), "--model.filter_start=-0.6"]) == 2
+    assert main(["fit", "ctdg-ssm", "--data", str(tmp_path / "later.csv"), "--model.filter_init=-0.6"]) == 2
 
 
 def test_classes_of_sequences(tmp_path: Path) -> None:

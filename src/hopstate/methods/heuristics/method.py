@@ -65,7 +65,7 @@ class Recency(StatelessScorer):
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
-        scores = np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
+        scores = np.where(met, -self.clock.log_time_deltas(t, last, -NEVER), NEVER)
         if relation is None or self.relations is None:
             return scores
         _, typed = self.store.last_meeting(src, dst, t, self.directed, relation=relation, relations=self.relations)

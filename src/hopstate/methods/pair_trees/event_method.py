@@ -74,7 +74,7 @@ class LabelHistory:
         first, end = first[some], end[some]
         last = end - 1
         tied = np.searchsorted(self.key, self.key[last])
-        out[some, 1] = self.clock.log_gaps(t[some], self.t[last])
+        out[some, 1] = self.clock.log_time_deltas(t[some], self.t[last])
         out[some, 2 : 2 + self.width] = self._mean(tied, end)
         out[some, 2 + self.width :] = self._mean(first, end)
         return out
