@@ -182,10 +182,10 @@ class ActiveEvents:
             log_deltas = self.clock.log_time_deltas(np.asarray(t)[:, None], last.times, limit)
             log_deltas = np.where(last.ids >= 0, log_deltas, limit)
             return torch.cat([self._tensor(log_deltas[:, :columns]), self._tensor(features)], 1)
-        log_deltas = [self.pair_time_deltas(src, dst, t)] if columns else []
+        deltas = [self.pair_time_deltas(src, dst, t)] if columns else []
         if columns > 1:
-            log_deltas += np.split(self.node_time_deltas(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
-        return self._tensor(np.stack(log_deltas, 1) if log_deltas else np.empty((len(src), 0)))
+            deltas += np.split(self.node_time_deltas(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
+        return self._tensor(np.stack(deltas, 1) if deltas else np.empty((len(src), 0)))
 
     def query_node_time_deltas(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q, 1) time deltas for the decoder: since each node's last event."""
