@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import Run
 
 EPILOG = """The result is a run: evaluate, predict, score, rank, explain, serve, report. Settings such as
---evaluation.strategies are the first run's unless you give others.
+--evaluation.negatives are the first run's unless you give others.
 
 Example: hopstate ensemble runs/dyg-mamba runs/pair-trees --out runs/both"""
 
