@@ -75,7 +75,7 @@ def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
 def test_no_leak(method: str, kind: str, tmp_path: Path) -> None:
     size = 1 if kind == "deletions" else 8
     task = task_of(method, hard(kind, 60 if size == 1 else 120), tmp_path, size)
-    report = check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=size)
+    report = check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=size)
     assert report.scores > 0
 
 

@@ -193,4 +193,4 @@ def _moved(data: EventStream, event: int) -> np.ndarray:
 
 def test_leak_guard(tmp_path: Path) -> None:
     t = task(tmp_path, sessions(240, 10))
-    assert check_leak(t.scorer_over, t.stream, moments=1, queries=16, batch_size=SIZE).scores > 0
+    assert check_leak(t.scorer_over, t.stream, times=1, queries=16, batch_size=SIZE).scores > 0

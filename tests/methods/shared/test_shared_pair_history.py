@@ -105,7 +105,7 @@ def test_no_later_event_reaches_training(method: str, tmp_path: Path) -> None:
 def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str, tmp_path: Path) -> None:
     stream = events()
     task = task_of(method, tmp_path, stream)
-    report = check_leak(task.scorer_over, stream, moments=2, queries=16, batch_size=40)
+    report = check_leak(task.scorer_over, stream, times=2, queries=16, batch_size=40)
     assert report.scores > 0
     query = asked(stream)
     before = np.asarray(task.scorer("test").score(*query))

@@ -183,7 +183,7 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
 def test_leak_guard(tmp_path: Path, settings: dict[str, Any]) -> None:
     t = task(tmp_path, **settings)
     t.model.eval()
-    report = check_leak(t.scorer_over, t.stream, moments=2, queries=16, batch_size=16)
+    report = check_leak(t.scorer_over, t.stream, times=2, queries=16, batch_size=16)
     assert report.scores > 0
 
 
@@ -193,7 +193,7 @@ def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatc
     late = lambda self, u, v, when, *rest: strict(self, u, v, np.asarray(when) + 1, *rest)  # noqa: E731
     monkeypatch.setattr(ActiveEvents, "pair_time_deltas", late)
     with pytest.raises(LeakError):
-        check_leak(t.scorer_over, t.stream, moments=4, queries=24, batch_size=16)
+        check_leak(t.scorer_over, t.stream, times=4, queries=24, batch_size=16)
 
 
 def test_one_look_up_serves_pairs_that_meet_and_those_that_do_not(tmp_path: Path) -> None:
