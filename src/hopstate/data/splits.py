@@ -184,6 +184,13 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
 
     Raises:
         DataError: a pair that is not a link of the graph, one in two splits, or an empty split.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> drawn = hopstate.splits.split_edges(graph).pairs
+        >>> given = hopstate.splits.given_split(graph, {"val": drawn["val"], "test": drawn["test"]}).pairs
+        >>> (given["train"] == drawn["train"]).all().item()
+        True
     """
     own_keys, rows = _links(graph)
     key = np.unique(own_keys)
@@ -239,6 +246,12 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
     Args:
         graph: the graph.
         messages: (n, 2) rows of nodes, the links over which messages pass.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> train = hopstate.splits.split_edges(graph).pairs["train"]
+        >>> hopstate.splits.message_edges(graph, train).num_edges == 2 * len(train)
+        True
     """
     rows = edges_of_links(graph, messages, loops=True)
     kept = np.zeros(graph.num_edges, bool)

@@ -35,6 +35,11 @@ class Metric:
         higher_is_better: whether higher is better.
         two_classes: defined for two classes only, as the metric of the second one.
         counts_unknown: rows of a class that the model does not know count as wrong. Otherwise they are ignored.
+
+    Example:
+        >>> rank = Metric(name="rank", label="mean rank", functions={"ranks": np.mean}, higher_is_better=False)
+        >>> float(rank.functions["ranks"](np.array([1, 3])))
+        2.0
     """
 
     name: str
@@ -63,6 +68,10 @@ def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
 
     Raises:
         ConfigError: the metric is unknown, or is for other targets.
+
+    Example:
+        >>> check_metric("mrr", "ranks").label
+        'MRR'
     """
     known = metrics_of_kind(kind)
     if name not in known:
@@ -86,6 +95,11 @@ def evaluate_metrics(
     Raises:
         ConfigError: a metric is unknown, or needs two classes and the data has more.
         DivergenceError: a prediction is NaN or infinite.
+
+    Example:
+        >>> y, probabilities = np.array([0, 1]), np.array([[0.9, 0.1], [0.8, 0.2]])
+        >>> evaluate_metrics("classes", ["accuracy"], y, probabilities)["accuracy"]
+        0.5
     """
     check_scores(predictions, "predictions")
     metrics = [check_metric(name, kind) for name in names]
@@ -228,6 +242,10 @@ def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
     """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and their negatives.
 
     It applies to binary cross-entropy and softmax, because a constant added to all logits does not change it.
+
+    Example:
+        >>> round(pairwise_loss(np.array([2.0]), np.array([0.0])), 4)
+        0.1269
     """
     return float(np.logaddexp(0, negative - positive).mean()) if len(negative) else float("nan")
 
@@ -260,7 +278,12 @@ def micro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def label_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the accuracy over all known labels of y (n, T), with probabilities (n, T) thresholded at 0.5."""
+    """Return the accuracy over all known labels of y (n, T), with probabilities (n, T) thresholded at 0.5.
+
+    Example:
+        >>> label_accuracy(np.array([[1, 0, np.nan], [1, 1, 0]]), np.array([[0.9, 0.8, 0.9], [0.2, 0.6, 0.1]]))
+        0.6
+    """
     known = ~np.isnan(y)
     return float(((probabilities > 0.5) == (y > 0.5))[known].mean()) if known.any() else float("nan")
 

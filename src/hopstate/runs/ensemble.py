@@ -31,7 +31,7 @@ def ensemble(
         runs: folders of at least two runs with the same data, split and reading options.
         out: the new run folder. Default: a new folder under runs/.
         data: path of the data, if they were moved. Default: the path of the first run.
-        config: settings that differ from the first run's, such as {"evaluation.strategies": ["random"]}.
+        config: settings that differ from the first run's, such as {"evaluation.negatives": ["random"]}.
 
     Returns:
         The run. Its `baselines` have the test metrics of every member.
@@ -39,6 +39,12 @@ def ensemble(
     Raises:
         ConfigError: fewer than two runs, or runs on other data or splits.
         CheckpointError: a run is not finished.
+
+    Example:
+        >>> events.to_csv("both.csv", index=False)
+        >>> runs = [hopstate.fit(method, "both.csv", loop__progress=False).path for method in ("recency", "edgebank")]
+        >>> hopstate.ensemble(runs).method
+        'ensemble'
     """
     folders = [RunFolder.open(run) for run in runs]
     known = [settings_of_run(folder) for folder in folders]

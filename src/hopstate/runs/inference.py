@@ -272,6 +272,12 @@ def node_outputs(
         TimeOrderError: a time before the last known event.
         DataError: an unknown id, or an invalid time.
         ShapeError: not a time for each node.
+
+    Example:
+        >>> labeled = events.assign(label=[0, 1] * 60)
+        >>> run = hopstate.fit("dyg-mamba-nodes", labeled, model__num_layers=1, loop__epochs=1, loop__progress=False)
+        >>> hopstate.node_outputs(run.path, [1, 4], time=120).columns.tolist()
+        ['node', 't', 'score']
     """
     import pandas as pd
 

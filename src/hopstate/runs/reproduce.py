@@ -241,6 +241,13 @@ def reproduce(
 
     Returns:
         One line per run, or None if Ctrl-C stopped it; the same call continues.
+
+    Example:
+        >>> (recipe,) = find_recipes("ctdg-ssm-sequences/length-3")
+        >>> changes = {"read.count": 40, "loop.epochs": 1, "loop.progress": False}
+        >>> lines = hopstate.reproduce(recipe, [0], changes=changes, isolate=False)
+        >>> lines[0]["recipe"], sorted(lines[0]["metrics"])
+        ('ctdg-ssm-sequences/length-3', ['test', 'val'])
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
     entry = find_dataset(trial.data)
