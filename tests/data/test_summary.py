@@ -1,4 +1,4 @@
-"""Summaries of data sets: the facts by hand, every doubt, and plots that are files."""
+"""Summaries of datasets: the facts by hand, every doubt, and plots that are files."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def smaller(name: str) -> registry.Dataset:
-    """Return the entry of a generated data set that makes it smaller."""
+    """Return the entry of a generated dataset that makes it smaller."""
     entry = registry.find_dataset(name)
     assert entry is not None
     return replace(entry, options={**entry.options, **SMALL[name]})

@@ -12,15 +12,15 @@ from hopstate.errors import ConfigError
 
 def run(argv: list[str]) -> CommandResult:
     """Explain a score or a prediction."""
-    what = """What a pair's score loses without each of the latest events of its ends, as a table and a chart, and what
-    features (pair-trees) or members (ensemble) add to it; or what a node's prediction owes to features, other nodes and
-    edges (gradient times input)."""
+    what = """Attribute a pair's score to the latest events of both endpoints by leaving out one event at a time, and to
+    features (pair-trees) or members (ensemble). Or attribute a node's prediction to features, nodes and edges (gradient
+    times input)."""
     parser = CommandParser(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_run("--data", "--device", "--method")
     asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--node", help="your id of a node, of a run on a graph")
+    asked.add_argument("--node", help="your id of a node, for a run on a graph")
     asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
-    when = "only events strictly before it are seen: a number, or a date (default: just after the last known event)"
+    when = "use only events strictly before it: a number, or a date (default: just after the last known event)"
     parser.add_argument("--time", help=when)
     parser.add_argument("--relation", metavar="NAME", help="relation of the pair, if events have relations")
     parser.add_argument("--out", help="write the table: .csv, .csv.gz, .tsv or .parquet")

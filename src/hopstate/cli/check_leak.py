@@ -6,13 +6,15 @@ from hopstate.cli.commands import CommandParser, CommandResult, lines
 
 
 def run(argv: list[str]) -> CommandResult:
-    """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
+    """Check a run; status 1 if a score changed (the message names pair, time and alteration)."""
     parser = CommandParser(prog="hopstate check-leak", description=__doc__)
     parser.add_run("--device", "--method")
-    parser.add_argument("--times", type=int, default=6, help="times to check (default: 6)")
-    parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
-    parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
-    parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
+    parser.add_argument("--times", type=int, default=6, help="number of times to check (default: 6)")
+    parser.add_argument(
+        "--queries", type=int, default=64, help="number of pairs scored at and before each time (default: 64)"
+    )
+    parser.add_argument("--events", type=int, default=5000, help="number of latest events to use (default: 5000)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     options = parser.parse_args(argv[1:])
     from hopstate.runs.leak import check_leak
 

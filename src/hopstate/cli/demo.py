@@ -1,4 +1,4 @@
-"""Train methods on a synthetic graph and a synthetic event stream, ask one who is next, and write a report."""
+"""Train methods on a synthetic graph and a synthetic event stream, rank next destinations, and write a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hopstate prepare SOURCE --out STORE`: a table of events or edges of any size as a memory-mapped store for --data."""
+"""`hopstate prepare SOURCE --out STORE`: convert a table of events or edges to a memory-mapped store for --data."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from hopstate.errors import ConfigError
 
 def run(argv: list[str]) -> CommandResult:
     how = (
-        "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
-        "edge_columns LIST, separator SIGN, time_format FORMAT, unlabeled_value VALUE, header and bipartite true or "
-        "false. For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has "
-        "them."
+        "Options for columns: --read.source_column, target_column, time_column, label_column NAME, "
+        "edge_columns LIST, separator CHARACTER, time_format FORMAT, unlabeled_value VALUE, header and bipartite true "
+        "or false. For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as in "
+        "fit."
     )
     parser = CommandParser(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("source", help="a file or folder of CSV or Parquet")
     parser.add_argument("--kind", default="events", choices=["events", "edges"], help="what a row is (default: events)")
     parser.add_argument(
-        "--out", required=True, help="folder of the store; the same command goes on with unfinished work"
+        "--out", required=True, help="folder of the store; the same command continues an unfinished one"
     )
-    parser.add_argument("--engine", default="duckdb", help="numbers the ids and sorts: duckdb (default) or spark")
-    parser.add_argument(
-        "--memory", default="2GiB", help="most memory in use (default: 2GiB); Spark's own is its own setting"
-    )
-    parser.add_argument("--threads", type=int, help="that read the source, and of DuckDB; by default one a core")
+    parser.add_argument("--engine", default="duckdb", help="duckdb (default) or spark")
+    parser.add_argument("--memory", default="2GiB", help="memory limit (default: 2GiB); Spark has its own settings")
+    parser.add_argument("--threads", type=int, help="threads of the reader and of DuckDB (default: one per core)")
     words, read = split_group(argv[1:], "--read.")
     o = parser.parse_args(words)
     from hopstate.data.prepare import prepare
@@ -35,10 +33,10 @@ def run(argv: list[str]) -> CommandResult:
     done = prepare(
         o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings
     )
-    told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; take it with --data {done.path}"]
+    told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; use it with --data {done.path}"]
     told += done.notes
     if done.bad:
-        told.append(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
+        told.append(f"{done.bad:,} rows were skipped; file and line are in {done.bad_rows}")
     record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}
     return CommandResult(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*told))
 

@@ -3,7 +3,7 @@
 Event streams are split in order of time, by date, or as DyGLib does.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), for `dyglib_split`; its new nodes depend on CPython's order of a
-set of integers, reproduced here with the ids of the data set (1..N where the stream has no vocabulary of integers).
+set of integers, reproduced here with the ids of the dataset (1..N where the stream has no vocabulary of integers).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ RARE = 0.01  # share of the labelled rows below which a class is suspicious
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Facts about a data set."""
+    """Facts about a dataset."""
 
     title: str  # name and kind
     facts: dict[str, Any]  # in reading order
@@ -49,7 +49,7 @@ class Summary:
 
 
 def summarize(data: EventStream | Graph | GraphSet) -> Summary:
-    """Return the summary of a data set: counts, degrees, times, features, labels, and what looks wrong.
+    """Return the summary of a dataset: counts, degrees, times, features, labels, and what looks wrong.
 
     Example:
         >>> print(hopstate.inspect(hopstate.read_events(events)).title)

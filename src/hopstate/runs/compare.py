@@ -77,7 +77,7 @@ class Comparison:
         methods: their names.
         splits: numbers of splits.
         seeds: of training.
-        data: a file, a folder, or the name of a data set.
+        data: a file, a folder, or the name of a dataset.
         words: settings of the command line.
         failed: runs that ended in an error.
     """

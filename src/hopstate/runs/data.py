@@ -328,7 +328,7 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
 
 
 def _is_plain(text: str, *, of_data: bool) -> bool:
-    """Return whether a run folder may name this: files and folders, data in memory, and known data sets."""
+    """Return whether a run folder may name this: files and folders, data in memory, and known datasets."""
     if text.startswith("memory:"):
         return True
     if of_data and (named := find_dataset(text)) is not None and not exists(text):
@@ -345,7 +345,7 @@ def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name for a method that works on a kind of data."""
+    """Return the record of a file, folder or dataset name for a method that works on a kind of data."""
     record = load_saved(source)
     if record is not None:
         return record
@@ -513,7 +513,7 @@ def check_same_data(run: RunFolder, record: Record) -> None:
 
 
 def data_metrics(source: str) -> tuple[str, ...]:
-    """Return the published metric of a named data set, else nothing."""
+    """Return the published metric of a named dataset, else nothing."""
     known = find_dataset(source)
     return (known.metric,) if known is not None else ()
 

@@ -401,7 +401,7 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 # ---- sections ------------------------------------------------------------------------------------------------------
 def verdicts(groups: Sequence[Group]) -> dict[str, str]:
-    """Return of each data set: which method is best, how good, above which baseline, at what cost."""
+    """Return of each dataset: which method is best, how good, above which baseline, at what cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):

@@ -158,7 +158,7 @@ def fit(
 
     Args:
         method: a name in `hopstate.methods.MODULES`, such as "nagphormer" or "gcn"; or a custom method, "module:NAME".
-        data: a file, a folder, the name of a data set; a table of edges or events of pandas or pyarrow, read as the
+        data: a file, a folder, the name of a dataset; a table of edges or events of pandas or pyarrow, read as the
             same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
             e.g. a `hopstate.Graph`.
         features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.

@@ -199,7 +199,7 @@ FORMATS = {
     "edges": "table of edges (.csv, .tsv, .txt, .parquet, .gz), with --read.features and --read.labels tables",
     "matrix-market": "sparse square matrix in the Matrix Market format (.mtx, .mtx.gz)",
     "folder": "folder that Graph.save wrote",
-    "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
+    "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own datasets",
 }
 TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EdgeTableOptions)}
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
@@ -289,15 +289,15 @@ def _untyped(graph: Graph, fields: Sequence[str]) -> list[str]:
 
 def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if text.startswith("pyg:"):
-        _check_no_table(columns, "a torch-geometric data set")
+        _check_no_table(columns, "a torch-geometric dataset")
         return read_pyg_dataset(text, published=True, **options)
     if text.startswith("ogb:"):
-        _check_no_table(columns, "a data set of OGB")
+        _check_no_table(columns, "a dataset of OGB")
         return read_ogb(text[4:], published=True, **options)  # type: ignore[return-value]
     path = expand_home(text)
     if not exists(path):
         raise MissingFileError(
-            f"no file, folder or data set called {shorten(text)}; `hopstate datasets` lists those by name"
+            f"no file, folder or dataset called {shorten(text)}; `hopstate datasets` lists those by name"
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
@@ -430,7 +430,7 @@ def is_set(source: str) -> bool:
     """Return whether a path or address names a set of graphs, without reading it all.
 
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
-    ogbg data sets.
+    ogbg datasets.
     """
     if source.startswith("pyg:"):
         return source[4:].partition(":")[0] in PYG_SETS
