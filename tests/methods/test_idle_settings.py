@@ -42,8 +42,8 @@ def test_it_is_refused_by_name_and_stands_where_it_acts(method, beside, name, va
 
 
 def test_steps_of_spans_and_maps_of_data_take_theirs():
-    TimeSpanConfig(step="both", step_function="log")
-    TimeSpanConfig(maps="data", spectral_bound=False)
+    assert TimeSpanConfig(step="both", step_function="log").step_function == "log"
+    assert not TimeSpanConfig(maps="data", spectral_bound=False).spectral_bound
 
 
 @pytest.mark.parametrize("decoder", ["node", "sequence"])
