@@ -47,8 +47,8 @@ def run(argv: list[str]) -> CommandResult:
         for text in verdicts(collect([folder])).values():
             screen().print(text, style="bold", highlight=False)
         show(rows, options.data)
-        for one in failed:
-            print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
+        for failure in failed:
+            print(f"{failure['method']}, split {failure['split']}, seed {failure['seed']} failed: {failure['error']}")
         print(f"runs and table.json: {folder}")
 
     return CommandResult(record, print_all)
@@ -84,14 +84,14 @@ def show(rows: list[Row], data: str) -> None:
     rows = [row for row in rows if not row.get("baseline")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if is_error(metric) else " in percent"
-        mine = [row for row in rows if row["metric"] == metric]
-        events = next((count for row in mine if (count := row.get("num_events", {}).get(metric))), None)
+        group = [row for row in rows if row["metric"] == metric]
+        events = next((count for row in group if (count := row.get("num_events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        label = metric_label(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        label = metric_label(metric, next((p for row in group if (p := row.get("positive_class"))), None))
         table = Table(title=f"{data}: {label}{unit}{of}")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for row in sorted(mine, key=lambda row: sort_key(metric, row["test_mean"])):
+        for row in sorted(group, key=lambda row: sort_key(metric, row["test_mean"])):
             table.add_row(
                 row["method"],
                 *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
@@ -100,7 +100,7 @@ def show(rows: list[Row], data: str) -> None:
                 f"{row['parameters']:,}",
             )
         screen().print(table)
-        _show_pairs(metric, mine)
+        _show_pairs(metric, group)
 
 
 def show_kinds(rows: list[Row], data: str) -> None:

@@ -33,12 +33,12 @@ def run(argv: list[str]) -> CommandResult:
     done = prepare(
         o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings
     )
-    told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; use it with --data {done.path}"]
-    told += done.notes
+    messages = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; use it with --data {done.path}"]
+    messages += done.notes
     if done.bad:
-        told.append(f"{done.bad:,} rows were skipped; file and line are in {done.bad_rows}")
+        messages.append(f"{done.bad:,} rows were skipped; file and line are in {done.bad_rows}")
     record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}
-    return CommandResult(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*told))
+    return CommandResult(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*messages))
 
 
 def _value(key: str, text: str) -> Any:

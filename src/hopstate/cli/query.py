@@ -141,12 +141,12 @@ def _rank(argv: list[str]) -> CommandResult:
     )
     pool = "file with a column of ids (default: all destinations, or all nodes if a node can be source and destination)"
     parser.add_argument("--candidates", metavar="FILE", help=pool)
-    new = "exclude the source itself and all nodes it interacted with before the time, in either direction"
-    parser.add_argument("--exclude-seen", action="store_true", help=new)
-    what = "target (default): rank candidates; relation: rank the relations of each source with each candidate"
-    parser.add_argument("--predict", choices=("target", "relation"), default="target", help=what)
-    few = "score only the N best candidates by recency, common neighbors and popularity"
-    parser.add_argument("--prefilter", type=int, metavar="N", help=few)
+    exclude = "exclude the source itself and all nodes it interacted with before the time, in either direction"
+    parser.add_argument("--exclude-seen", action="store_true", help=exclude)
+    predict = "target (default): rank candidates; relation: rank the relations of each source with each candidate"
+    parser.add_argument("--predict", choices=("target", "relation"), default="target", help=predict)
+    prefilter = "score only the N best candidates by recency, common neighbors and popularity"
+    parser.add_argument("--prefilter", type=int, metavar="N", help=prefilter)
     o, read = _parse(parser, argv)
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("a source is missing. Give --source ID, or --source-file FILE")

@@ -74,20 +74,20 @@ def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -
 
 
 def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> CommandResult:
-    found = read_lines(o.results)
+    results = read_lines(o.results)
     record: dict[str, Any] = {"results": o.results, "interrupted": status == INTERRUPTED}
     if o.table is not None:
-        changed = write_markdown(o.table, found)
+        changed = write_markdown(o.table, results)
         text = f"{o.table}: {'written' if changed else 'up to date'}"
         return CommandResult(record | {"table": o.table, "changed": changed}, lines(text), status)
     names = {recipe.name for recipe in chosen}
-    wanted = [line for line in found if not names or line["recipe"] in names]
+    selected = [line for line in results if not names or line["recipe"] in names]
 
     def print_results() -> None:
-        show(wanted)
+        show(selected)
         print(f"results: {o.results}")
 
-    return CommandResult(record | {"runs": wanted}, print_results, status)
+    return CommandResult(record | {"runs": selected}, print_results, status)
 
 
 def numbers_of(text: str) -> list[int]:

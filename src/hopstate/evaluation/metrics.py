@@ -75,8 +75,8 @@ def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
     """
     known = metrics_of_kind(kind)
     if name not in known:
-        shown = ", ".join((*(("auto",) if auto else ()), *known))
-        raise ConfigError(f"unknown metric {name!r} for {OF_WORDS[kind]}{nearest(name, known)}; known: {shown}")
+        listed = ", ".join((*(("auto",) if auto else ()), *known))
+        raise ConfigError(f"unknown metric {name!r} for {OF_WORDS[kind]}{nearest(name, known)}; known: {listed}")
     return METRICS[name]
 
 
@@ -104,18 +104,18 @@ def evaluate_metrics(
     check_scores(predictions, "predictions")
     metrics = [check_metric(name, kind) for name in names]
     if kind != "classes":
-        found = {metric.name: metric.functions[kind](y, predictions) for metric in metrics}
-        undefined = kind == "labels" and names and np.isnan(found[names[0]])
-        return found | ({"loss": _label_loss(y, predictions)} if undefined else {})
-    found, classes = {}, predictions.shape[1]
+        values = {metric.name: metric.functions[kind](y, predictions) for metric in metrics}
+        undefined = kind == "labels" and names and np.isnan(values[names[0]])
+        return values | ({"loss": _label_loss(y, predictions)} if undefined else {})
+    values, classes = {}, predictions.shape[1]
     known = y < classes
-    decided = predictions if weights is None else predictions * weights
+    weighted = predictions if weights is None else predictions * weights
     for metric in metrics:
         if metric.two_classes and classes != 2:
             raise ConfigError(f"metric {metric.name} needs 2 classes, the data have {classes}; use accuracy")
-        rows = (y, decided) if metric.counts_unknown else (y[known], predictions[known])
-        found[metric.name] = metric.functions[kind](*rows)
-    return found | {"loss": cross_entropy(y[known], predictions[known])}
+        rows = (y, weighted) if metric.counts_unknown else (y[known], predictions[known])
+        values[metric.name] = metric.functions[kind](*rows)
+    return values | {"loss": cross_entropy(y[known], predictions[known])}
 
 
 # ---- areas -----------------------------------------------------------------------------------------------
@@ -255,12 +255,12 @@ def _mean_over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Call
     """Return a metric that averages a binary metric over the labels (columns) with both classes."""
 
     def mean(y: np.ndarray, probabilities: np.ndarray) -> float:
-        found = []
-        for own, chances in zip(y.T, probabilities.T):
-            known = ~np.isnan(own)
-            if len(np.unique(own[known])) == 2:
-                found.append(metric(own[known].astype(np.int64), chances[known]))
-        return float(np.mean(found)) if found else float("nan")
+        values = []
+        for labels, scores in zip(y.T, probabilities.T):
+            known = ~np.isnan(labels)
+            if len(np.unique(labels[known])) == 2:
+                values.append(metric(labels[known].astype(np.int64), scores[known]))
+        return float(np.mean(values)) if values else float("nan")
 
     return mean
 
@@ -272,9 +272,9 @@ def micro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
     0.6666666666666666
     """
     known = ~np.isnan(y)
-    said, true = probabilities[known] > 0.5, y[known] > 0.5
-    total = said.sum() + true.sum()
-    return float(2 * (said & true).sum() / total) if total else float("nan")
+    predicted, true = probabilities[known] > 0.5, y[known] > 0.5
+    total = predicted.sum() + true.sum()
+    return float(2 * (predicted & true).sum() / total) if total else float("nan")
 
 
 def label_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:

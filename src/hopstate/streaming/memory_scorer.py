@@ -78,14 +78,14 @@ class ActiveEvents:
 
     def over(self, past: StreamState) -> ActiveEvents:
         """Return a copy that reads all events of a stream state."""
-        made = copy(self)
-        made.first_id, made.store = 0, past.store()
-        made.clock = self.clock.over(past.time_unit or "")
-        made.pair_features = None if self.pair_features is None else self.pair_features.over(past)
-        made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
-        made.ends = past.edge_ends if past.has_deletes else None
-        made.node_type = past.types_of_nodes
-        return made
+        events = copy(self)
+        events.first_id, events.store = 0, past.store()
+        events.clock = self.clock.over(past.time_unit or "")
+        events.pair_features = None if self.pair_features is None else self.pair_features.over(past)
+        events.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
+        events.ends = past.edge_ends if past.has_deletes else None
+        events.node_type = past.types_of_nodes
+        return events
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return the model input for a batch of events."""

@@ -72,11 +72,9 @@ def _check_tensors(data: Data, path: Path) -> None:
     """Raise a FormatError where a tensor is larger than what the file stores for it, or made dense would be."""
     for name, value in data.to_dict().items():
         if hasattr(value, "untyped_storage") and value.layout.__str__() == "torch.strided":
-            wanted, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
-            if wanted > stored:
-                raise FormatError(
-                    f"{path}: {name} takes {wanted:,} bytes, but {stored:,} are stored; save it as a copy"
-                )
+            size, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+            if size > stored:
+                raise FormatError(f"{path}: {name} takes {size:,} bytes, but {stored:,} are stored; save it as a copy")
         elif hasattr(value, "numel"):
             check_size(path, 4 * int(value.numel()), what=f"{name} as a dense matrix")
     count = data.get("num_nodes")
@@ -267,8 +265,10 @@ def _as_columns(values: np.ndarray) -> np.ndarray:
     columns = []
     for column in values.T:
         kinds, rows = np.unique(column, return_inverse=True)
-        few = 1 < len(kinds) <= _CATEGORIES
-        columns.append(np.eye(len(kinds), dtype=np.float32)[rows] if few else column[:, None].astype(np.float32))
+        categorical = 1 < len(kinds) <= _CATEGORIES
+        columns.append(
+            np.eye(len(kinds), dtype=np.float32)[rows] if categorical else column[:, None].astype(np.float32)
+        )
     return np.concatenate(columns, 1)
 
 
@@ -276,14 +276,14 @@ def degree_profile(edge_index: np.ndarray, num_nodes: int) -> np.ndarray:
     """Return (N, 5) float32: log(1 + .) of a node's degree and of its neighbours' minimum, maximum, mean and spread."""
     graph = Graph.from_edges(edge_index.T, num_nodes, undirected=True)
     degree = graph.degree.astype(np.float64)
-    rows, own = graph.edge_index()[0], np.maximum(degree, 1)
-    theirs = degree[graph.indices]
-    least, most = np.full(num_nodes, np.inf), np.zeros(num_nodes)
-    np.minimum.at(least, rows, theirs)
-    np.maximum.at(most, rows, theirs)
-    mean = np.bincount(rows, theirs, num_nodes) / own
-    spread = np.sqrt(np.maximum(np.bincount(rows, theirs**2, num_nodes) / own - mean**2, 0))
-    profile = np.stack([degree, np.where(np.isfinite(least), least, 0), most, mean, spread], 1)
+    rows, divisor = graph.edge_index()[0], np.maximum(degree, 1)
+    neighbor_degree = degree[graph.indices]
+    low, high = np.full(num_nodes, np.inf), np.zeros(num_nodes)
+    np.minimum.at(low, rows, neighbor_degree)
+    np.maximum.at(high, rows, neighbor_degree)
+    mean = np.bincount(rows, neighbor_degree, num_nodes) / divisor
+    deviation = np.sqrt(np.maximum(np.bincount(rows, neighbor_degree**2, num_nodes) / divisor - mean**2, 0))
+    profile = np.stack([degree, np.where(np.isfinite(low), low, 0), high, mean, deviation], 1)
     return np.log1p(profile).astype(np.float32)
 
 
@@ -335,10 +335,10 @@ def _opened(name: str) -> Any:
     except ImportError:
         raise ConfigError(f"{name} is read by the package ogb, which is not installed: pip install ogb") from None
     where = importlib.import_module(getattr(package, kind).__module__)
-    asks = getattr(where, "decide_download", None)
+    original = getattr(where, "decide_download", None)
     root = cache_folder() / "ogb"
     try:
-        if asks is not None:
+        if original is not None:
             where.decide_download = lambda url: True  # type: ignore[attr-defined]  # it would wait for a y
         with _tensors_only(name):
             return getattr(package, kind)(name=name, root=str(root))
@@ -348,8 +348,8 @@ def _opened(name: str) -> Any:
             f"root={str(root)!r}) once and copy that folder here"
         ) from error
     finally:
-        if asks is not None:
-            where.decide_download = asks  # type: ignore[attr-defined]
+        if original is not None:
+            where.decide_download = original  # type: ignore[attr-defined]
 
 
 @contextmanager

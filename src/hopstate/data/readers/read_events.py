@@ -314,15 +314,15 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 
 def _check_options(options: dict[str, Any], where: str, allowed: tuple[str, ...]) -> dict[str, Any]:
     """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
-    asked = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
-    if "missing" not in allowed and asked.get("missing") == "auto":
-        asked.pop("missing")
-    for name in asked:
+    given = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
+    if "missing" not in allowed and given.get("missing") == "auto":
+        given.pop("missing")
+    for name in given:
         if name not in allowed:
             raise ConfigError(
                 f"{where} does not take the option {name!r}{nearest(name, allowed)}; it takes: {', '.join(allowed)}"
             )
-    return asked
+    return given
 
 
 def _detect(path: Path) -> str:

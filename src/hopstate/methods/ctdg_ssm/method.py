@@ -108,10 +108,10 @@ def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTD
     recent = stream.additions(train)[-LOOKED_AT:]
     store = NeighborStore.from_stream(stream, train)
     src, dst, t = stream.src[recent], stream.dst[recent], stream.t[recent]
-    last, met = store.last_meeting(src, dst, t)
-    gaps = clock.log_time_deltas(t[met], last[met], config.model.max_log_delta)
-    spread = float(np.subtract(*np.quantile(gaps, (0.9, 0.1)))) if len(gaps) else 0.0
-    max_frequency = float(np.clip(4 * math.pi / max(spread, 1e-9), LEAST, MOST))
+    last, repeated = store.last_meeting(src, dst, t)
+    gaps = clock.log_time_deltas(t[repeated], last[repeated], config.model.max_log_delta)
+    log_range = float(np.subtract(*np.quantile(gaps, (0.9, 0.1)))) if len(gaps) else 0.0
+    max_frequency = float(np.clip(4 * math.pi / max(log_range, 1e-9), LEAST, MOST))
     return _short(min(math.pi / config.model.max_log_delta, max_frequency)), _short(max_frequency)
 
 
