@@ -24,8 +24,8 @@ GRAPHS = 800
 READOUTS: dict[str, dict[str, Any]] = {
     "sum": {},
     "all": {"model.graph_pooling": "all"},
-    "sum, features": {"model.features_out": True},
-    "all, features": {"model.graph_pooling": "all", "model.features_out": True},
+    "sum, features": {"model.input_readout": True},
+    "all, features": {"model.graph_pooling": "all", "model.input_readout": True},
 }
 Made = tuple[np.ndarray, np.ndarray, float]  # tags, edges, and what is above or below its median
 

@@ -25,7 +25,7 @@ from hopstate.testing.conformance import F32, F64
 from hopstate.training.trainer import Trainer, seed_everything
 
 SMALL = {"model.dim": 4, "model.time_dim": 4, "model.update_all": True, "batch_size": 9, "evaluation.batch_size": 9}
-SMALL |= {"evaluation.strategies": ["random"]}
+SMALL |= {"evaluation.negatives": ["random"]}
 
 
 def events(count: int = 120, nodes: int = 14) -> EventStream:
@@ -112,7 +112,7 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
             mine, theirs = past.memories(np.arange(14)), after.memories(np.arange(14))
             assert np.array_equal(mine.memory, theirs.memory)
             assert np.array_equal(mine.output, theirs.output, equal_nan=True)
-    assert check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=9).scores > 0
+    assert check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=9).scores > 0
 
 
 def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

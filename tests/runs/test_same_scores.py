@@ -26,7 +26,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "dygformer": ("dygformer", {**NARROW, "model.max_length": 9, "model.patch_size": 3, "model.num_heads": 3}),
     "dyg-mamba": ("dyg-mamba", {**NARROW, "history.max_length": 9}),
     "dyg-mamba with attention": ("dyg-mamba", {**NARROW, "model.cross_attention": 3, "model.encoders": "independent"}),
-    "ctdg-ssm": ("ctdg-ssm", {"model.dim": 9, "model.time_dim": 5, "model.hidden": 11, "model.node_gaps": True}),
+    "ctdg-ssm": ("ctdg-ssm", {"model.dim": 9, "model.time_dim": 5, "model.hidden": 11, "model.node_time_deltas": True}),
 }
 QUICK = ("pair-trees",)
 near = partial(np.testing.assert_allclose, rtol=F32, atol=F32_TIGHT)
@@ -61,7 +61,7 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
     own, file, row = table(), tmp_path / "own.csv", EVENTS - BATCH - 3
     own.to_csv(file, index=False)
     loop = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "seed": 5}
-    judging = {"strategies": list(KINDS), "batch_size": BATCH}
+    judging = {"negatives": list(KINDS), "batch_size": BATCH}
     config = {**settings, "loop": loop, "evaluation": judging, "read": {"edge_columns": ["amount"]}}
     run = fit(method, file, out=tmp_path / "run", config=config)
     pairs, scores, t = judged(run, row)

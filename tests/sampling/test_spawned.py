@@ -17,7 +17,7 @@ ROWS = np.arange(8)
 
 
 class Draws(list[Callable[[], Any]]):
-    """A data set of what is called when it is asked for."""
+    """A dataset of what is called when it is asked for."""
 
     def __getitem__(self, at: int) -> Any:  # type: ignore[override]
         return super().__getitem__(at)()

@@ -23,7 +23,7 @@ from hopstate.testing.conformance import F32_TIGHT
 
 @pytest.fixture(scope="module")
 def official(tmp_path_factory):
-    """Return py-tgb's data set over 600 events of tgbl-wiki's layout, its negatives made by its own generator, root."""
+    """Return py-tgb's dataset over 600 events of tgbl-wiki's layout, its negatives made by its own generator, root."""
     module = pytest.importorskip("tgb.linkproppred.dataset", reason="py-tgb is not installed")
     import torch
     from tgb.linkproppred.negative_generator import NegativeEdgeGenerator

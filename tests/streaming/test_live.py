@@ -22,7 +22,13 @@ from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.trainer import seed_everything
 
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "model.hidden": 8, "model.node_gaps": True},
+    "ctdg-ssm": {
+        "model.dim": 6,
+        "model.time_dim": 4,
+        "model.order": 2,
+        "model.hidden": 8,
+        "model.node_time_deltas": True,
+    },
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
     "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -63,7 +69,7 @@ def events(count: int, first: int = 0, kind: str = "ties", nodes: int = 20) -> E
 def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **settings: Any) -> Any:
     seed_everything(0)
     method, own = get_method(name), events(160) if own is None else own
-    size = {} if name in OF_LABELS else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
+    size = {} if name in OF_LABELS else {"evaluation.batch_size": 16, "evaluation.negatives": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
     task.fit_without_gradients()  # of trees; nothing for a task that is trained by steps

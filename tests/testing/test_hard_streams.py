@@ -22,7 +22,13 @@ from hopstate.training.trainer import Trainer, seed_everything
 
 WIDTHS = {"model.channel_dim": 2, "model.time_dim": 4, "model.out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_gaps": True, "num_neighbors": 4},
+    "ctdg-ssm": {
+        "model.dim": 4,
+        "model.time_dim": 4,
+        "model.order": 2,
+        "model.node_time_deltas": True,
+        "num_neighbors": 4,
+    },
     "dyg-mamba": {**WIDTHS, "history.max_length": 5, "model.num_layers": 1},
     "dygformer": {**WIDTHS, "model.max_length": 5, "model.num_layers": 1},
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 4, "model.out_dim": 6},
@@ -59,7 +65,7 @@ def hard(kind: str, count: int = 120) -> EventStream:
 def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
     seed_everything(0)
     chosen = get_method(method)
-    given = {"data": "x", **SMALL[method], "evaluation.strategies": ["random"]}
+    given = {"data": "x", **SMALL[method], "evaluation.negatives": ["random"]}
     given |= {"batch_size": size, "evaluation.batch_size": size}
     return chosen.build(data, config_from(chosen, given), Context(run=folder, cache=folder))
 
@@ -69,7 +75,7 @@ def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
 def test_no_leak(method: str, kind: str, tmp_path: Path) -> None:
     size = 1 if kind == "deletions" else 8
     task = task_of(method, hard(kind, 60 if size == 1 else 120), tmp_path, size)
-    report = check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=size)
+    report = check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=size)
     assert report.scores > 0
 
 
@@ -142,7 +148,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     first, later = data.slice(0, 120), data.slice(120, len(data))
     early = EventStream(**{k: getattr(first, k).copy() for k in ("src", "dst", "t", "kind", "edge_attr")}, num_nodes=14)
     loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
-    sizes = {"batch_size": 8, "evaluation.batch_size": 8, "evaluation.strategies": ["random"]}
+    sizes = {"batch_size": 8, "evaluation.batch_size": 8, "evaluation.negatives": ["random"]}
     run = fit(method, early, out=tmp_path / "run", config={**SMALL[method], **sizes, **loop})
     columns = ("src", "dst", "t", "kind", "edge_attr")
 
@@ -162,7 +168,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
 def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_path: Path) -> None:
     data = hard("deleted nodes", 60)
     loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
-    given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.strategies": ["random"]}
+    given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.negatives": ["random"]}
     run = fit(method, data, out=tmp_path / "run", config=given)
     assert evaluate(run.path, data=data) == run.metrics["test"]
     columns = {"src": np.array([1, 2]), "dst": np.array([9, 10]), "t": np.array([99, 99])}

@@ -64,8 +64,8 @@ def run(argv: list[str]) -> CommandResult:
     )
     if options.dry_run:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"log": _say, "with_baselines": True, "automatic": automatic}
-    done = fit_config(method, config, out=out, resume=resume, record=record, **how)
+    fit_options: dict[str, Any] = {"log": _say, "with_baselines": True, "automatic": automatic}
+    done = fit_config(method, config, out=out, resume=resume, record=record, **fit_options)
     if not current_ranks().first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
@@ -84,15 +84,15 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Comman
     from hopstate.training.progress import duration
 
     cost = dry_run(method, config, record)
-    told = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
+    messages = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
     if cost.seconds is None:
-        told.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
+        messages.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
     else:
-        told.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
-        told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
+        messages.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
+        messages.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
     memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
-    told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
-    return CommandResult({"method": method.name, **asdict(cost)}, lines(*told))
+    messages += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
+    return CommandResult({"method": method.name, **asdict(cost)}, lines(*messages))
 
 
 def fit_parser(method: AnyMethod) -> Parser:
@@ -144,8 +144,8 @@ def print_result(done: Run) -> None:
         console.print(f"train: evaluated on {share:.1%} {which}", highlight=False)
     print_baselines(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
-    left = ", ".join(name for name in names if (done.path / name).is_file())
-    console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
+    saved_files = ", ".join(name for name in names if (done.path / name).is_file())
+    console.print(f"run folder: {done.path}  ({saved_files})", soft_wrap=True)
 
 
 def cell(metric: str, value: float | None) -> str:

@@ -45,12 +45,19 @@ def tune_parser(method: AnyMethod) -> Parser:
     from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate tune {method.name}")
-    parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=20,
+        help="total number of trials, including those of an earlier call (default: 20)",
+    )
     space = "KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C changes one key of the space, a YAML file replaces it; "
     space += "may be given several times"
     parser.add_argument("--space", action="append", default=[], help=space)
-    parser.add_argument("--search_seed", type=int, default=0, help="of the search; --seed is that of training")
-    parser.add_argument("--out", type=str, help="folder of the search; an earlier one is continued")
+    parser.add_argument(
+        "--search_seed", type=int, default=0, help="seed of the search; --seed is the seed of training (default: 0)"
+    )
+    parser.add_argument("--out", type=str, help="folder of the search; an existing one is continued")
     return parser
 
 

@@ -63,8 +63,8 @@ class EventBatch:
 
     def take(self, rows: np.ndarray | slice) -> EventBatch:
         """Return the events at rows of the batch."""
-        taken: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
-        return EventBatch(**taken)
+        columns: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
+        return EventBatch(**columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -222,8 +222,8 @@ class EventStream:
             message = message[:, None] if message.ndim == 1 else message if message.shape[1] else None
         ends = [column for column in (columns["src"], columns["dst"]) if column.dtype.kind in "iu"]
         if fields.get("x") is None and fields.get("node_ids") is None:
-            most = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
-            check_num_nodes(most, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
+            num_nodes = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
+            check_num_nodes(num_nodes, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
         columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"}
         typed = (getattr(data, name, None) for name in ("edge_type", "rel", "relation"))
         columns["relation"] = dense_array(next((column for column in typed if column is not None), None), "edge_type")
@@ -523,9 +523,9 @@ def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, edge: np.ndar
     E, gone = len(src), np.flatnonzero(kind == GONE)
     leaves = np.minimum(*(_next(src[gone], gone, ends, E) for ends in (src, dst)))
     _, group = np.unique(np.stack([edge, leaves]), axis=1, return_inverse=True)
-    taken = np.flatnonzero((_ends(group.ravel(), kind) == NEVER) & (leaves < NEVER))
-    own = np.flatnonzero(kind != GONE)
-    rows, place = np.concatenate([taken, own]), np.concatenate([leaves[taken], own])
+    expanded = np.flatnonzero((_ends(group.ravel(), kind) == NEVER) & (leaves < NEVER))
+    others = np.flatnonzero(kind != GONE)
+    rows, place = np.concatenate([expanded, others]), np.concatenate([leaves[expanded], others])
     order = np.lexsort((rows, place))
     return rows[order], place[order]
 

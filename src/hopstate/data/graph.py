@@ -344,8 +344,8 @@ class Graph(StoredSplits):
             fields["node_type"] = sides_of(*ends, len(indptr) - 1, where, needed=two_sets is True)
         if noted:
             rules: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-            told = edge_notes(*ends, len(indptr) - 1, **rules | carried)
-            fields["notes"] = (*fields.get("notes", ()), *told)
+            notes = edge_notes(*ends, len(indptr) - 1, **rules | carried)
+            fields["notes"] = (*fields.get("notes", ()), *notes)
         return cls(indptr=indptr, indices=indices, **of_edges, **fields)
 
     @classmethod
@@ -392,30 +392,30 @@ class Graph(StoredSplits):
         if data.get("edge_type") is not None:
             types["relation"] = dense_array(data["edge_type"], "edge_type")
         edges = edges_of(data)
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "x": dense_array(data.get("x"), "x"),
             "y": dense_array(data.get("y"), "y"),
             "source": "torch-geometric",
         }
         attr = dense_array(data.get("edge_attr"), "edge_attr")
-        if found["x"] is not None:
-            what = f"{fields.get('source', 'Data')}: node features x"
+        if content["x"] is not None:
+            where = f"{fields.get('source', 'Data')}: node features x"
             if missing == "error":
-                found["x"] = finite_features(found["x"], what)
+                content["x"] = finite_features(content["x"], where)
             else:
-                found["table"] = features_of_array(found["x"], missing, what)
-                found["x"] = found["table"].plain()
+                content["table"] = features_of_array(content["x"], missing, where)
+                content["x"] = content["table"].plain()
         masks = {name: _mask(dense_array(data.get(f"{name}_mask"), f"{name}_mask"), data.num_nodes) for name in SPLITS}
-        found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
+        content["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
         if data.get("node_ids") is not None:
-            found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
+            content["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
         if data.get("node_type") is not None and not types.get("node_type_names"):
-            found["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
+            content["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
         if data.get("class_names") is not None:
-            found["class_names"] = tuple(data["class_names"])
+            content["class_names"] = tuple(data["class_names"])
         options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
         options["edge_weight"] = _weights(data)
-        options |= found | types | fields
+        options |= content | types | fields
         return cls.from_edges(edges, data.num_nodes, noted=options["undirected"], **{"two_sets": None, **options})
 
     def to_pyg(self) -> Data:
@@ -556,16 +556,16 @@ def _csr(
 
 
 def _distinct(
-    indptr: np.ndarray, indices: np.ndarray, taken: np.ndarray, relation: np.ndarray
+    indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, relation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Keep the first of equal entries of a CSR: of one source, target and relation."""
     sources = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    order = np.lexsort((taken, relation[taken], indices, sources))
-    entries = np.stack([sources, indices, relation[taken]])[:, order]
+    order = np.lexsort((rows, relation[rows], indices, sources))
+    entries = np.stack([sources, indices, relation[rows]])[:, order]
     kept = order[np.append(True, (entries[:, 1:] != entries[:, :-1]).any(0))] if len(order) else order
     kept.sort()
     counts = np.bincount(sources[kept], minlength=len(indptr) - 1)
-    return np.append(0, np.cumsum(counts)), indices[kept], taken[kept]
+    return np.append(0, np.cumsum(counts)), indices[kept], rows[kept]
 
 
 def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:

@@ -105,7 +105,7 @@ class EventLog:
         """Return the log to append to after its first events: itself, or a copy if it holds more or other times."""
         if size == len(self) and (not size or self.t.rows.dtype == time_dtype):
             return self
-        made = EventLog()
+        log = EventLog()
         kind = None if self.kind is None else self.kind.rows[:size]
         ended = None
         if self.ends is not None:
@@ -114,8 +114,8 @@ class EventLog:
             ended = np.stack([ids, ends[ids]])
         relation = None if self.relation is None else self.relation.rows[:size]
         columns = self.src.rows[:size], self.dst.rows[:size], self.t.rows[:size].astype(time_dtype)
-        made.append(*columns, kind, ended, relation)
-        return made
+        log.append(*columns, kind, ended, relation)
+        return log
 
     def append(
         self,
@@ -155,8 +155,8 @@ class EventLog:
             if ended is not None:
                 self.ends.rows[ended[0]] = ended[1]
         for deletions, store in self._stores.items():
-            some = slice(None) if deletions else added
-            store.append(src[some], dst[some], t[some], ids[some])
+            rows = slice(None) if deletions else added
+            store.append(src[rows], dst[rows], t[rows], ids[rows])
         self._note_first(src[added], dst[added], ids[added])
         if relation is not None:
             self._note_relations((src[added], dst[added]), ids[added], relation[added])
@@ -226,13 +226,13 @@ class EventFeatures:
 
     def after(self, size: int, needed: int, added: np.ndarray) -> EventFeatures:
         """Return the features once more are added after the first `size` events; those before id `needed` may go."""
-        kept, first = self.rows, self.first
-        if len(kept) != size - first:
-            kept = Column(kept.rows[: size - first])
-        if 2 * (needed - first) > len(kept):
-            kept, first = Column(kept.rows[needed - first :].copy()), needed
-        kept.append(added)
-        return EventFeatures(kept, first)
+        features, first = self.rows, self.first
+        if len(features) != size - first:
+            features = Column(features.rows[: size - first])
+        if 2 * (needed - first) > len(features):
+            features, first = Column(features.rows[needed - first :].copy()), needed
+        features.append(added)
+        return EventFeatures(features, first)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -362,14 +362,14 @@ class StreamState:
 
     def events(self, first: int = 0, stop: int | None = None) -> EventStream:
         """Return events first .. stop-1 under their ids, with their features if all were kept, without nodes'."""
-        some = slice(first, self.num_events if stop is None else stop)
-        columns: dict[str, Any] = {name: getattr(self, name)[some] for name in ("src", "dst", "t")}
+        rows = slice(first, self.num_events if stop is None else stop)
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("src", "dst", "t")}
         if self.kind is not None:
-            columns["kind"] = self.kind[some]
+            columns["kind"] = self.kind[rows]
         if self.relation_names:
-            columns["relation"] = np.empty(0, np.int32) if self.relation is None else self.relation[some]
+            columns["relation"] = np.empty(0, np.int32) if self.relation is None else self.relation[rows]
         if self.edge_attr is not None and self.edge_attr.first <= first:
-            columns["edge_attr"] = self.edge_attr[np.arange(first, some.stop)]
+            columns["edge_attr"] = self.edge_attr[np.arange(first, rows.stop)]
         facts: dict[str, Any] = {"num_nodes": self.num_nodes, "node_ids": self.node_ids}
         facts |= {"time_unit": self.time_unit or ""} | {name: getattr(self, name) for name in _TYPES}
         if self.node_type is not None:  # there may be rows for nodes to come
@@ -537,8 +537,8 @@ def _active_edges(
     ids = np.unique(view.all_of(np.unique(np.concatenate([quiet, nodes]))).event_ids)
     ids = ids[state.edge_ends[ids] >= len(state)] if state.log.ends is not None else ids
     u, v = state.src[ids], state.dst[ids]
-    asked = np.isin(u * num_nodes + v, src * num_nodes + dst) | np.isin(u, nodes) | np.isin(v, nodes)
-    return ids[asked], u[asked], v[asked]
+    selected = np.isin(u * num_nodes + v, src * num_nodes + dst) | np.isin(u, nodes) | np.isin(v, nodes)
+    return ids[selected], u[selected], v[selected]
 
 
 def _in_clock(state: StreamState, new: EventStream) -> EventStream:

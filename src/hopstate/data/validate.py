@@ -234,11 +234,11 @@ def _check_classes(graph: Graph, where: str) -> None:
     if graph.y.size and graph.y.min() < -1:
         bad = np.unique(np.nonzero(graph.y < -1)[0])
         raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}; classes are 0, 1, ... and -1 is 'unknown'")
-    most = int(graph.y.max(initial=-1))
-    if most > 10 * graph.num_nodes + 1000:
-        bad = np.unique(np.nonzero(graph.y == most)[0])
+    highest = int(graph.y.max(initial=-1))
+    if highest > 10 * graph.num_nodes + 1000:
+        bad = np.unique(np.nonzero(graph.y == highest)[0])
         raise DataError(
-            f"{where}: class {most} in {_rows(bad)}, for {graph.num_nodes} nodes; classes are numbered 0, 1, ...: "
+            f"{where}: class {highest} in {_rows(bad)}, for {graph.num_nodes} nodes; classes are numbered 0, 1, ...: "
             "renumber them, or give targets as fractions"
         )
     if graph.class_names is not None and graph.y.max(initial=-1) >= len(graph.class_names):

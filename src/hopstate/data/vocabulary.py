@@ -214,8 +214,8 @@ class Vocabulary:
         """Return the user's ids of the given rows, of any shape, as int64 or objects."""
         if np.ndim(rows) > 1:
             return self.names(np.reshape(rows, -1)).reshape(np.shape(rows))
-        taken = self.take(rows)
-        return taken.to_numpy(zero_copy_only=False) if self.is_text else taken
+        selected = self.take(rows)
+        return selected.to_numpy(zero_copy_only=False) if self.is_text else selected
 
     def take(self, rows: np.ndarray) -> Any:
         """Return the user's ids of the given rows, as int64 or as a string array of pyarrow."""
@@ -241,11 +241,11 @@ class Vocabulary:
         added = ids_array(fresh)
         if isinstance(added, np.ndarray) == self.is_text:
             return Vocabulary(_joined(self._array, added))
-        made = object.__new__(Vocabulary)  # ids that are unique are not checked again
-        made._shared = self._shared if len(self._shared) == self._size else _Ids(self._array)
-        made._shared.add(added.tolist())
-        made._size = len(made._shared)
-        return made
+        vocabulary = object.__new__(Vocabulary)  # ids that are unique are not checked again
+        vocabulary._shared = self._shared if len(self._shared) == self._size else _Ids(self._array)
+        vocabulary._shared.add(added.tolist())
+        vocabulary._size = len(vocabulary._shared)
+        return vocabulary
 
     def is_of(self, other: Vocabulary | None) -> bool:
         """Return whether this is another vocabulary or that with ids appended: rows there are rows here."""

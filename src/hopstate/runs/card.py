@@ -35,13 +35,12 @@ def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str
 
 
 def _head(folder: RunFolder, method: Method) -> list[str]:
-    made = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
-    versions = made.get("versions") or {}
+    environment = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
+    versions = environment.get("versions") or {}
     lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
     if versions:
-        lines.append(
-            f"made    {made.get('time', '?')} with hopstate {versions.get('hopstate', '?')}, seed {made.get('seed')}"
-        )
+        trained = f"trained {environment.get('time', '?')} with hopstate {versions.get('hopstate', '?')}"
+        lines.append(f"{trained}, seed {environment.get('seed')}")
     return lines
 
 

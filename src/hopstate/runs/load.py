@@ -372,10 +372,10 @@ def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -
 
 def warn_new_ids(past: StreamState, new: EventStream) -> None:
     """Warn of nodes of new events that a state does not know."""
-    met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
+    known_ids, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
-    if met is not None:
-        known = met.rows(names.astype(str) if met.is_text and names.dtype.kind == "i" else names) >= 0
+    if known_ids is not None:
+        known = known_ids.rows(names.astype(str) if known_ids.is_text and names.dtype.kind == "i" else names) >= 0
     elif names.dtype.kind != "i":  # an error when they are joined
         return
     else:  # ids are rows
@@ -454,13 +454,12 @@ def split_other_links(run: RunFolder, graph: Graph, num_nodes: int, into: Path, 
                 stacklevel=5,
             )
         return
-    met = int(np.isin(both[0], both[1]).sum())
-    if tabled and met * 2 >= graph.num_nodes:
+    num_shared = int(np.isin(both[0], both[1]).sum())
+    if tabled and num_shared * 2 >= graph.num_nodes:
         raise DataError(
             f"{graph.name} has {len(there['train']):,} of the {len(known['train']):,} links that the run was trained "
-            f"on, and {met:,} of its {graph.num_nodes:,} nodes are the run's own: it is not the run's graph, grown. "
-            f"Score pairs with `hopstate score {run.path} --pairs FILE`; of a graph that has grown give all links, old "
-            "and new"
+            f"on, and {num_shared:,} of its {graph.num_nodes:,} nodes: it is not a later version of the run's graph. "
+            f"Score pairs with `hopstate score {run.path} --pairs FILE`; for a later version, give old and new links"
         )
     _warn_new_split(graph)
 

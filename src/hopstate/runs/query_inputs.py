@@ -178,11 +178,11 @@ def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = 
         rows = ids.rows(given)
         return QueryNodes(given, rows, rows >= 0)
     rows = np.where((given >= 0) & (given < past.num_nodes), given, -1)
-    met = rows >= 0
-    if met.any():
+    seen = rows >= 0
+    if seen.any():
         sent, received = past.ever_active()
-        met[met] = (sent | received)[rows[met]]
-    return QueryNodes(given, rows, met)
+        seen[seen] = (sent | received)[rows[seen]]
+    return QueryNodes(given, rows, seen)
 
 
 def _text_rows(ids: Vocabulary, given: np.ndarray, letter: str) -> tuple[np.ndarray, np.ndarray]:
@@ -408,10 +408,10 @@ def query_times(past: StreamState, given: Any, count: int, what: str, dates: str
         raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
     early = np.flatnonzero(found < last)
     if len(early):
-        asked, end = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        early_text, last_text = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
-            f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
-            f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"
+            f"{what}, row {early[0]}: the time {early_text} is before the last known event at {last_text} "
+            f"({len(early)} of {count} times are){how}. Give later times, or use predict, which scores the run's events"
         )
     return found
 

@@ -402,7 +402,7 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 # ---- sections ------------------------------------------------------------------------------------------------------
 def verdicts(groups: Sequence[Group]) -> dict[str, str]:
-    """Return of each data set: which method is best, how good, above which baseline, at what cost."""
+    """Return of each dataset: which method is best, how good, above which baseline, at what cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
@@ -422,10 +422,10 @@ def _verdict(groups: Sequence[Group]) -> Section:
     texts = verdicts(groups)
     for data, members in _by_data([group for group in groups if group.data in texts]).items():
         metric = next(group.metric for group in members if group.values(group.metric))
-        shown = _best_first(members, metric)
-        command = _command(shown[0].runs[0])
-        title = metric_label(metric, shown[0].positive)
-        section.hero(data, texts[data], f"test {title}", _bars(shown, metric), command)
+        ranked = _best_first(members, metric)
+        command = _command(ranked[0].runs[0])
+        title = metric_label(metric, ranked[0].positive)
+        section.hero(data, texts[data], f"test {title}", _bars(ranked, metric), command)
     return section
 
 
@@ -441,8 +441,10 @@ def _best_first(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the groups and baselines that have a test metric: the best on validation, then by the test metric."""
     measured = [group for group in groups if group.values(metric)]
     best = _best(measured, metric)
-    shown = [*measured, *_baselines(measured, [metric])]
-    return sorted(shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean)))
+    groups_shown = [*measured, *_baselines(measured, [metric])]
+    return sorted(
+        groups_shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean))
+    )
 
 
 def _bars(groups: Sequence[Group], metric: str) -> list[dict[str, Any]]:
@@ -673,11 +675,13 @@ def _links(groups: Sequence[Group]) -> Section:
             present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
-            shown = [*members, *_baselines(members, present)]
-            means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_baseline})
-            rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
-            marks, colors = [_mark(group, [best]) for group in shown], [group.color for group in shown]
+            compared = [*members, *_baselines(members, present)]
+            means = {
+                g.label: {m: summary.mean for m in present if (summary := g.summary(m)) is not None} for g in compared
+            }
+            under = baselines_not_exceeded_by_method(means, {group.label for group in compared if group.is_baseline})
+            rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in compared]
+            marks, colors = [_mark(group, [best]) for group in compared], [group.color for group in compared]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} test events"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
@@ -704,18 +708,20 @@ def _reliability(groups: Sequence[Group]) -> Section:
         rows = []
         ranked = _ranked(members, next((group.metric for group in members if group.metric), ""))
         for group in [*ranked, *(group for group in members if group not in ranked)]:
-            found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+            curves_by_kind: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
             for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
                 if curve["count"]:
-                    found[curve["of"]][curve["how"]].append(curve)
-            for of, ways in found.items():
-                for how, curves in ways.items():
+                    curves_by_kind[curve["of"]][curve["how"]].append(curve)
+            for of, by_calibration in curves_by_kind.items():
+                for how, curves in by_calibration.items():
                     ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
                     count = sum(sum(curve["count"]) for curve in curves)
                     rows.append([group.label, of, how, f"{ece:.2f}", f"{count:,.0f}"])
-                about = f"observed frequency by predicted probability, of {', '.join(ways)}"
+                about = f"observed frequency by predicted probability, of {', '.join(by_calibration)}"
                 section.chart(
-                    f"{group.label}, {of} on {data}", about, partial(_draw_reliability, ways=ways, color=group.color)
+                    f"{group.label}, {of} on {data}",
+                    about,
+                    partial(_draw_reliability, ways=by_calibration, color=group.color),
                 )
         section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
     return section

@@ -131,10 +131,10 @@ class Negatives:
         if stream is not None and loaded.content_hash != stream.content_hash:
             raise DataError(f"{path} was drawn for another stream than {stream.name}; draw the negatives again")
         if stream is not None:
-            for name, most in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
+            for name, limit in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
                 column = getattr(loaded, name)
-                if len(column) and not 0 <= column.min() <= column.max() < most:
-                    raise FormatError(f"{path} is damaged: {name} leaves 0..{most - 1}; draw the negatives again")
+                if len(column) and not 0 <= column.min() <= column.max() < limit:
+                    raise FormatError(f"{path} is damaged: {name} leaves 0..{limit - 1}; draw the negatives again")
         return loaded
 
     def _check(self, path: Path) -> None:
@@ -195,7 +195,7 @@ class DrawOptions(TypedDict, total=False):
 class NegativeStrategy(ABC):
     """A negative-sampling strategy for evaluation."""
 
-    name: str  # in evaluation.strategies, metric names and file names
+    name: str  # in evaluation.negatives, metric names and file names
     label: str  # in tables
     ranking = False  # True: many negatives per event (MRR, Hits@k); False: one (AP, ROC AUC)
 
@@ -388,7 +388,7 @@ def draw_negatives(
         raise DataError(f"{part} contains none of the {len(rows)} events of split {split!r} of {stream.name}")
     numbers = sample_batches(len(rows), max_events, batch_size)  # batches are drawn completely, then cut to part
     numbers = numbers[(numbers >= begin // batch_size) & (numbers <= (end - 1) // batch_size)]
-    wanted = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
+    cut = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
     rows = rows_of_batches(rows, numbers, batch_size)
     observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
     batches = Batches(
@@ -406,10 +406,10 @@ def draw_negatives(
     if stream.relation is not None:
         src, dst = RelationEnds(stream, pool).respected(rows, src, dst, seed=seed, avoid_positives=avoid_positives)
     return Negatives(
-        rows=rows[wanted],
-        offsets=np.arange(len(rows[wanted]) + 1),
-        src=src[wanted],
-        dst=dst[wanted],
+        rows=rows[cut],
+        offsets=np.arange(len(rows[cut]) + 1),
+        src=src[cut],
+        dst=dst[cut],
         strategy=strategy,
         seed=seed,
         batch_size=batch_size,
@@ -572,13 +572,13 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
     head = np.empty(count, kind)  # the first event of each event's pair
     shares = -(-count // _SORTED)
     for share in range(shares):
-        mine = np.flatnonzero(src % shares == share) if shares > 1 else np.arange(count)
-        key = src[mine] * width
-        key += dst[mine]
+        events = np.flatnonzero(src % shares == share) if shares > 1 else np.arange(count)
+        key = src[events] * width
+        key += dst[events]
         order = np.argsort(key, kind="stable")  # stable: events of a pair stay sorted by time
-        key, mine = key[order], mine[order]
+        key, events = key[order], events[order]
         new = np.append(True, key[1:] != key[:-1])[: len(key)]
-        head[mine] = np.repeat(mine[new], np.diff(np.flatnonzero(np.append(new, True))))
+        head[events] = np.repeat(events[new], np.diff(np.flatnonzero(np.append(new, True))))
         release_pages(src, dst)
     first = np.flatnonzero(head == np.arange(count, dtype=kind))
     number = np.empty(count, kind)  # pair number, set at the first event of each pair

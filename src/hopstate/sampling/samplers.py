@@ -230,14 +230,14 @@ class SaintSampler(NodeSampler):
         self._table = WalkTable.of(self.graph.indptr, self.graph.indices)
         cutter = cutter_of(self.graph)
         nodes, edges = np.zeros(self.graph.num_nodes), np.zeros(self.graph.num_edges)
-        drawn, visits, wanted = 0, 0, coverage * self.graph.num_nodes
-        while drawn < FEWEST or visits < wanted:
-            found = self._draw(5, drawn, 0)
-            nodes[found] += 1
-            kept = cutter.induced(found).edges
-            assert kept is not None
-            edges[kept] += 1
-            drawn, visits = drawn + 1, visits + len(found)
+        drawn, visits, min_visits = 0, 0, coverage * self.graph.num_nodes
+        while drawn < FEWEST or visits < min_visits:
+            nodes_drawn = self._draw(5, drawn, 0)
+            nodes[nodes_drawn] += 1
+            edges_drawn = cutter.induced(nodes_drawn).edges
+            assert edges_drawn is not None
+            edges[edges_drawn] += 1
+            drawn, visits = drawn + 1, visits + len(nodes_drawn)
         self.node_probability = np.maximum(nodes, 0.5) / drawn  # a node never seen counts as half seen
         self._edge_probability = np.maximum(edges, 0.5) / drawn
 

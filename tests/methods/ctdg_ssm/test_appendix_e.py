@@ -1,4 +1,4 @@
-"""CTDG-SSM's appendix E: noise in Laplacians and streams, other stand-ins for never, no norm, no residual."""
+"""CTDG-SSM's appendix E: noise in Laplacians and streams, other values for no earlier event, no norm, no residual."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ from robustness import robustness
 
 SMALL: dict[str, Any] = {
     "model__dim": 6, "model__time_dim": 4, "model__static": "random", "model__static_dim": 4, "batch_size": 20,
-    "evaluation__batch_size": 20, "evaluation__strategies": ["random"], "loop__epochs": 1, "loop__progress": False,
+    "evaluation__batch_size": 20, "evaluation__negatives": ["random"], "loop__epochs": 1, "loop__progress": False,
     "loop__logger": "none", "loop__device": "cpu",
 }  # fmt: skip
 
@@ -85,7 +85,10 @@ def test_made_up_edges_are_refused_if_there_are_deletions(tmp_path):
     "settings",
     [
         {"laplacian_noise": 0.1},
-        *(pytest.param(s, marks=pytest.mark.slow) for s in ({"norm": False}, {"residual": False}, {"never": 60.0})),
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in ({"norm": False}, {"residual": False}, {"max_log_delta": 60.0})
+        ),
     ],
     ids=str,
 )

@@ -58,7 +58,7 @@ def later(own: EventStream, count: int = 60) -> EventStream:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("members")
-    settings = {**QUIET, "evaluation.strategies": ["random", "historical"]}
+    settings = {**QUIET, "evaluation.negatives": ["random", "historical"]}
     return {
         name: hopstate.fit(method, events(), out=folder / name, config={**settings, **own})
         for name, (method, own) in MEMBERS.items()
@@ -124,7 +124,7 @@ def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[R
     for member in members:
         own = run.baselines[f"{member.method} ({member.path.name})"]
         assert own["average_precision"] == pytest.approx(member.metrics["test"]["average_precision"], abs=F32_SUM)
-    assert main(["check-leak", str(run.path), "--moments", "2"]) == 0
+    assert main(["check-leak", str(run.path), "--times", "2"]) == 0
     assert hopstate.evaluate(run.path) == pytest.approx(run.metrics["test"], abs=F32_SUM)
 
 

@@ -109,7 +109,7 @@ EVENTS = {"data": "messages-generated", "model.dim": 8, "model.time_dim": 4, "lo
 @pytest.mark.slow
 def test_a_recipe_keeps_its_settings_without_automatic_ones(tmp_path: Path) -> None:
     """In a process of its own; for other runs the command chooses settings."""
-    changes = EVENTS | QUIET | {"evaluation.strategies": ["random"]}
+    changes = EVENTS | QUIET | {"evaluation.negatives": ["random"]}
     options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
     (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
     kept = json.loads((tmp_path / "out" / f"ctdg-ssm/uci-{line['settings']}" / "run-0" / "config.json").read_text())
@@ -144,7 +144,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     ("name", "changes"),
     [
         ("dyg-mamba/enron-state-4", {"data": "messages-generated", "model.channel_dim": 4, "history.max_length": 6}),
-        ("ctdg-ssm/mooc-never-20", EVENTS),
+        ("ctdg-ssm/mooc-max-delta-20", EVENTS),
         ("ctdg-ssm-sequences/order-1-second-last-node", {"read.length": 31, "read.count": 30, "model.dim": 4}),
     ],
 )

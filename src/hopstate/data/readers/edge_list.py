@@ -105,49 +105,53 @@ def read_edge_list(
     needed = [name for name, spec in specs.items() if spec.required]
     types = node_type_columns(table, options.node_type_column)
     typed = [*not_none(options.relation_column), *types]
-    ends = endpoint_columns(
+    endpoint_names = endpoint_columns(
         table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed, *typed]
     )
-    src, dst = (ids_of(table, end) for end in ends)
+    src, dst = (ids_of(table, end) for end in endpoint_names)
 
-    used, notes = feature_columns(table, (*ends, *typed), options.edge_columns, specs)
+    used, notes = feature_columns(table, (*endpoint_names, *typed), options.edge_columns, specs)
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
-        features, more = encode_features(table, used, "edge features", missing, specs)
-        notes += more
+        features, feature_notes = encode_features(table, used, "edge features", missing, specs)
+        notes += feature_notes
     nodes = NodeTables.read(options, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(
-        table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.count is not None
+        table, endpoint_names, src, dst, bipartite_of(options.bipartite), as_rows=nodes.count is not None
     )
     if nodes.count is None:
         src, dst = to_common_type(src, dst)
-        for end, ids in zip(ends, (src, dst), strict=True):
+        for end, ids in zip(endpoint_names, (src, dst), strict=True):
             check_not_negative(table, end, ids)
-    found = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in ends], table)
-    src, dst = found.rows
+    placed = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in endpoint_names], table)
+    src, dst = placed.rows
 
-    fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
+    fields: dict[str, Any] = {"node_ids": placed.ids, "edge_table": features, **nodes.fields(placed)}
     if options.relation_column is not None:
         column = str(table.column(options.relation_column, (), None, "relation_column"))
         fields["relation"], fields["relation_names"] = relations_of(table, column, None)
     if types:
-        fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), found.count)
+        fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), placed.count)
     elif two_sets is not False:
-        fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
-    sets = "" if types or fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
+        fields["node_type"] = sides_of(src, dst, placed.count, str(table.path), needed=two_sets is True)
+    sets = "" if types or fields.get("node_type") is None else _sets_note(fields["node_type"], placed.ids)
     named = {"relation": options.relation_column, "node type": ", ".join(types)}
     fields["notes"] = (
         roles_note(
-            table, {"source": ends[0], "target": ends[1], **named}, used, sets=sets, features_name="edge features"
+            table,
+            {"source": endpoint_names[0], "target": endpoint_names[1], **named},
+            used,
+            sets=sets,
+            features_name="edge features",
         ),
         *table.notes,
         *notes,
         *nodes.notes,
-        *found.notes,
+        *placed.notes,
     )
     graph_fields = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **graph_fields}
-    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **graph_fields)
+    return Graph.from_edges(np.stack([src, dst], 1), placed.count, noted=True, **graph_fields)
 
 
 def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **graph_fields: Any) -> Graph:
@@ -391,8 +395,8 @@ def _node_features(
         check_specs(specs, edge_columns, "the table of edges")
         if source is None:
             return None, None, ()
-        found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
-        return features_of_array(found, options.missing, f"{path}: node features"), None, ()
+        values = plain_array(source, path) if is_array(source) else read_npy(Path(path))
+        return features_of_array(values, options.missing, f"{path}: node features"), None, ()
     table = replace(read_table(source, [*IDS, *not_none(options.id_column)], what=what), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     assert key is not None
@@ -406,11 +410,11 @@ def _node_features(
             f"{path}: column {labels[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
             stacklevel=4,
         )
-    ids, unnamed = node_ids(table, key, options.id_column)
+    ids, id_notes = node_ids(table, key, options.id_column)
     features, notes = encode_features(table, columns, "node features", options.missing, specs)
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
-    return features, ids, (*table.notes, *notes, *unnamed)
+    return features, ids, (*table.notes, *notes, *id_notes)
 
 
 def _rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

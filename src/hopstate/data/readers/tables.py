@@ -117,10 +117,10 @@ class Table:
             first = int(rows[0])
             text = self.text(column)
             cell = (self.frame[column] if text is None else text).iloc[first]
-            shown = repr(cell[:60]) if isinstance(cell, str) else str(cell)
+            cell_text = repr(cell[:60]) if isinstance(cell, str) else str(cell)
             more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
             raise DataError(
-                f"{wrong}: got {shown} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
+                f"{wrong}: got {cell_text} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
             )
 
     def numbers(self, columns: Sequence[str], what: str, missing: str) -> np.ndarray:

@@ -212,13 +212,13 @@ def read_layout(
     separator = given or _separator(lines, path, remark)
     rows = [_split_line(line, separator) for line in lines]
     _check_lengths(path, rows, skip)
-    found, sure = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
-    names = _names(path, rows, found, num_ids, id_columns)
+    header_lines, certain = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
+    names = _names(path, rows, header_lines, num_ids, id_columns)
     _check_end(path, separator, len(names))
     known = set(map(role_name, id_columns))
     keys = [name for name in names if role_name(name) in known] or [name for name in names if name][:num_ids]
-    notes = () if sure else (_ambiguous_header_note(rows[0], found, num_ids),)
-    return Text(path, tuple(names), separator, skip + found, notes), keys
+    notes = () if certain else (_ambiguous_header_note(rows[0], header_lines, num_ids),)
+    return Text(path, tuple(names), separator, skip + header_lines, notes), keys
 
 
 def parse_separator(separator: str | None) -> str | None:
@@ -366,8 +366,8 @@ def check_archive(path: Path) -> None:
         )
     tables = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt", ".parquet"))]
     if len(names) > 1 and tables:
-        shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        raise FormatError(f"{path} is a zip of {len(names)} files ({shown}); unzip it and give one of them")
+        listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        raise FormatError(f"{path} is a zip of {len(names)} files ({listed}); unzip it and give one of them")
     if path.suffix.lower() == ".zip" and names and not any(name.endswith(".npy") for name in names):
         raise FormatError(f"{path} is a zip of {', '.join(names[:5])}; unzip it and give the file itself")
 

@@ -172,9 +172,9 @@ def check_width(graph: Graph, context: Context) -> None:
         raise DataError(
             f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
         )
-    wanted = graph.num_features if context.trained is None else context.trained["num_features"]
-    if graph.num_features != wanted:
-        raise DataError(f"{graph.name} has {graph.num_features} features a node, the model was trained with {wanted}")
+    expected = graph.num_features if context.trained is None else context.trained["num_features"]
+    if graph.num_features != expected:
+        raise DataError(f"{graph.name} has {graph.num_features} features a node, the model was trained with {expected}")
 
 
 def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
@@ -364,9 +364,9 @@ def learned_features(graph: Graph, use: Use, reads_edges: bool, loop: LoopConfig
 
 def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -> None:
     """Raise DataError if the number of edge features differs from that in training."""
-    wanted = (trained or {}).get("edge_columns")
-    if wanted is not None and wanted != found:
-        raise DataError(f"{name} has {found} features an edge, the model was trained with {wanted}")
+    expected = (trained or {}).get("edge_columns")
+    if expected is not None and expected != found:
+        raise DataError(f"{name} has {found} features an edge, the model was trained with {expected}")
 
 
 def edge_columns(graph: Graph) -> int:
