@@ -376,7 +376,9 @@ class Graph(StoredSplits):
 
         Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
         Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types
-        of a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
+        of a `HeteroData`, or edge_type of a `Data`, are relations. Nodes of a type without labels
+        have none. If types have features of different widths, each has columns of its own. Other attributes that only
+        some types have are left out.
 
         Args:
             data: x and edge_attr may be sparse; adj_t is read if there is no edge_index.
@@ -384,10 +386,16 @@ class Graph(StoredSplits):
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
         types: dict[str, Any] = {}
+        table, what = None, f"{fields.get('source', 'Data')}: node features x"
         if hasattr(data, "edge_types"):
             types["relation_names"] = tuple("-".join(name) for name in data.edge_types)
             types["node_type_names"] = tuple(data.node_types)
+            table = _features_by_type(data, missing, what)
+            names = ["y", *(f"{name}_mask" for name in SPLITS)]
+            names = [name for name in names if any(name in store for store in data.node_stores)]
+            labels = data.to_homogeneous(node_attrs=names, edge_attrs=[])  # -1 and False for types without
             data = data.to_homogeneous(dummy_values=False)
+            data.update({name: labels[name] for name in names})
             types["node_type"] = dense_array(data["node_type"], "node_type")
         if data.get("edge_type") is not None:
             types["relation"] = dense_array(data["edge_type"], "edge_type")
@@ -398,13 +406,12 @@ class Graph(StoredSplits):
             "source": "torch-geometric",
         }
         attr = dense_array(data.get("edge_attr"), "edge_attr")
-        if content["x"] is not None:
-            where = f"{fields.get('source', 'Data')}: node features x"
-            if missing == "error":
-                content["x"] = finite_features(content["x"], where)
-            else:
-                content["table"] = features_of_array(content["x"], missing, where)
-                content["x"] = content["table"].plain()
+        if content["x"] is not None and missing == "error":
+            content["x"] = finite_features(content["x"], what)
+        elif content["x"] is not None:
+            table = features_of_array(content["x"], missing, what)
+        if table is not None:
+            content |= {"x": table.plain(), "table": table}
         masks = {name: _mask(dense_array(data.get(f"{name}_mask"), f"{name}_mask"), data.num_nodes) for name in SPLITS}
         content["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
         if data.get("node_ids") is not None:
@@ -553,6 +560,18 @@ def _csr(
     return sorted_rows(  # type: ignore[no-any-return]
         sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
     )
+
+
+def _features_by_type(data: HeteroData, missing: str, what: str) -> FeatureTable | None:
+    """Return the features of nodes with columns for each type; None if all types have features of one width."""
+    found = {name: dense_array(data[name].get("x"), "x") for name in data.node_types}
+    if len({None if x is None else x.shape[1:] for x in found.values()}) < 2:
+        return None
+    parts = []
+    for name, x in found.items():
+        part = features_of_array(np.empty((data[name].num_nodes, 0)) if x is None else x, missing, f"{what} of {name}")
+        parts.append(replace(part, columns=tuple(f"{name}.{i}" for i in range(part.values.shape[1]))))
+    return FeatureTable.stacked(parts)
 
 
 def _distinct(

@@ -431,33 +431,28 @@ class RelationEnds:
         assert stream.relation is not None
         self._stream = stream
         part = slice(None) if rows is None else as_slice(rows)
-        relation, size = stream.relation[part].astype(np.int64), stream.num_nodes
+        relation, src, dst = (column[part] for column in (stream.relation, stream.src, stream.dst))
         self._order = order_of_first(relation)  # seeds draws, so that other numbers of relations change nothing
-        self._allowed, self._keys, self._nodes = [], [], []
-        for ends in (stream.src[part], stream.dst[part]):
-            if stream.node_type is None:
-                self._keys.append(np.unique(relation * size + ends))
-                continue
-            allowed = np.zeros((len(stream.relation_names), len(stream.node_type_names) + 1), bool)
-            allowed[relation, stream.node_type[ends]] = True  # the last column is for -1
-            self._allowed.append(allowed)
-            self._nodes.append(_distinct(ends))
+        self._targets = None if stream.node_type is None else _distinct(dst)
+        self._size = stream.num_nodes if stream.node_type is None else len(stream.node_type_names) + 1
+        self._keys = [np.unique(self._key(relation, ends)) for ends in (src, dst)]
+
+    def _key(self, relation: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Return (Q,) numbers of relations (Q,) with nodes (Q,), or with their types if nodes have types."""
+        types = self._stream.node_type
+        return relation.astype(np.int64) * self._size + (nodes if types is None else types[nodes] + 1)
 
     def joins(self, side: Literal[0, 1], relation: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Return (Q,) whether each relation (Q,) joins each of nodes (Q,) as a source (side 0) or a target (side 1)."""
-        if self._stream.node_type is not None:
-            return self._allowed[side][relation, self._stream.node_type[nodes]]
-        keys, wanted = self._keys[side], relation.astype(np.int64) * self._stream.num_nodes + nodes
+        keys, wanted = self._keys[side], self._key(relation, nodes)
         return keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
 
     def targets(self, relation: int) -> np.ndarray:
         """Return the sorted targets that a relation joins."""
-        if self._stream.node_type is not None:
-            nodes = self._nodes[1]
-            return nodes[self._allowed[1][relation, self._stream.node_type[nodes]]]
-        size = self._stream.num_nodes
-        first, last = np.searchsorted(self._keys[1], [relation * size, (relation + 1) * size])
-        return self._keys[1][first:last] - relation * size
+        if self._targets is not None:
+            return self._targets[self.joins(1, np.full(len(self._targets), relation), self._targets)]
+        first, last = np.searchsorted(self._keys[1], [relation * self._size, (relation + 1) * self._size])
+        return self._keys[1][first:last] - relation * self._size
 
     def respected(
         self, rows: np.ndarray, src: np.ndarray, dst: np.ndarray, *, seed: int, avoid_positives: bool

@@ -71,10 +71,11 @@ def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
     table: FeatureTable | None = fields.get("table")
     for name, mask in fields.get("masks", {}).items():
         writer.save(f"mask_{name}", mask)
-    for name, array in {**id_arrays(placed.ids), "y": fields.get("y"), "x": fields.get("x")}.items():
+    for name, array in (id_arrays(placed.ids) | {name: fields.get(name) for name in ("x", "y", "node_type")}).items():
         writer.save(name, array)
     classes = fields.get("class_names")
     facts: Fact = {"class_names": None if classes is None else list(map(str, classes))}
+    facts["node_type_names"] = list(nodes.type_names)
     if table is not None:
         for name, array in table_arrays("table", table).items():
             writer.save(name, array)

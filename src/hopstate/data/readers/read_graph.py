@@ -228,7 +228,8 @@ def read_graph(
             at least 256 MiB.
         options: fields of `Graph`, such as name, and for tables of edges the following. None counts as not given.
 
-            - features: table with an id column; all other columns are features. It may also contain the labels.
+            - features: table with an id column; all other columns are features. It may also contain the labels. Or a
+              folder with a table for each type of nodes, named as the type: columns are then called as "user.age".
             - labels: table with an id column, a label column, and optionally a column split: train, val, test or empty.
               Features and labels may be .npy files or arrays for nodes 0..N-1.
             - num_nodes: the ids are rows 0..num_nodes-1, including nodes without an edge.
