@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from typing import Any
 
-from hopstate.cli.commands import CommandParser, CommandResult, lines, split_group
+from hopstate.cli.commands import CommandParser, CommandResult, lines, say, split_group
 from hopstate.errors import ConfigError
-from hopstate.io.output import wrapped
 
 SECONDS = 5.0  # minimum time between two lines of rows read
 
@@ -67,4 +65,4 @@ class _Lines:
             if time.monotonic() - self._last < SECONDS:
                 return
             self._last = time.monotonic()
-        print(wrapped(text, sys.stderr), file=sys.stderr, flush=True)
+        say(text)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, lines
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, lines, say
 from hopstate.cli.compare import numbers
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
@@ -66,9 +65,9 @@ def run(argv: list[str]) -> CommandResult:
 def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -> int:
     for recipe in chosen:
         count = f"{recipe.runs}" if o.seeds is None else o.seeds
-        print(f"{recipe.name}: {recipe.note or recipe.method}", file=sys.stderr)
+        say(f"{recipe.name}: {recipe.note or recipe.method}")
         if reproduce(recipe, numbers_of(count), changes=changes, out=o.out, results_file=o.results) is None:
-            print("stopped; everything is saved. The same command continues", file=sys.stderr)
+            say("stopped; everything is saved. The same command continues")
             return 130
     return 0
 
