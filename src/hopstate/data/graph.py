@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import edge_notes
@@ -191,9 +192,11 @@ class Graph(StoredSplits):
         kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32, "node_type": np.int16}
         kinds |= {"edge_attr": np.float32, "edge_weight": np.float32, "relation": np.int32}
         for name, kind in kinds.items():
-            object.__setattr__(self, name, _frozen(getattr(self, name), kind))
+            object.__setattr__(self, name, _frozen(getattr(self, name), kind, name))
         object.__setattr__(self, "y", _frozen_labels(self.y))
-        object.__setattr__(self, "masks", {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()})
+        object.__setattr__(
+            self, "masks", {name: _frozen(mask, np.bool_, f"mask {name}") for name, mask in self.masks.items()}
+        )
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -319,7 +322,7 @@ class Graph(StoredSplits):
         if edge_attr is None and edge_table is not None:
             edge_attr = edge_table.plain()
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
-        rows = next((len(value) for value in known), None)
+        rows = next((value.shape[0] if hasattr(value, "shape") else len(value) for value in known), None)
         carried = _carried(edge_attr, edge_weight)
         source = fields.get("source", "")
         ends = _columns(edges, f"{source}: " if source else "")
@@ -624,11 +627,14 @@ def sides_of(source: np.ndarray, target: np.ndarray, num_nodes: int, where: str,
     return None if len(both) or not len(source) else found
 
 
-def _frozen(array: Any, kind: type) -> np.ndarray | None:
+def _frozen(array: Any, kind: DTypeLike, what: str) -> np.ndarray | None:
     """Return array as a read-only view of the given type; the caller's own array stays writeable."""
+    array = dense_array(array, what)
     if array is None:
         return None
-    view: np.ndarray = np.asarray(array).astype(kind, copy=False).view()
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} is an array of {array.dtype}; expected numbers")
+    view: np.ndarray = array.astype(kind, copy=False).view()
     view.flags.writeable = False
     return view
 
@@ -637,11 +643,13 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
     """Return integer labels as int64, others as `as_regression_targets` does; a column (N, 1) as (N,)."""
     if y is None:
         return None
-    y = np.asarray(y)
+    if hasattr(y, "fillna") and getattr(y.dtype, "kind", "") in ("i", "u"):  # pandas' integers, which may have gaps
+        y = y.fillna(-1)
+    y = dense_array(y, "y")
     check_labels(y, "y")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     y = as_regression_targets(y) if y.dtype.kind == "f" else y
-    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
+    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64, "y")
 
 
 def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:

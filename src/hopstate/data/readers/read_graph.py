@@ -399,7 +399,10 @@ def _check_no_table(columns: dict[str, Any], what: str) -> None:
     """Raise ConfigError if an option of tables of edges was given to another kind of source."""
     wrong = [key for key in columns if (key, columns[key]) != ("missing", "auto")]
     if wrong:
-        raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")
+        raise ConfigError(
+            f"{', '.join(wrong)} belong to tables of edges; {what} does not take them. Arrays become a graph by "
+            "Graph.from_edges(edges, x=..., y=...)"
+        )
 
 
 PYG_SETS = ("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "MalNetTiny", "ZINC")
