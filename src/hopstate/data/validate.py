@@ -174,7 +174,7 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
 
 def as_float32(value: Any, what: str) -> np.ndarray:
     """Return numbers as float32; complex ones and texts are an error."""
-    array = np.asarray(value)
+    array = dense_array(value, what)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} are {array.dtype}, not numbers")
     return array.astype(np.float32, copy=False)
