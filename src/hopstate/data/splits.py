@@ -383,13 +383,18 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
 
 
 def dyglib_split(
-    stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15, new_ratio: float = 0.1, seed: int = 2020
+    stream: EventStream,
+    *,
+    val_ratio: float = 0.15,
+    test_ratio: float = 0.15,
+    new_node_ratio: float = 0.1,
+    seed: int = 2020,
 ) -> EventSplit:
     """Split as DyGLib: by quantiles of time. A tenth of the nodes, sampled from later events, is removed from training.
 
     Args:
         val_ratio, test_ratio: shares of the events.
-        new_ratio: share of all nodes to remove from training.
+        new_node_ratio: share of all nodes to remove from training.
         seed: of `random.sample`.
 
     Raises:
@@ -410,9 +415,11 @@ def dyglib_split(
     # The order of this set decides who is drawn, so it is built exactly as there: sources, then destinations.
     pool = set(ids[stream.src[later:]].tolist()).union(set(ids[stream.dst[later:]].tolist()))
     num_seen = len(np.union1d(stream.src, stream.dst))
-    count = int(new_ratio * num_seen)
+    count = int(new_node_ratio * num_seen)
     if count > len(pool):
-        raise ConfigError(f"new_ratio {new_ratio} asks for {count} new nodes, only {len(pool)} are seen after training")
+        raise ConfigError(
+            f"new_node_ratio {new_node_ratio} asks for {count} new nodes, only {len(pool)} are seen after training"
+        )
     drawn = random.Random(seed).sample(tuple(pool), count)
     new = np.flatnonzero(np.isin(ids, drawn))
     second = int(np.searchsorted(stream.t, test_time, side="right"))

@@ -43,13 +43,13 @@ class ActiveEvents:
         model: sets the number of hops, the widths and the time delta of pairs without events.
         stream: the event stream.
         store: neighbor store of its visible events.
-        neighbors: maximum number of context events per node (N_u).
+        num_neighbors: maximum number of context events per node (N_u).
         clock, pair_features: time normalization, and features for the decoder from the same store. Default: none.
 
     Example:
         >>> stream = hopstate.read_events(events)
         >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
-        >>> inputs = hopstate.ActiveEvents(model, stream, hopstate.NeighborStore.from_stream(stream), neighbors=4)
+        >>> inputs = hopstate.ActiveEvents(model, stream, hopstate.NeighborStore.from_stream(stream), num_neighbors=4)
         >>> state = model.initial_state(stream.num_nodes)
         >>> for batch in hopstate.event_batches(stream, batch_size=60):
         ...     state = model.update(state, inputs.batch(batch))
@@ -61,13 +61,13 @@ class ActiveEvents:
         stream: EventStream,
         store: Histories,
         *,
-        neighbors: int,
+        num_neighbors: int,
         clock: Clock | None = None,
         pair_features: PairFeatures | None = None,
     ) -> None:
         self.pair_features = pair_features
         self.clock = (clock or Clock()).over(stream.time_unit)
-        self.model, self.neighbors, self.first_id = model, neighbors, stream.first_id
+        self.model, self.num_neighbors, self.first_id = model, num_neighbors, stream.first_id
         self.store: Histories = store
         self.x: Tensor | NodeFeatures | None = (
             torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
@@ -129,7 +129,7 @@ class ActiveEvents:
             self.store,
             np.concatenate(ends),
             times,
-            self.neighbors,
+            self.num_neighbors,
             self.model.order,
             look_up=self._look_up(last),
             left_out=None if left_out is None else left_out[blocks],

@@ -199,7 +199,7 @@ def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatc
 def test_one_look_up_serves_pairs_that_meet_and_those_that_do_not(tmp_path: Path) -> None:
     data = EventStream(src=np.array([0, 1, 0]), dst=np.array([2, 2, 2]), t=np.array([1, 4, 9]), num_nodes=4)
     model = CTDGSSM(CTDGSSM.Config(node_time_deltas=True, max_log_delta=99.0))
-    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=5)
     gaps = inputs.query_time_deltas(np.array([2, 0, 0]), np.array([0, 2, 3]), np.array([9, 1, 9]))
     expected = [[np.log(9), np.log(6), np.log(9)], [99, 99, 99], [99, np.log(9), 99]]
     assert np.allclose(gaps.numpy(), expected)
@@ -212,7 +212,7 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
     ends = edge_ends(data.src, data.dst, data.kind, data.num_nodes)
     assert ends.tolist() == [3, 4, np.iinfo(np.int64).max, -1, -1, np.iinfo(np.int64).max]
     model = CTDGSSM(CTDGSSM.Config(static="random"))
-    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=5)
 
     def edges(batch: ActiveBatch) -> tuple[list[Any], list[Any]]:
         named = (sorted(batch.nodes[pairs].sort(0).values.T.tolist()) for pairs in (batch.after, batch.before))

@@ -211,7 +211,7 @@ class CTDGSSM(MemoryModel):
         >>> stream = hopstate.read_events(events)
         >>> store = hopstate.NeighborStore.from_stream(stream)
         >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
-        >>> inputs = hopstate.ActiveEvents(model, stream, store, neighbors=4)
+        >>> inputs = hopstate.ActiveEvents(model, stream, store, num_neighbors=4)
         >>> state = model.initial_state(stream.num_nodes)
         >>> for batch in hopstate.event_batches(stream, batch_size=60):
         ...     state = model.update(state, inputs.batch(batch))
