@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -747,7 +747,7 @@ def load_or_draw(
 
 
 def tgb_negatives(
-    published: Mapping[tuple[Any, Any, Any], Iterable[Any]],
+    published: Mapping[tuple[Any, Any, Any], Iterable[Any]] | Sequence[Iterable[Any]],
     stream: EventStream,
     rows: np.ndarray,
     *,
@@ -761,13 +761,21 @@ def tgb_negatives(
         dataset.load_test_ns()
         negatives = tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, splits.test)
 
+    The negatives of TGB 2.0, which depend on the relation and the types of nodes, come from the sampler:
+
+        sources, targets, times, relations = stream.pairs(splits.test)
+        published = dataset.negative_sampler.query_batch(sources, targets, times, relations, "test")
+        negatives = tgb_negatives(published, stream, splits.test)
+
     Pass them to `evaluate_link(..., negatives={("test", "ranking"): negatives})`, or store them with `Negatives.save`.
     For events with unseen nodes, use `negatives.take(splits.new_test)`.
 
-    Source: Huang et al. 2023, arXiv:2307.01026; the layout that py-tgb 2.3.0 reads.
+    Source: Huang et al. 2023, arXiv:2307.01026, and Gastinger et al. 2024, arXiv:2406.09639 (TGB 2.0); the layout that
+    py-tgb 2.3.0 reads.
 
     Args:
-        published: maps (source, destination, time) to destinations, with TGB's node numbers and times in seconds.
+        published: maps (source, destination, time) to destinations, with TGB's node numbers and times in seconds; or
+            the destinations of each event, as the sampler of py-tgb returns them.
         stream: the event stream.
         rows: (P,) int64 positions of the split's events; deletions are ignored.
         nodes: (N,) int64 node row of each TGB number. Default: the numbers are the rows, as in data read by "tgb:NAME"
@@ -780,15 +788,24 @@ def tgb_negatives(
     numbers = np.arange(stream.num_nodes) if nodes is None else np.asarray(nodes, np.int64)
     number = np.full(stream.num_nodes, -1, np.int64)
     number[numbers] = np.arange(len(numbers))
-    ends = number[stream.src[rows]].tolist(), number[stream.dst[rows]].tolist()
-    found: list[np.ndarray] = []
-    for event, key in enumerate(zip(*ends, stream.t[rows].astype(np.int64).tolist(), strict=True)):
-        if key not in published:
+    if isinstance(published, Mapping):
+        if stream.relation is not None:
             raise DataError(
-                f"no TGB negatives for event {key} at position {rows[event]} of {stream.name}. Check the split and the "
-                "version of the data, or pass nodes if node numbers differ"
+                f"{stream.name} has relations: got a mapping of TGB's negatives, which may hold targets to leave out. "
+                "Give what negative_sampler.query_batch returns"
             )
-        found.append(np.asarray(published[key]).astype(np.int64))
+        ends = number[stream.src[rows]].tolist(), number[stream.dst[rows]].tolist()
+        keys = list(zip(*ends, stream.t[rows].astype(np.int64).tolist(), strict=True))
+        missing = next((event for event, key in enumerate(keys) if key not in published), None)
+        if missing is not None:
+            raise DataError(
+                f"no TGB negatives for event {keys[missing]} at position {rows[missing]} of {stream.name}. Check the "
+                "split and the version of the data, or pass nodes if node numbers differ"
+            )
+        published = [published[key] for key in keys]
+    if len(published) != len(rows):
+        raise DataError(f"TGB negatives of {len(rows)} events of {stream.name}: got those of {len(published)}")
+    found = [np.asarray(targets).astype(np.int64) for targets in published]
     dst = np.concatenate([np.empty(0, np.int64), *found])
     if len(dst) and not 0 <= dst.min() <= dst.max() < len(numbers):
         raise DataError(
