@@ -144,7 +144,8 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         source = f"[{sources.index(source) + 1}]" if narrow and source else source
         metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
         metric = metric.partition(",")[0] if narrow else metric
-        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
+        here = "yes" if row["here"] == "built in" else row["here"]
+        table.add_row(row["recipe"], here, metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
         console.print(f"[{number}] {source}", highlight=False)
