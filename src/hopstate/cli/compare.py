@@ -104,7 +104,7 @@ def show(rows: list[Row], data: str) -> None:
 
 
 def show_kinds(rows: list[Row], data: str) -> None:
-    """Print links by kind of negatives, baselines below; the last row has the number of events behind each figure."""
+    """Print links by kind of negatives, baselines below; the last row has the number of events of each column."""
     from rich.table import Table
 
     from hopstate.evaluation.labels import baseline_label, figure, links_label, negatives_label

@@ -1,12 +1,13 @@
-"""Times: their numbers, the dates and lengths of time that users write and read, and gaps in units that models see.
+"""Times: their numbers, the dates and lengths of time that users write and read, and gaps in the units of models.
 
 Inside, times are numbers in a unit since 1970, UTC. What zone a file's dates are in is `EventStream.dates`: "" if its
 times are numbers, "naive" for dates without a zone, "+01:00" or "Z" for those of one offset, "Europe/Berlin" if a
 column has a zone, "UTC" if offsets differ.
 
-By default a unit of a gap is the median gap between successive training events, those at one time left out: the finest
-scale on which the stream tells order, and the same share of every gap whatever unit the file counts in. (A node's own
-gaps would be a coarser unit, under which quick answers all look alike.) It is fitted once and kept with the run.
+By default a unit of a gap is the median gap between successive training events, equal timestamps
+ignored. This is the finest scale on which events have an order, and it does not depend on the unit of the file. (The
+gaps of single nodes would be a coarser unit that does not separate quick replies.) It is fitted once and stored with
+the run.
 """
 
 from __future__ import annotations

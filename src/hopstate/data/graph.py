@@ -374,9 +374,9 @@ class Graph(StoredSplits):
     def from_pyg(cls, data: Data | HeteroData, *, missing: str = "error", **fields: Any) -> Graph:
         """Build a graph from a torch-geometric `Data` or `HeteroData`.
 
-        Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types
-        of a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
+        It reads x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
+        Edges stay as they are stored (no reverse added, nothing dropped), unless fields differ. The types of a
+        `HeteroData`, or edge_type of a `Data`, become relations. Attributes that only some types have are ignored.
 
         Args:
             data: x and edge_attr may be sparse; adj_t is read if there is no edge_index.

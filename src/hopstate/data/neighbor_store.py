@@ -405,7 +405,7 @@ class NeighborStore(Histories):
         Args:
             src, dst: (B,) int64.
             t: (B,), not decreasing and not before the last time stored.
-            event_ids: (B,) int64; by default they go on from the number of events stored.
+            event_ids: (B,) int64; by default they continue from the number of stored events.
 
         Raises:
             TimeOrderError: a time before an earlier one; nothing was added.

@@ -401,8 +401,8 @@ def resolve_config(
     otherwise from the method's defaults.
 
     `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
-    `automatic`, and taken from it if it has some, so that several runs use the same. Without `auto` there are none,
-    unless the run begins from another (`init`).
+    `automatic`; if it already has some, these are used, so that several runs use the same. Without `auto` there are
+    none, unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")

@@ -213,7 +213,7 @@ def _events_text(opened: QuerySession, source: int, target: int, events: Sequenc
 
 
 def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
-    """Return what is known of a pair whose score no event changes."""
+    """Return facts about a pair that no event contributes to."""
     store = opened.queries.past.store()
     pair = np.array([u]), np.array([v]), np.array([t])
     last, has_event = store.last_meeting(*pair)

@@ -483,15 +483,15 @@ class ProgramCheck:
     """Differences between the outputs of a program and of its run.
 
     Args:
-        asked, what: number and kind of the queries.
+        num_queries, kind: number and kind of the queries.
         differences: the largest by output. Logits and regression outputs z are relative to 1 + |z|.
-        within: the tolerance.
+        tolerance: the largest permitted difference.
     """
 
-    asked: int
-    what: str
+    num_queries: int
+    kind: str
     differences: dict[str, float]
-    within: float
+    tolerance: float
 
     def text(self) -> str:
         largest = ", ".join(f"{name} {value:.1e}" for name, value in self.differences.items())
@@ -500,7 +500,7 @@ class ProgramCheck:
             if self.differences.keys() <= {*BOUNDED_OUTPUTS}
             else " (relative to 1 + |z| for logits and regression outputs z)"
         )
-        return f"{self.asked:,} {self.what}, largest differences from the run: {largest}{parts}"
+        return f"{self.num_queries:,} {self.kind}, largest differences from the run: {largest}{parts}"
 
 
 @random_state_kept(0)

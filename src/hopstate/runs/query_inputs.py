@@ -143,18 +143,18 @@ class QueryNodes:
     Args:
         names: (q,) the user's ids.
         rows: (q,) int64 rows in the state, -1 for ids that it does not know.
-        met: (q,) whether the node has an event in the state.
+        seen: (q,) whether the node has an event in the state.
     """
 
     names: np.ndarray
     rows: np.ndarray
-    met: np.ndarray
+    seen: np.ndarray
 
     def __len__(self) -> int:
         return len(self.names)
 
     def at(self, places: np.ndarray) -> QueryNodes:
-        return QueryNodes(self.names[places], self.rows[places], self.met[places])
+        return QueryNodes(self.names[places], self.rows[places], self.seen[places])
 
     @staticmethod
     def join(parts: Sequence[QueryNodes]) -> QueryNodes:
@@ -232,7 +232,7 @@ def pair_rows(past: StreamState, src: QueryNodes, dst: QueryNodes) -> tuple[np.n
 
 def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     """Warn of nodes without an event; name the first, each with the nearest known id."""
-    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
+    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.seen].tolist()))
     if not names:
         return
     known = past.node_ids.first() if past.node_ids is not None and past.node_ids.is_text else ()

@@ -1,7 +1,7 @@
 """One self-contained HTML page of runs and results, for a screen, a phone or paper.
 
 Run folders and a file of results are read; the page needs no other file and no network.
-The best method is what validation puts first; its test figure is shown and chose nothing.
+The best method is chosen on validation; test results choose nothing.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
-    """Return the methods that have a validation figure, the best of it first."""
+    """Return the methods that have a validation metric, best first."""
     found = [group for group in _methods(groups) if group.values(metric, "val")]
     return sorted(
         found, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
@@ -376,7 +376,7 @@ def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
-    """Return the group that validation puts first, None where there is but one or none has a validation figure."""
+    """Return the best group on validation, or None if there is only one or none has a validation metric."""
     found = _ranked(groups, metric)
     return found[0] if found and len(groups) > 1 else None
 
@@ -701,30 +701,32 @@ def _reliability(groups: Sequence[Group]) -> Section:
     """Reliability diagrams, one a group with a line a run, and expected calibration errors."""
     section = Section(
         "Calibration",
-        "How often what was given a probability came true, on the test split, in 15 bins of equal width; on the "
-        "dotted diagonal it came true as often as was said. ECE is the mean distance from the diagonal, by counts. "
-        "Calibrated on validation is what hopstate score gives.",
+        "Observed frequency by predicted probability on the test split, in 15 bins of equal width. A calibrated model "
+        "lies on the dotted diagonal. ECE is the mean distance from the diagonal, weighted by counts. `hopstate score` "
+        "returns probabilities that are calibrated on validation.",
     )
     for data, members in _by_data(groups).items():
         rows = []
         ranked = _ranked(members, next((group.metric for group in members if group.metric), ""))
         for group in [*ranked, *(group for group in members if group not in ranked)]:
-            curves_by_kind: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+            curves_by_target: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
             for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
                 if curve["count"]:
-                    curves_by_kind[curve["of"]][curve["how"]].append(curve)
-            for of, by_calibration in curves_by_kind.items():
+                    curves_by_target[curve["target"]][curve["calibration"]].append(curve)
+            for of, by_calibration in curves_by_target.items():
                 for how, curves in by_calibration.items():
                     ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
                     count = sum(sum(curve["count"]) for curve in curves)
                     rows.append([group.label, of, how, f"{ece:.2f}", f"{count:,.0f}"])
-                about = f"shares that came true by probability, of {', '.join(by_calibration)}"
+                about = f"observed frequency by predicted probability: {', '.join(by_calibration)}"
                 section.chart(
                     f"{group.label}, {of} on {data}",
                     about,
                     partial(_draw_reliability, ways=by_calibration, color=group.color),
                 )
-        section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
+        section.table(
+            f"Calibration on {data}", ["method", "prediction", "calibration", "ECE in percent", "count"], rows
+        )
     return section
 
 
@@ -734,8 +736,8 @@ def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]], 
         for n, curve in enumerate(curves):
             label = _name(how) if n == 0 else None
             style: dict[str, Any] = {"linestyle": ("-", "--", ":")[i % 3], "marker": ".", "color": color}
-            axes.plot(curve["probability"], curve["share"], **style, label=label)
-    axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
+            axes.plot(curve["prob_pred"], curve["prob_true"], **style, label=label)
+    axes.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1.02))
 
 
 def _runs(groups: Sequence[Group]) -> Section:

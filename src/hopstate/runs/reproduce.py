@@ -1,8 +1,8 @@
-"""From a published table to measured figures: run recipes, record results, compare, print.
+"""Reproduce published tables: run recipes, record results, compare them with the papers', print.
 
 Recipes are entries of the methods' `recipes.yaml`, named "method/data", with "-variant" after it where there are
-several. `base` names an earlier entry of the same file, whose fields it takes; `settings` are merged, other fields are
-replaced. Each run has a folder and a process of its own and adds one JSON line to the results file.
+several. `base` names an earlier entry of the same file to inherit from: `settings` are merged, other fields are
+replaced. Each run has its own folder and process and adds one JSON line to the results file.
 """
 
 from __future__ import annotations
@@ -427,10 +427,10 @@ def rows(lines: Sequence[Line]) -> list[Row]:
 
 # ---- published against measured ------------------------------------------------------------------------------------
 def compare(measured: Summary, published: Published) -> tuple[str, float | None]:
-    """Test whether measured runs differ from a published figure; return the test and p, or why there is none and None.
+    """Test whether measured runs differ from a published result; return the test and p, or a reason and None.
 
-    Welch's t test where the published figure states a spread and a number of runs; else Student's one-sample t test
-    against the published mean, taken as exact; none for a single run or where nothing has a spread.
+    Welch's t test if the published result has a standard deviation and a number of runs. Otherwise Student's one-sample
+    t test against the published mean. None for a single run, or if all standard deviations are 0.
     """
     if measured.std is None:
         return "one run", None
@@ -450,7 +450,7 @@ def compare(measured: Summary, published: Published) -> tuple[str, float | None]
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure of a recipe: `published` is None where no paper reports it, `measured` is over the runs of `row`."""
+    """One result of a recipe: `published` is None if no paper reports it, `measured` is over the runs of `row`."""
 
     row: Row
     metric: str

@@ -58,7 +58,7 @@ class Search:
         value: of the best trial; NaN where none was finished.
         best: the settings that the best trial drew.
         trials: one row a trial: number, value, seconds, the settings drawn, error.
-        interrupted: Ctrl-C stopped it; the same call with out=path goes on.
+        interrupted: Ctrl-C stopped it; the same call with out=path continues.
         positive_class: of two classes, which roc_auc and average_precision are of; None for other targets.
         exhausted: no new settings of the space were drawn, in fewer trials than allowed.
     """

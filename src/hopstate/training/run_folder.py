@@ -42,8 +42,8 @@ def load_curves(folder: RunFolder) -> dict[str, Any]:
 
 
 def _check_curve(one: dict[str, Any]) -> None:
-    lists = [one[name] for name in ("probability", "share", "count")]
-    if not all(type(one[name]) is str for name in ("of", "how")):
+    lists = [one[name] for name in ("prob_pred", "prob_true", "count")]
+    if not all(type(one[name]) is str for name in ("target", "calibration")):
         raise ValueError("invalid name")
     if not all(type(row) is list and len(row) == len(lists[0]) for row in lists):
         raise ValueError("lists of different lengths")

@@ -44,7 +44,7 @@ Embed = Callable[[nn.Module], Iterable[list[LayerInputs]]]  # for each layer, on
 
 
 class FullGraphPass:
-    """Runs a model on the full graph at once and records the inputs of its message-passing layers.
+    """Runs a model on the full graph and records the inputs of its message-passing layers.
 
     Args:
         forward: runs a model on the full graph.

@@ -326,7 +326,7 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
 
 
 def _opened(name: str) -> Any:
-    """Return the package's dataset object; it never asks the user anything."""
+    """Return the package's dataset object, without its prompts."""
     if name[:4] not in _KINDS:
         raise ConfigError(f"{name!r}: node datasets (ogbn-...) and graph datasets (ogbg-...) are read, no others")
     module, kind = _KINDS[name[:4]]
@@ -354,7 +354,7 @@ def _opened(name: str) -> Any:
 
 @contextmanager
 def _tensors_only(name: str) -> Iterator[None]:
-    """Within it the package unpickles nothing, whatever it asks torch for."""
+    """Context in which the package unpickles tensors only."""
     try:
         with weights_only():
             yield

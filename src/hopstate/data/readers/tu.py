@@ -48,7 +48,7 @@ def is_tu_text(path: str | Path) -> bool:
 
 
 def read_tu(path: str | Path, *, table: bool = False, **build: Any) -> GraphSet:
-    """Return the graphs of a TU text file NAME.txt, with the folds of a folder "10fold" beside it, if there is one.
+    """Return the graphs of a TU text file NAME.txt, with the folds of a folder "10fold" next to it, if it exists.
 
     Args:
         path: the file.
