@@ -205,8 +205,8 @@ def apply_scalers(
             changes[name] = _apply_scaler(values, table, scalers[name], record.name, name, warn=warn)
         elif table is not None and table.has_missing:
             raise DataError(
-                f"{record.name} has missing values among its features, and the run was trained without scales or "
-                "fillings; repair them, or train again with --read.missing mean"
+                f"{record.name} has missing values among its features, and the run was trained without scaling or "
+                "imputation. Fill them in, or train again with --read.missing mean"
             )
     if isinstance(record, Graph) and "edge_attr" in changes:
         changes["edge_table"] = record.edge_table
@@ -244,8 +244,8 @@ def _apply_scaler(
     scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
-        left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=left))
+        skipped = tuple(map(str, stored.get("left") or ()))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=skipped))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(

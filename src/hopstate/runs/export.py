@@ -220,10 +220,10 @@ def reject_racing_sums(program: torch.onnx.ONNXProgram) -> None:
     """Raise HopstateError for an ONNX program with sums that race between onnxruntime's threads."""
     model = program.model_proto
     for node in chain(_nodes(model.graph), *map(_nodes, model.functions)):
-        how = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
-        if node.op_type == "ScatterND" and how != b"none":
+        reduction = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
+        if node.op_type == "ScatterND" and reduction != b"none":
             raise HopstateError(
-                f"torch {torch.__version__} writes sums (ScatterND, {how.decode()}) that threads of onnxruntime "
+                f"torch {torch.__version__} writes sums (ScatterND, {reduction.decode()}) that threads of onnxruntime "
                 "overwrite, so results would differ between calls. Export with --to torch, and report this"
             )
 

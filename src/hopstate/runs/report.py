@@ -401,18 +401,20 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 # ---- sections ------------------------------------------------------------------------------------------------------
 def verdicts(groups: Sequence[Group]) -> dict[str, str]:
-    """Return of each dataset: which method is best, how good, above which baseline, at what cost."""
+    """Return sentences per dataset: the best method, its test metric, the baselines below it, and its cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
             sets.setdefault((group.data, group.metric), []).append(group)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for (data, metric), members in sets.items():
-        waiting = sum(not run.result for group in groups if group.data == data for run in group.runs)
-        notes = [found.get(data, ""), *_verdict_sentences(metric, members)]
-        notes += [f"{waiting} {'run was' if waiting == 1 else 'runs were'} not finished."] if waiting else []
-        found[data] = " ".join(filter(None, notes))
-    return found
+        unfinished = sum(not run.result for group in groups if group.data == data for run in group.runs)
+        sentences = [texts.get(data, ""), *_verdict_sentences(metric, members)]
+        sentences += (
+            [f"{unfinished} {'run was' if unfinished == 1 else 'runs were'} not finished."] if unfinished else []
+        )
+        texts[data] = " ".join(filter(None, sentences))
+    return texts
 
 
 def _verdict(groups: Sequence[Group]) -> Section:
@@ -601,8 +603,8 @@ def _curves(groups: Sequence[Group]) -> Section:
     """Validation metric and training loss by epoch."""
     section = Section(
         "Learning curves",
-        "Runs of the same settings share a color: one line a run, and of three runs or more their mean in a 95% "
-        "confidence interval.",
+        "Runs with the same settings share a color. One or two runs are lines of their own. Three or more "
+        "are shown as their mean with a 95% confidence interval.",
     )
     for data, members in _by_data(groups).items():
         positive = next((group.positive for group in members if group.positive), None)

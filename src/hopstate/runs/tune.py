@@ -212,7 +212,7 @@ def _search(
 
 
 def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, config: RunConfig) -> Any:
-    """Return values of the space whose configuration no trial has had, drawn by TPE; None if none was drawn."""
+    """Draw settings by TPE until their configuration is new; return None if no draw is."""
     optuna = _optuna()
     distributions = {key: _distribution(optuna, values) for key, values in space.items()}
     sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))

@@ -86,6 +86,7 @@ class _Plan:
         return self.rows[:, np.searchsorted(self.nodes, nodes)]
 
     def _steps(self) -> list[list[_Block]]:
+        """Return, for each batch, one block per replay that has events in it."""
         parts = [(step, *part) for step, batch in enumerate(self.given.batches) for part in self._parts(batch)]
         if not parts:
             return []
@@ -102,11 +103,11 @@ class _Plan:
         gap = self._inputs.pair_time_deltas(batch.src, batch.dst, batch.t)
         yield 0, batch, gap
         for replay, event in enumerate(self.given.left_out, 1):
-            kept, own_gap = batch.event_ids != event.id, gap
+            kept, gap_without = batch.event_ids != event.id, gap
             if _meetings(batch, event)[kept].any():
-                own_gap = self._without(event).pair_time_deltas(batch.src, batch.dst, batch.t)
+                gap_without = self._without(event).pair_time_deltas(batch.src, batch.dst, batch.t)
             if kept.any():
-                yield replay, batch.take(kept), own_gap[kept]
+                yield replay, batch.take(kept), gap_without[kept]
 
     def _block(self, replay: int, events: EventBatch, gap: np.ndarray, edges: np.ndarray) -> _Block:
         others = self._inputs.nodes_with_history(events) if self._inputs.update_all else _NONE
@@ -119,11 +120,11 @@ class _Plan:
     def gaps(self) -> Tensor:
         """Return (V + 1, G) time deltas of the pair at the query."""
         query = self.given.query()[:3]
-        whole = self._inputs.query_time_deltas(*query)
-        reads_ends = self._inputs.model.gaps > 1 or self._inputs.pair_features is not None
-        gaps = whole.repeat(len(self.given.left_out) + 1, 1)
+        with_all_events = self._inputs.query_time_deltas(*query)
+        reads_endpoints = self._inputs.model.gaps > 1 or self._inputs.pair_features is not None
+        gaps = with_all_events.repeat(len(self.given.left_out) + 1, 1)
         for number, event in enumerate(self.given.left_out, 1):
-            if reads_ends or {event.src, event.dst} == set(self.given.pair):
+            if reads_endpoints or {event.src, event.dst} == set(self.given.pair):
                 gaps[number] = self._without(event).query_time_deltas(*query)[0]
         return gaps
 

@@ -263,7 +263,7 @@ def _file(stem: Path, what: str) -> Path:
 
 
 def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -> np.ndarray:
-    """Return (rows, width) float64 of a file of numbers, commas between those of a line."""
+    """Return (rows, width) float64 numbers of a comma-separated file."""
     text = read_text(file).rstrip()
     if not text:
         raise FormatError(f"{file} is empty")
@@ -278,11 +278,11 @@ def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -
         number = int(line) + ("convert" in str(why))  # numpy counts cells from row 0, and lengths from row 1
         raise FormatError(f"{file}, line {number}: expected numbers with commas between them: {why}") from None
     if width is not None and values.shape[1] != width:
-        raise FormatError(f"{file}, line 1: {values.shape[1]} numbers where {width} belong")
+        raise FormatError(f"{file}, line 1: {values.shape[1]} numbers; expected {width}")
     if rows is not None and len(values) != rows:
         raise FormatError(
-            f"{file} has {len(values):,} lines, and {rows:,} belong to the other files; one of them is cut off or of "
-            "another set"
+            f"{file} has {len(values):,} lines, but the other files have {rows:,}. One of them is cut off or from "
+            "another dataset"
         )
     return values
 

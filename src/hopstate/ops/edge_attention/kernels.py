@@ -35,7 +35,7 @@ def forward(first, last, span, indptr, indices, receivers, a, b, v, width, slope
             own = load(a, me * LANES)
             maximum = _score(own, b, me, slope)
             for e in range(indptr[i], indptr[i + 1]):
-                score = _score(own, b, indices[e], slope)  # a loop on the node itself does no harm to a maximum
+                score = _score(own, b, indices[e], slope)  # a self-loop does not change the maximum
                 maximum = where_less(maximum, score, score, maximum)
             total = own - own
             for e in range(indptr[i], indptr[i + 1] + 1):

@@ -435,7 +435,7 @@ def class_weights(y: np.ndarray, names: Sequence[str], kind: ClassWeights) -> tu
 
 
 def _parse_class_weights(names: Sequence[str], entries: Sequence[str]) -> tuple[float, ...]:
-    found = dict.fromkeys(names, 1.0)
+    weights = dict.fromkeys(names, 1.0)
     for text in entries:
         name, sign, number = str(text).rpartition("=")
         try:
@@ -446,13 +446,13 @@ def _parse_class_weights(names: Sequence[str], entries: Sequence[str]) -> tuple[
             raise ConfigError(
                 f"class_weights must be NAME=WEIGHT with a weight of at least 0, such as '[{names[0]}=2]'; got {text!r}"
             )
-        if name not in found:
+        if name not in weights:
             known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             raise ConfigError(f"class_weights: there is no class {name!r}{nearest(name, names)}; classes: {known}")
-        found[name] = weight
-    if not any(found.values()):
+        weights[name] = weight
+    if not any(weights.values()):
         raise ConfigError("class_weights: all class weights are 0; set one above 0")
-    return tuple(found.values())
+    return tuple(weights.values())
 
 
 def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
