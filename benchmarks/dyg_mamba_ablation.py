@@ -80,7 +80,7 @@ def fit(args: argparse.Namespace, name: str, seed: int) -> None:
     settings = {
         "split__kind": "dyglib",
         "evaluation__protocol": "dyglib",
-        "evaluation__negatives": ["random"],
+        "evaluation__strategies": ["random"],
         "loop__epochs": args.epochs,
         "loop__seed": seed,
         "loop__logger": "none",

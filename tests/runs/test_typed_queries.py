@@ -171,3 +171,19 @@ def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
         inputs = [{"name": k, "shape": [1], "datatype": "BYTES", "data": [v]} for k, v in columns.items()]
         score = client.post("/v2/models/orders/infer", json={"inputs": inputs}).json()["outputs"][0]["data"][0]
         assert score == pytest.approx(run.score([("c1", "s2")], relation="pay")["score"][0])
+
+
+def test_a_live_query_without_a_relation_is_told_the_field(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+    pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    from fastapi.testclient import TestClient
+
+    from hopstate.serving.live import LiveRun
+    from hopstate.serving.service import service
+
+    with TestClient(service(lambda: LiveRun(run.path, folder=tmp_path / "live"), name="run")) as client:
+        assert client.post("/rank", json={"source": "c1", "relation": "pay"}).status_code == 200
+        refused = client.post("/rank", json={"source": "c1"})
+    assert refused.status_code == 422
+    assert "relation: got none" in refused.json()["error"]
+    assert "--" not in refused.json()["error"]  # no option of a command line

@@ -159,6 +159,11 @@ class CommandResult:
     then: Callable[[], int] | None = None
 
 
+def say(text: str) -> None:
+    """Print a line that is not the result to stderr."""
+    print(wrapped(text, sys.stderr), file=sys.stderr, flush=True)
+
+
 def lines(*texts: str) -> Callable[[], None]:
     return lambda: print(wrapped("\n".join(texts), sys.stdout))
 

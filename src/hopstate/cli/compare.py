@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
 
-from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, say
 from hopstate.errors import ConfigError
 from hopstate.io.files import locked
 from hopstate.runs.compare import Comparison, Row
@@ -41,7 +40,7 @@ def run(argv: list[str]) -> CommandResult:
     record |= {"failed": failed}
     if rows is None:
         again = f"stopped; everything is saved. Continue with the same command and --out {folder}"
-        return CommandResult(record, partial(print, again, file=sys.stderr), INTERRUPTED)
+        return CommandResult(record, partial(say, again), INTERRUPTED)
 
     def print_all() -> None:
         for text in verdicts(collect([folder])).values():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.commands import DONE, INTERRUPTED, CommandResult, lines, named_method, show_settings_help
+from hopstate.cli.commands import DONE, INTERRUPTED, CommandResult, lines, named_method, say, show_settings_help
 from hopstate.errors import ConfigError
 from hopstate.methods.method import AnyMethod, Method
 from hopstate.training.run_folder import RunFolder
@@ -64,7 +63,7 @@ def run(argv: list[str]) -> CommandResult:
     )
     if options.dry_run:
         return _dry_run(method, config, record)
-    fit_options: dict[str, Any] = {"log": _say, "with_baselines": True, "automatic": automatic}
+    fit_options: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **fit_options)
     if not current_ranks().first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
@@ -74,7 +73,7 @@ def run(argv: list[str]) -> CommandResult:
     record["not_outperformed_on_validation"] = not_outperformed(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
-        return CommandResult(record, partial(_say, again), INTERRUPTED)
+        return CommandResult(record, partial(say, again), INTERRUPTED)
     return CommandResult(record, partial(print_result, done))
 
 
@@ -107,10 +106,6 @@ def fit_parser(method: AnyMethod) -> Parser:
     plain = "settings marked [auto] keep their defaults, the paper's; otherwise they follow from the data"
     parser.add_argument("--no-auto", action="store_true", help=plain)
     return parser
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def print_result(done: Run) -> None:

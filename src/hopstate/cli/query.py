@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import CommandParser, CommandResult, lines, rows_of, split_group
+from hopstate.cli.commands import CommandParser, CommandResult, lines, rows_of, say, split_group
 from hopstate.errors import ConfigError
 
 _HOW = "Options for reading --data: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
@@ -54,7 +53,7 @@ def _evaluate(argv: list[str]) -> CommandResult:
     metrics = evaluate(o.run, read=read, evaluation=evaluation, **options)
     remark = self_negative_note(metrics)
     if remark:
-        print(remark, file=sys.stderr)
+        say(remark)
     record = {"split": o.split, **metrics}
     return CommandResult(record, lines(json.dumps(plain(record), indent=1)))
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, lines
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, lines, say
 from hopstate.cli.compare import numbers
 from hopstate.datasets.registry import find_dataset, on_disk
 from hopstate.errors import ConfigError
@@ -66,9 +65,9 @@ def run(argv: list[str]) -> CommandResult:
 def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -> int:
     for recipe in chosen:
         count = f"{recipe.runs}" if o.seeds is None else o.seeds
-        print(f"{recipe.name}: {recipe.note or recipe.method}", file=sys.stderr)
+        say(f"{recipe.name}: {recipe.note or recipe.method}")
         if reproduce(recipe, numbers_of(count), changes=changes, out=o.out, results_file=o.results) is None:
-            print("stopped; everything is saved. The same command continues", file=sys.stderr)
+            say("stopped; everything is saved. The same command continues")
             return 130
     return 0
 
@@ -145,7 +144,8 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         source = f"[{sources.index(source) + 1}]" if narrow and source else source
         metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
         metric = metric.partition(",")[0] if narrow else metric
-        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
+        here = "yes" if row["here"] == "built in" else row["here"]
+        table.add_row(row["recipe"], here, metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
         console.print(f"[{number}] {source}", highlight=False)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.commands import DONE, FAILED, INTERRUPTED, CommandParser, CommandResult, lines
+from hopstate.cli.commands import DONE, FAILED, INTERRUPTED, CommandParser, CommandResult, lines, say
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
 
@@ -204,10 +204,9 @@ def _warn_unknown_settings(live: LiveRun) -> None:
 
     kept = saved_state_folder(live.run)
     if kept is not None and not live.position and not live.is_replica:
-        print(
-            f"note: a live run begins at the end of the run's own data; what `hopstate stream` has added in {kept} is "
-            "not known to it: send it those events first, if it is to know them",
-            flush=True,
+        say(
+            f"note: a live run begins at the end of the run's own data. Events that `hopstate stream` added in {kept} "
+            "are not part of it: send them first if it needs them"
         )
 
 

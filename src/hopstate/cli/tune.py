@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.commands import INTERRUPTED, CommandResult, named_method, show_settings_help
+from hopstate.cli.commands import INTERRUPTED, CommandResult, named_method, say, show_settings_help
 from hopstate.methods.method import AnyMethod, printable
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def run(argv: list[str]) -> CommandResult:
     keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
     answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}
     if found.interrupted:
-        again = f"stopped; everything is saved. Go on with the same command and --out {found.path}"
-        return CommandResult(answer, partial(print, again, file=sys.stderr), INTERRUPTED)
+        again = f"stopped; everything is saved. Continue with the same command and --out {found.path}"
+        return CommandResult(answer, partial(say, again), INTERRUPTED)
     return CommandResult(answer, partial(show, found, method.name))
 
 

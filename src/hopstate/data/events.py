@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array, set_type_names
 from hopstate.data.vocabulary import TEXT, Vocabulary
-from hopstate.errors import DataError
+from hopstate.errors import DataError, nearest
 from hopstate.errors import warn as give_warning
 from hopstate.io.scratch import digest_of, row_blocks
 
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import TemporalData
 
+    from hopstate.data.graph import Graph
+
 
 ADD, DELETE, GONE = 0, 1, 2
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
+TYPE_FIELDS = ("relation", "node_type")
 TieOrder = Literal["file", "sorted"]
 TIE_ORDERS: tuple[TieOrder, ...] = ("file", "sorted")
 
@@ -597,6 +600,53 @@ def type_codes(types: np.ndarray) -> Tensor:
     import torch
 
     return torch.from_numpy(types.astype(np.int64) + 1)
+
+
+TypedT = TypeVar("TypedT", "EventStream", "Graph")
+
+
+def in_known_types(record: TypedT, field: str, known: tuple[str, ...], *, needed: bool) -> TypedT:
+    """Return a record with relations or node types (field) in the numbers of known names; without them if () is known.
+
+    Raises:
+        DataError: a name that occurs is not known, or the record has no types but needs them.
+    """
+    types, names = getattr(record, field), getattr(record, f"{field}_names")
+    if needed and known and not names:
+        raise DataError(
+            f"{record.name} has no {field}, but earlier data have {', '.join(known[:5])}. Name their column: "
+            f"--read.{field}_column NAME"
+        )
+    if not names or names == known:
+        return record
+    if known:
+        gone = None if field == "node_type" else getattr(record, "kind", None)  # relations of deleted nodes are ignored
+        types = types if gone is None else np.where(gone == GONE, -1, types)
+        types = renumbered(types, names, known, record.name, field.replace("_", " "))
+        types = types if field == "node_type" else np.maximum(types, 0)
+    return record.with_(**{field: types if known else None, f"{field}_names": known})
+
+
+def renumbered(
+    numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
+) -> np.ndarray:
+    """Return numbers of names as numbers of the known names; -1 stays.
+
+    Raises:
+        DataError: a name that occurs is not known.
+    """
+    if names == known:
+        return numbers
+    place = {name: number for number, name in enumerate(known)}
+    new = np.array([place.get(name, -1) for name in names], numbers.dtype)
+    unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
+    if len(unknown):
+        name = names[numbers[unknown[0]]]
+        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
+        raise DataError(
+            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
+        )
+    return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 
 
 def canonical_tie_order(stream: EventStream) -> EventStream:

@@ -322,16 +322,7 @@ def _are_regression_targets(
     numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, options: LabelOptions
 ) -> bool:
     """Return whether numbers (n,) are regression targets, not classes."""
-    infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
-    if len(infinite):
-        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is not a label")
-    large = np.flatnonzero(labeled & (np.abs(numbers) >= EXACT))
-    if len(large) and options.task != "regression":
-        bad = int(large[0])
-        raise DataError(
-            f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
-            "write classes as text, or use --read.task regression"
-        )
+    _check_exact(numbers, labeled, where, place, regression=options.task == "regression")
     broken = np.flatnonzero(labeled & (numbers != np.floor(numbers)))
     if len(broken) and options.task == "classification":
         bad = int(broken[0])
@@ -349,6 +340,22 @@ def _are_regression_targets(
             f"classification (each number is a class) or --read.task regression"
         )
     return False
+
+
+def _check_exact(
+    numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, *, regression: bool = False
+) -> None:
+    """Raise DataError for infinite labels, and for classes so large that floats merge them."""
+    infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
+    if len(infinite):
+        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is not a label")
+    large = np.flatnonzero(labeled & (np.abs(numbers) >= EXACT))
+    if len(large) and not regression:
+        bad = int(large[0])
+        raise DataError(
+            f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
+            "write classes as text, or use --read.task regression"
+        )
 
 
 def check_minus_one(
@@ -508,22 +515,23 @@ def _event_numbers(
 ) -> ParsedLabels:
     """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
     numbers = values.to_numpy(np.float64, na_value=np.nan)
-    known = np.isfinite(numbers)
+    known = ~values.isna().to_numpy(bool)
+    if values.dtype.kind != "i":
+        _check_exact(numbers, known, where, place)
     fractional = np.flatnonzero(known & (numbers != np.floor(numbers)))
     if (numbers[known] == -1).any() and not len(fractional):
         check_minus_one(numbers, known, where, place, unlabeled_value)
-        codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
+        codes, names, note = encode_classes(values[known].to_numpy(np.int64), known, where)
         return codes, names, (note + missing_text,)
-    empty = values.isna().to_numpy()
-    if not empty.any():
+    if known.all():
         return values.to_numpy(), None, ()
     if len(fractional):  # an unknown class is -1; an amount has no such value
         raise DataError(
             f"{where} holds amounts, {numbers[fractional[0]]} in {place(int(fractional[0]))}, and none in "
-            f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
+            f"{place(int(np.argmin(known)))}; fill it in, or remove the row; amounts with gaps are learned with "
             "--read.task regression"
         )
-    return np.where(empty, -1, numbers).astype(np.int64), None, (f"labels: {where}{missing_text}",)
+    return values.fillna(-1).to_numpy(np.int64), None, (f"labels: {where}{missing_text}",)
 
 
 def _event_classes(

@@ -146,6 +146,26 @@ class FeatureTable:
             values = small if np.array_equal(small, values, equal_nan=True) else values
         return cls(columns, values, texts)
 
+    @classmethod
+    def stacked(cls, parts: Sequence[FeatureTable]) -> FeatureTable:
+        """Return the rows of tables below each other; each has columns of its own, which are missing in other rows."""
+        starts = np.cumsum([0, *map(len, parts)])
+        columns, texts, blocks, before = list[str](), list[TextColumn](), [], 0
+        for part, start in zip(parts, starts):
+            own = slice(start, start + len(part))
+            block = np.zeros((starts[-1], len(part.columns)))
+            block[:, part.numbers()] = np.nan
+            block[own] = part.values
+            for text in part.texts:
+                words = text.words if "" in text.words else ("", *text.words)
+                codes = np.full(starts[-1], words.index(""), np.int32)
+                codes[own] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
+                texts.append(replace(text, words=words, codes=codes, before=before + text.before))
+            columns += part.columns
+            blocks.append(block)
+            before += len(part.numbers())
+        return cls.of(tuple(columns), np.concatenate(blocks, 1), tuple(texts))
+
     @property
     def has_missing(self) -> bool:
         """Whether any entry is NaN or infinite."""

@@ -140,9 +140,12 @@ def check_num_nodes(num_nodes: int, entries: int, where: str, stated: int | None
 
 
 def dense_array(value: Any, what: str) -> Any:
-    """Return an array, a list or a tensor (sparse, on a device, of bfloat16) as a dense array; None as it is."""
+    """Return an array, a list, a scipy matrix or a tensor (sparse, on a device, of bfloat16) as a dense array.
+
+    None stays None.
+    """
     if value is None or not hasattr(value, "detach"):
-        return None if value is None else np.asarray(value)
+        return None if value is None else np.asarray(value.toarray() if hasattr(value, "toarray") else value)
     try:
         dense = value.detach().to_dense().cpu()
         return (dense.float() if str(dense.dtype) == "torch.bfloat16" else dense).numpy()
@@ -171,7 +174,7 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
 
 def as_float32(value: Any, what: str) -> np.ndarray:
     """Return numbers as float32; complex ones and texts are an error."""
-    array = np.asarray(value)
+    array = dense_array(value, what)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} are {array.dtype}, not numbers")
     return array.astype(np.float32, copy=False)

@@ -96,8 +96,16 @@ def _training_rows(
         if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
-        rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
+        rows = {"x": lambda: _with_unlabeled_types(record, nodes), "edge_attr": lambda: _edges_at(record, nodes)}
     return {name: rows[name]() for name in names}
+
+
+def _with_unlabeled_types(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Return training nodes, and all nodes of types that have no training node."""
+    if not graph.node_type_names or not len(nodes):
+        return nodes
+    assert graph.node_type is not None
+    return np.union1d(nodes, np.flatnonzero(~np.isin(graph.node_type, graph.node_type[nodes])))
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
+from hopstate.data.events import renumbered
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import (
@@ -24,7 +25,7 @@ from hopstate.data.readers.roles import (
 )
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
-from hopstate.data.stream_state import StreamState, in_unit, renumbered
+from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import (
     ConfigError,
@@ -311,7 +312,7 @@ def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str
         if found[option] is None and option != "time_column":
             raise DataError(
                 f"{table.path} has no column for the {option.removesuffix('_column')} (known names: "
-                f"{', '.join(known)}); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
+                f"{', '.join(known[:10])}, ...); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
             )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no pairs")
@@ -354,8 +355,8 @@ def query_relations(past: StreamState, given: Any, count: int, what: str) -> np.
         return None
     if given is None and len(known) > 1:
         raise ConfigError(
-            f"the run's events have {len(known)} relations, so a query names one: {', '.join(known[:10])}"
-            f"{', ...' * (len(known) > 10)}. Give --relation NAME (relation in Python), or a column of relations"
+            f"relation: got none, and the run's events have {len(known)}: {', '.join(known[:10])}"
+            f"{', ...' * (len(known) > 10)}. Give one of them, or one for each of the {what}"
         )
     names = np.atleast_1d(np.asarray(known[0] if given is None else given)).astype(str)
     if names.shape not in ((1,), (count,)):

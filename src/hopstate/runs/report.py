@@ -334,8 +334,9 @@ def _image(draw: Callable[[Axes], None]) -> str:
         draw(axes)
         names = axes.get_legend_handles_labels()[1]
         if names:
-            chart.set_figheight(3.5 + 0.25 * len(names))
-            chart.legend(loc="outside lower left")
+            columns = 2 if max(map(len, names)) < 32 else 1  # what the width of the chart has room for
+            chart.set_figheight(3.5 + 0.25 * math.ceil(len(names) / columns))
+            chart.legend(loc="outside lower left", ncols=columns)
         chart.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
@@ -541,13 +542,12 @@ def _results(groups: Sequence[Group]) -> Section:
     """Test and validation metrics of all runs, with 95% confidence intervals."""
     section = Section(
         "Results",
-        "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
-        "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
-        "bootstrap where it has one. The best is what validation puts first, by the metric that chose its epoch. Time "
-        "(evaluation on validation included) and memory (the largest resident of the process) are means over runs.",
+        "Test metric of the epoch that validation chose, as mean ± standard deviation over runs. Intervals have 95% "
+        "confidence: of the mean over runs by Student's t, or of a single run by bootstrap. The best method has the "
+        "best validation metric. Time includes validation. Memory is the peak of the process.",
     )
     columns = ["method", "metric", "test", "95% interval", "validation", "runs", "epochs"]
-    columns += ["time", "an epoch", "memory", "parameters"]
+    columns += ["time", "per epoch", "memory", "parameters"]
     for data, members in _by_data(groups).items():
         metrics = dict.fromkeys(group.metric for group in members if group.values(group.metric))
         same = {metric: [group for group in members if group.metric == metric] for metric in metrics}
@@ -584,8 +584,8 @@ def _published(lines: Sequence[Line]) -> Section:
     found = compared(lines)
     section = Section(
         "Published against measured",
-        "A published figure is a reference. Where it states a spread and a number of runs the test is Welch's t, else "
-        "a one-sample t against the published mean; p is two-sided and not corrected for the number of rows.",
+        "The test is Welch's t if the published value has a standard deviation and a number of runs, otherwise a "
+        "one-sample t against the published mean. p is two-sided and not corrected for the number of rows.",
     )
     columns = ["recipe", "metric", "source", "test", "published", "measured", "95% interval", "runs"]
     columns += ["time a run", "peak memory"]
@@ -603,8 +603,7 @@ def _curves(groups: Sequence[Group]) -> Section:
     """Validation metric and training loss by epoch."""
     section = Section(
         "Learning curves",
-        "Runs with the same settings share a color. One or two runs are lines of their own. Three or more "
-        "are shown as their mean with a 95% confidence interval.",
+        "Runs of the same settings share a color. Three or more of them are shown as mean and 95% confidence interval.",
     )
     for data, members in _by_data(groups).items():
         positive = next((group.positive for group in members if group.positive), None)
@@ -666,11 +665,11 @@ def _links(groups: Sequence[Group]) -> Section:
         "Link prediction by kind of negatives",
         "Test split, in percent; mean ± standard deviation over runs.",
     )
-    kinds = [
+    kinds = dict.fromkeys(  # random negatives and rankings share names
         metric_name(metric, strategy, new_nodes=False)
         for strategy in STRATEGIES
         for metric in ("average_precision", "roc_auc", "mrr")
-    ]
+    )
     for data, members in _by_data([group for group in groups if _predicts_links(group)]).items():
         metric = next((group.metric for group in members if group.metric), "")
         best = _best([group for group in members if group.metric == metric], metric)
@@ -703,9 +702,9 @@ def _reliability(groups: Sequence[Group]) -> Section:
     """Reliability diagrams, one a group with a line a run, and expected calibration errors."""
     section = Section(
         "Calibration",
-        "Observed frequency by predicted probability on the test split, in 15 bins of equal width. A calibrated model "
-        "lies on the dotted diagonal. ECE is the mean distance from the diagonal, weighted by counts. `hopstate score` "
-        "returns probabilities that are calibrated on validation.",
+        "Observed frequency by predicted probability on the test split, in 15 bins of equal width. The dotted diagonal "
+        "is perfect calibration. ECE is the mean distance from it, weighted by counts. hopstate score prints "
+        "probabilities that are calibrated on validation.",
     )
     for data, members in _by_data(groups).items():
         rows = []
@@ -720,7 +719,7 @@ def _reliability(groups: Sequence[Group]) -> Section:
                     ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
                     count = sum(sum(curve["count"]) for curve in curves)
                     rows.append([group.label, of, how, f"{ece:.2f}", f"{count:,.0f}"])
-                about = f"observed frequency by predicted probability: {', '.join(by_calibration)}"
+                about = f"observed frequency by predicted probability, of {', '.join(by_calibration)}"
                 section.chart(
                     f"{group.label}, {of} on {data}",
                     about,
@@ -745,15 +744,16 @@ def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]], 
 def _runs(groups: Sequence[Group]) -> Section:
     """What was run where, by which command."""
     section = Section("Runs")
-    rows = []
+    rows, commands = [], dict[str, int]()  # one command may have started many runs
     for group in groups:
         for run in group.runs:
             environment = run.environment
             version = f"{environment.get('versions', {}).get('hopstate', '')} {environment.get('revision') or ''}"
             hardware = str(environment.get("gpu") or environment.get("processor", ""))
-            command = _command(run)
+            number = str(commands.setdefault(command, len(commands) + 1)) if (command := _command(run)) else ""
             started = str(environment.get("time", ""))
-            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), started, hardware, command])
+            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), started, hardware, number])
     columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware", "command")
     section.table("What was run, and where", columns, rows)
+    section.blocks += [{"kind": "command", "text": text, "number": number} for text, number in commands.items()]
     return section

@@ -42,7 +42,7 @@ def untyped(stream: EventStream) -> EventStream:
 
 def task_of(method: str, stream: EventStream, home: Path, **settings: Any) -> LinkTask:
     chosen = get_method(method)
-    given = {"data": "x", **LOOP, "batch_size": 50, **SMALL[method], "evaluation.negatives": ["random"], **settings}
+    given = {"data": "x", **LOOP, "batch_size": 50, **SMALL[method], "evaluation.strategies": ["random"], **settings}
     seed_everything(0)
     return chosen.build(stream, config_from(chosen, given), Context(run=home, cache=home))
 
@@ -172,7 +172,7 @@ def test_export_refuses_types_by_name(method: str, tmp_path: Path) -> None:
 def test_relations_gain_five_points_of_mrr(method: str, tmp_path: Path) -> None:
     """On a stream whose payments go where an order went, with the same candidates."""
     stream = generate_orders(OrderConfig(num_customers=40, num_shops=40, num_events=2500, days=60))
-    given = {"evaluation.negatives": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}
+    given = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}
     typed = task_of(method, stream, tmp_path / "a", **given)
     plain = task_of(method, untyped(stream), tmp_path / "b", **given)
     plain.negatives = typed.negatives

@@ -36,6 +36,7 @@ from hopstate.data.readers.roles import (
     roles_note,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
+from hopstate.data.readers.text import role_name
 from hopstate.data.readers.times import describe_times, join_date_and_clock, parse_time_column
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
@@ -254,7 +255,7 @@ def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
     if is_unnamed(table):
         return table.too_narrow(options[0])
     aliases = dict(zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True))
-    free = [name for name in table.names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
+    free = [name for name in table.names if role_name(name) not in (*SOURCES, *TARGETS, *TIMES)]
     hints = [nearest(word, free) for option in options for word in aliases[option]]
     near = f"; {SEPARATORS}" if len(table.names) == 1 else next(filter(None, hints), "")
     usual = " ".join(f"--read.{option} NAME" for option in options)

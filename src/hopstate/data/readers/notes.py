@@ -11,6 +11,9 @@ import numpy as np
 
 from hopstate.data.dates import iso_dates
 from hopstate.data.readers.local import date_forms
+from hopstate.data.readers.roles import TIME_NAME
+from hopstate.data.readers.text import role_name
+from hopstate.data.readers.times import calendar_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import nearest
 
@@ -106,6 +109,15 @@ def date_hint(frame: pd.DataFrame, columns: Sequence[str]) -> str:
         if forms or (len(sample) and iso_dates(sample).notna().all()):
             return f"; {name!r} looks like dates: if rows are events in time, say {_time_column(name)}{form}"
     return ""
+
+
+def time_notes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on the first of numeric edge columns that is a time by its name, or by all of its values."""
+    for name in columns:
+        values = frame[name].to_numpy(np.float64, na_value=np.nan)
+        if TIME_NAME.fullmatch(role_name(name)) or (len(values) and calendar_unit(values.min(), values.max())):
+            return (f"{name!r} looks like a time: if rows are events in time, say {_time_column(name)}",)
+    return ()
 
 
 def _time_column(name: str) -> str:

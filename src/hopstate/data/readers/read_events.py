@@ -365,11 +365,13 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
     except ImportError:
         raise MissingExtraError("tgb: datasets need py-tgb; install it with: pip install py-tgb") from None
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
-    full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
+    dataset = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True)
+    full = dataset.full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
     fields["published"] = True
     if full.get("edge_type") is not None:  # of tkgl- and thgl- data
         fields["relation"] = np.asarray(full["edge_type"]).reshape(-1)
+    fields["node_type"] = getattr(dataset, "node_type", None)  # of thgl- data
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 

@@ -228,7 +228,8 @@ def read_graph(
             at least 256 MiB.
         options: fields of `Graph`, such as name, and for tables of edges the following. None counts as not given.
 
-            - features: table with an id column; all other columns are features. It may also contain the labels.
+            - features: table with an id column; all other columns are features. It may also contain the labels. Or a
+              folder with a table for each type of nodes, named as the type: columns are then called as "user.age".
             - labels: table with an id column, a label column, and optionally a column split: train, val, test or empty.
               Features and labels may be .npy files or arrays for nodes 0..N-1.
             - num_nodes: the ids are rows 0..num_nodes-1, including nodes without an edge.
@@ -398,7 +399,10 @@ def _check_no_table(columns: dict[str, Any], what: str) -> None:
     """Raise ConfigError if an option of tables of edges was given to another kind of source."""
     wrong = [key for key in columns if (key, columns[key]) != ("missing", "auto")]
     if wrong:
-        raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")
+        raise ConfigError(
+            f"{', '.join(wrong)} belong to tables of edges; {what} does not take them. Arrays become a graph by "
+            "Graph.from_edges(edges, x=..., y=...)"
+        )
 
 
 PYG_SETS = ("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "MalNetTiny", "ZINC")

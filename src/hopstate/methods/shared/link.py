@@ -372,7 +372,7 @@ def evaluation_negatives(
     If a split is subsampled, a note reports the numbers of events, and data.json records them.
     """
     evaluation, folder = config.evaluation, context.run / "negatives"
-    wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.negatives)]
+    wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
     note_eval_subsample(stream, splits, config, context)
     negatives = {}
@@ -536,7 +536,7 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
 
 def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the model-selection metric: the mean over negative strategies if there are several."""
-    kinds = [name for name in config.evaluation.negatives if not STRATEGIES[name].ranking]
+    kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
     return {"evaluation.select_by": "mean"} if len(kinds) > 1 else {}
 
 
