@@ -59,17 +59,17 @@ def numbers(text: str) -> list[int]:
     >>> numbers("0,2,5-7")
     [0, 2, 5, 6, 7]
     """
-    found: list[int] = []
+    values: list[int] = []
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
             if not span or len(span) > 100_000:
                 raise ValueError(part)
-            found += span
+            values += span
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of rising numbers. Write, for example, 0,1,2 or 0-9") from None
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(values))
 
 
 def show(rows: list[Row], data: str) -> None:
@@ -145,9 +145,9 @@ def _show_pairs(metric: str, rows: list[Row]) -> None:
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
             values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]
-            found = paired(*values)
-            if found is not None:
-                p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
-                text = figure(metric, found.difference, found.error)
+            test = paired(*values)
+            if test is not None:
+                p = "no spread" if test.p is None else f"paired t test p = {test.p:.2g}"
+                text = figure(metric, test.difference, test.error)
                 methods = f"{first['method']} - {other['method']}"
-                print(f"{methods}, {name}: {text} (standard error), {found.runs} pairs, {p}")
+                print(f"{methods}, {name}: {text} (standard error), {test.runs} pairs, {p}")

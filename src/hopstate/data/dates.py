@@ -106,8 +106,8 @@ def zone_of(values: pd.Series) -> str:
     if text.empty:
         return ""
     ends = text.str.extract(_OFFSET, expand=False).str.upper().where(text.str.contains(":"), NAIVE).fillna(NAIVE)
-    found = {_normalize_zone(end) for end in ends.unique().tolist()}
-    return found.pop() if len(found) == 1 else "UTC"
+    zones = {_normalize_zone(end) for end in ends.unique().tolist()}
+    return zones.pop() if len(zones) == 1 else "UTC"
 
 
 def plain_dates(text: pd.Series) -> np.ndarray | None:
@@ -152,13 +152,13 @@ def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list
     If the stream's times have no single zone, such a date is read as UTC, with a warning. Values are numbers, dates
     (`datetime`, `pandas.Timestamp`, `numpy.datetime64`), or texts of either; whole numbers stay exact.
     """
-    found = [_number_or_date(value) for value in values]
-    moments = [one for one in found if isinstance(one, datetime)]
+    parsed = [_number_or_date(value) for value in values]
+    moments = [one for one in parsed if isinstance(one, datetime)]
     if moments and unit not in UNITS:
         raise ConfigError(f"{name}: dates need a stream whose time_unit is one of {', '.join(UNITS)}; it is {unit!r}")
     if any(one.tzinfo is None for one in moments):
         warn_assumed_utc(dates, name)
-    return [_date_to_number(one, unit, dates) if isinstance(one, datetime) else one for one in found]
+    return [_date_to_number(one, unit, dates) if isinstance(one, datetime) else one for one in parsed]
 
 
 def _number_or_date(when: Any) -> Any:

@@ -566,11 +566,11 @@ def _csr(
 
 def _features_by_type(data: HeteroData, missing: str, what: str) -> FeatureTable | None:
     """Return the features of nodes with columns for each type; None if all types have features of one width."""
-    found = {name: dense_array(data[name].get("x"), "x") for name in data.node_types}
-    if len({None if x is None else x.shape[1:] for x in found.values()}) < 2:
+    features = {name: dense_array(data[name].get("x"), "x") for name in data.node_types}
+    if len({None if x is None else x.shape[1:] for x in features.values()}) < 2:
         return None
     parts = []
-    for name, x in found.items():
+    for name, x in features.items():
         part = features_of_array(np.empty((data[name].num_nodes, 0)) if x is None else x, missing, f"{what} of {name}")
         parts.append(replace(part, columns=tuple(f"{name}.{i}" for i in range(part.values.shape[1]))))
     return FeatureTable.stacked(parts)
@@ -617,13 +617,13 @@ def sides_of(source: np.ndarray, target: np.ndarray, num_nodes: int, where: str,
     Raises:
         DataError: a node is both, and two sets are needed.
     """
-    found = np.full(num_nodes, -1, np.int8)
-    found[source] = 0
-    both = np.flatnonzero(found[target] == 0)
+    sides = np.full(num_nodes, -1, np.int8)
+    sides[source] = 0
+    both = np.flatnonzero(sides[target] == 0)
     if needed and len(both):
         raise DataError(f"{where}: node {target[both[0]]} is a source and a target, so nodes are not of two sets")
-    found[target] = 1
-    return None if len(both) or not len(source) else found
+    sides[target] = 1
+    return None if len(both) or not len(source) else sides
 
 
 def _frozen(array: Any, kind: DTypeLike, what: str) -> np.ndarray | None:

@@ -95,10 +95,10 @@ class EventTimes(NamedTuple):
         Args:
             after, before: (Q, ...) of shapes that broadcast, of the type of the times.
         """
-        found = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
+        counts = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
         if self.hidden is not None:
-            found = found - ((after < self.hidden) & (self.hidden < before))
-        return np.maximum(found, 0)
+            counts = counts - ((after < self.hidden) & (self.hidden < before))
+        return np.maximum(counts, 0)
 
 
 class EventRelations(NamedTuple):

@@ -289,11 +289,11 @@ def _set_doubts(graphs: GraphSet) -> Iterator[str]:
 
 # ---- features and labels ------------------------------------------------------------------------------------
 def _feature_facts(x: np.ndarray | None, edge_attr: np.ndarray | None) -> dict[str, Any]:
-    found = {}
+    facts = {}
     for name, array in (("node features", x), ("edge features", edge_attr)):
         zero = array is not None and array.size and not np.any(array)
-        found[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
-    return found
+        facts[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
+    return facts
 
 
 def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:

@@ -64,8 +64,8 @@ def pair_reliability(
     raw: np.ndarray | None,
 ) -> list[dict[str, Any]]:
     """Return the reliability of raw probabilities (Q,), if given, and of calibrated scores (Q,)."""
-    found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
-    return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
+    curves = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
+    return curves + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
 def link_curves(report: LinkReport, split: str, curve: IsotonicCurve | None) -> dict[str, Any]:

@@ -165,9 +165,9 @@ class Comparison:
         metric, kinds = first["metric"], [m for m in link_metrics() if m in first["metrics"]["test"]]
 
         def over(values: list[float | None]) -> tuple[float, float | None]:
-            found = summary([math.nan if value is None else value for value in values])
-            assert found is not None
-            return found.mean, found.std
+            statistics = summary([math.nan if value is None else value for value in values])
+            assert statistics is not None
+            return statistics.mean, statistics.std
 
         values = {
             split: [None if one is None else one["metrics"][split][metric] for one in results]
@@ -221,8 +221,8 @@ def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]
         if known and name not in means:
             others[name] = known
     below = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
-    found = [row | {"below": below[row["method"]]} for row in rows]
+    compared = [row | {"below": below[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        found.append({"method": name, "baseline": True, "kinds": kinds_of, "below": below[name]})
-    return found
+        compared.append({"method": name, "baseline": True, "kinds": kinds_of, "below": below[name]})
+    return compared

@@ -245,11 +245,11 @@ def _name_data(runs: Sequence[RunInfo]) -> None:
     """Add folder, version and protocol to the names of data that other data, versions or protocols share."""
 
     def add(label: Callable[[RunInfo], str], differs: Callable[[RunInfo], str]) -> None:
-        found = defaultdict(set)
+        differences_of = defaultdict(set)
         for run in runs:
-            found[run.data].add(differs(run))
+            differences_of[run.data].add(differs(run))
         for run in runs:
-            if len(found[run.data] - {""}) > 1:
+            if len(differences_of[run.data] - {""}) > 1:
                 run.data = label(run)
 
     add(lambda run: "/".join(Path(run.source).parts[-2:]), lambda run: run.content_hash)
@@ -348,10 +348,10 @@ def _name(label: str) -> str:
 
 
 def _by_data(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    found = defaultdict(list)
+    by_data = defaultdict(list)
     for group in groups:
-        found[group.data].append(group)
-    return found
+        by_data[group.data].append(group)
+    return by_data
 
 
 def _limits(metric: str, limits: tuple[float, float] | None) -> str:
@@ -370,29 +370,29 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the methods that have a validation metric, best first."""
-    found = [group for group in _methods(groups) if group.values(metric, "val")]
+    measured = [group for group in _methods(groups) if group.values(metric, "val")]
     return sorted(
-        found, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
+        measured, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
     )
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
     """Return the best group on validation, or None if there is only one or none has a validation metric."""
-    found = _ranked(groups, metric)
-    return found[0] if found and len(groups) > 1 else None
+    ranked = _ranked(groups, metric)
+    return ranked[0] if ranked and len(groups) > 1 else None
 
 
 def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
     """Return the baselines of runs of these groups that are not among their methods and have one of the metrics."""
     methods = {group.method for group in groups}
-    found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
+    runs_by_name: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
         for name in run.baselines.keys() - methods:
             result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.baselines[name]}}
             positive = run.result.get("positive_class")
             baseline = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
-            found[baseline_label(name), result["metric"]].append(baseline)
-    baselines = [Group(name, found[name, metric]) for name, metric in sorted(found)]
+            runs_by_name[baseline_label(name), result["metric"]].append(baseline)
+    baselines = [Group(name, runs_by_name[name, metric]) for name, metric in sorted(runs_by_name)]
     return [baseline for baseline in baselines if any(baseline.values(metric) for metric in metrics)]
 
 
@@ -500,9 +500,9 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
 
 
 def _existing_summary(group: Group, metric: str, split: str = "test") -> Summary:
-    found = group.summary(metric, split)
-    assert found is not None
-    return found
+    summary = group.summary(metric, split)
+    assert summary is not None
+    return summary
 
 
 def _events(groups: Sequence[Group], metric: str) -> int | None:
@@ -581,7 +581,7 @@ def _result_row(group: Group) -> list[str]:
 
 
 def _published(lines: Sequence[Line]) -> Section:
-    found = compared(lines)
+    results = compared(lines)
     section = Section(
         "Published against measured",
         "The test is Welch's t if the published value has a standard deviation and a number of runs, otherwise a "
@@ -589,9 +589,9 @@ def _published(lines: Sequence[Line]) -> Section:
     )
     columns = ["recipe", "metric", "source", "test", "published", "measured", "95% interval", "runs"]
     columns += ["time a run", "peak memory"]
-    for data in sorted({one.row.data for one in found}):
+    for data in sorted({one.row.data for one in results}):
         rows = []
-        for one in (one for one in found if one.row.data == data):
+        for one in (one for one in results if one.row.data == data):
             source = "" if one.published is None else one.published.source
             cells = one.table_row() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
             rows.append([cells[name] for name in columns])

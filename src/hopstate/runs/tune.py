@@ -298,16 +298,16 @@ def _signed(row: dict[str, Any]) -> float:
     return float(row["value"] if row["mode"] == "max" else -row["value"])
 
 
-def _write_tables(found: Search, method: Method, config: RunConfig) -> None:
+def _write_tables(search: Search, method: Method, config: RunConfig) -> None:
     """Write trials.csv, and best.yaml where there is a best trial."""
     import pandas as pd
 
-    write_table(pd.DataFrame(found.trials), found.path / "trials.csv")
-    if found.best:
-        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
+    write_table(pd.DataFrame(search.trials), search.path / "trials.csv")
+    if search.best:
+        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **search.best}))
         del stored["method"]
-        head = f"# {method.name}: best of {len(found.trials)} trials, validation {found.metric} {found.value:.6g}\n"
-        write_text(found.config, head + yaml.safe_dump(stored, sort_keys=False))
+        head = f"# {method.name}: best of {len(search.trials)} trials, validation {search.metric} {search.value:.6g}\n"
+        write_text(search.config, head + yaml.safe_dump(stored, sort_keys=False))
 
 
 def _optuna() -> Any:

@@ -166,13 +166,13 @@ def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> tuple
     state = scorer.model.initial_state(size)
     state = replace(state, copy_of=torch.from_numpy(nodes).to(state.output.device))
     for plan in plans:
-        found = scorer.past.memories(plan.nodes)
-        if found is None:
+        memories = scorer.past.memories(plan.nodes)
+        if memories is None:
             continue
-        known = ~np.isin(found.nodes, plan.given.emptied)
-        rows = torch.from_numpy(plan.places(found.nodes[known]))
-        state.memory[:, rows] = torch.from_numpy(found.memory[known]).transpose(0, 1)[:, None].to(state.memory)
-        state.output[rows] = torch.from_numpy(found.output[known]).to(state.output)
+        known = ~np.isin(memories.nodes, plan.given.emptied)
+        rows = torch.from_numpy(plan.places(memories.nodes[known]))
+        state.memory[:, rows] = torch.from_numpy(memories.memory[known]).transpose(0, 1)[:, None].to(state.memory)
+        state.output[rows] = torch.from_numpy(memories.output[known]).to(state.output)
     return state, nodes
 
 

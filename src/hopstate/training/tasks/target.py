@@ -193,10 +193,10 @@ class Target:
         known = self.has_label(y)
         if not known.any():
             raise DataError("the rows to evaluate have no labels; add labels, or use predict")
-        found = self.predictions(out)[known]
-        return evaluate_metrics(self.goal, self.metrics, y[known], found, self.weights)
+        predictions = self.predictions(out)[known]
+        return evaluate_metrics(self.goal, self.metrics, y[known], predictions, self.weights)
 
-    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+    def columns(self, outputs: np.ndarray) -> dict[str, np.ndarray]:
         """Return prediction columns from the result of `predictions`.
 
         Classes: prediction (largest weighted probability) and p_<class>. Labels: p_<label>. Values: prediction, or
@@ -204,12 +204,12 @@ class Target:
         """
         names = np.asarray(self.names)
         if self.goal == "classes":
-            columns: dict[str, np.ndarray] = {"prediction": names[self.decision_scores(found).argmax(1)]}
-            return columns | {f"p_{name}": found[:, c] for c, name in enumerate(names)}
+            columns: dict[str, np.ndarray] = {"prediction": names[self.decision_scores(outputs).argmax(1)]}
+            return columns | {f"p_{name}": outputs[:, c] for c, name in enumerate(names)}
         if self.goal == "values" and len(names) == 1:
-            return {"prediction": found[:, 0]}
+            return {"prediction": outputs[:, 0]}
         kind = "p" if self.goal == "labels" else "prediction"
-        return {f"{kind}_{name}": found[:, t] for t, name in enumerate(names)}
+        return {f"{kind}_{name}": outputs[:, t] for t, name in enumerate(names)}
 
     def true_columns(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return the label columns: for classes only if all rows are labeled, otherwise if any is."""
@@ -250,8 +250,8 @@ def make_target(
     if goal != "classes" and weights != "none":
         raise ConfigError(f"class_weights={shorten(weights)} needs classes, but these targets are {goal}")
     if goal == "classes":
-        found = class_weights(y[train], names, weights)
-        return Target(goal=goal, names=names, metrics=metrics, class_weights=found)
+        weights_of_classes = class_weights(y[train], names, weights)
+        return Target(goal=goal, names=names, metrics=metrics, class_weights=weights_of_classes)
     if goal == "labels":
         return Target(goal=goal, names=names, metrics=metrics)
     center, scale = _standard(y.reshape(len(y), -1)[train].astype(np.float64))
@@ -369,13 +369,13 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
             )
 
 
-def target_from_record(found: Mapping[str, Any], metric: str) -> Target:
+def target_from_record(record: Mapping[str, Any], metric: str) -> Target:
     """Rebuild a trained model's target from its data.json; metric is as in `make_target`."""
-    target = found.get("target") or {"goal": "classes", "names": found["class_names"]}
+    target = record.get("target") or {"goal": "classes", "names": record["class_names"]}
     goal, names = target["goal"], tuple(target["names"])
     optional_fields = ("center", "scale", "class_weights", "others")
     optional = {key: tuple(target[key]) for key in optional_fields if target.get(key) is not None}
-    metrics = metric_names(metric, tuple(found.get("metrics", ())), goal, len(names))
+    metrics = metric_names(metric, tuple(record.get("metrics", ())), goal, len(names))
     return Target(goal=goal, names=names, metrics=metrics, **optional)
 
 
