@@ -117,11 +117,11 @@ def show_kinds(rows: list[Row], data: str) -> None:
     table.add_column("method")
     for metric in metrics:
         table.add_column(negatives_label(metric), justify="right")
-    table.add_column("no better than")
+    table.add_column("does not outperform")
     for row in rows:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
         name = f"{baseline_label(row['method'])} (baseline)" if row.get("baseline") else row["method"]
-        table.add_row(name, *figures, row["below"])
+        table.add_row(name, *figures, row["not_outperformed"])
     events = {m: count for row in rows for m, count in row.get("num_events", {}).items() if count is not None}
     if events:
         table.add_section()

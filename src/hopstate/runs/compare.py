@@ -220,9 +220,11 @@ def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
         if known and name not in means:
             others[name] = known
-    below = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
-    compared = [row | {"below": below[row["method"]]} for row in rows]
+    not_outperformed = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
+    compared = [row | {"not_outperformed": not_outperformed[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        compared.append({"method": name, "baseline": True, "kinds": kinds_of, "below": below[name]})
+        compared.append(
+            {"method": name, "baseline": True, "kinds": kinds_of, "not_outperformed": not_outperformed[name]}
+        )
     return compared

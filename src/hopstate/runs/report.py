@@ -686,7 +686,7 @@ def _links(groups: Sequence[Group]) -> Section:
             marks, colors = [_mark(group, [best]) for group in compared], [group.color for group in compared]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} test events"
-            columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
+            columns = ["method", "does not outperform", *(metric_label(name.removeprefix("new_")) for name in present)]
             section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks, colors)
             section.paragraph(small_sample_note(events, links_label(prefix)))
     return section
