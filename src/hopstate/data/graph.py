@@ -365,13 +365,13 @@ class Graph(StoredSplits):
         check_num_nodes(coo.shape[0], coo.nnz, "the matrix", coo.shape[0] if "num_nodes" in fields else None)
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
-        own: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "undirected": False,
             "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored],
             "two_sets": None,
         }
-        own |= fields
-        return cls.from_edges(edges, coo.shape[0], noted=own["undirected"], **own)
+        defaults |= fields
+        return cls.from_edges(edges, coo.shape[0], noted=defaults["undirected"], **defaults)
 
     @classmethod
     def from_pyg(cls, data: Data | HeteroData, *, missing: str = "error", **fields: Any) -> Graph:

@@ -152,14 +152,14 @@ class FeatureTable:
         starts = np.cumsum([0, *map(len, parts)])
         columns, texts, blocks, before = list[str](), list[TextColumn](), [], 0
         for part, start in zip(parts, starts):
-            own = slice(start, start + len(part))
+            rows = slice(start, start + len(part))
             block = np.zeros((starts[-1], len(part.columns)))
             block[:, part.numbers()] = np.nan
-            block[own] = part.values
+            block[rows] = part.values
             for text in part.texts:
                 words = text.words if "" in text.words else ("", *text.words)
                 codes = np.full(starts[-1], words.index(""), np.int32)
-                codes[own] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
+                codes[rows] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
                 texts.append(replace(text, words=words, codes=codes, before=before + text.before))
             columns += part.columns
             blocks.append(block)
@@ -257,16 +257,19 @@ class FeatureTable:
             message += f" ({examples}{', ...' * (len(first) > 5)}); they count as other texts"
             if new.all():
                 start = f"{CATEGORY}{text.name}="
-                own = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
-                message += f"; no row has a text that the run knows ({', '.join(own[:5])}{', ...' * (len(own) > 5)})"
+                categories = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
+                listed = ", ".join(categories[:5]) + ", ..." * (len(categories) > 5)
+                message += f"; no row has a text that the run knows ({listed})"
             warn(f"{what}: {message}")
 
 
 def _check_names(
     plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, text_columns: set[str]
 ) -> None:
-    own = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
-    absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
+    source_columns = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
+    absent = [
+        n.removeprefix(DATE) for n in source_columns if n not in plain and n not in texts and not n.startswith(TAG)
+    ]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]
     if not absent and not more:
         return

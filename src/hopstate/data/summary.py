@@ -318,8 +318,8 @@ def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
 
 def _column_text(frame: pd.DataFrame, name: str, kind: str) -> str:
     if kind == "category":
-        own = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
-        counts = own.sum().astype(int).sort_values(ascending=False, kind="stable")
+        indicators = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
+        counts = indicators.sum().astype(int).sort_values(ascending=False, kind="stable")
         parts = [f"{str(key).partition('=')[2] or 'none'}: {n:,}" for key, n in counts.head(3).items()]
         others = int(frame[f"{OTHER}{name}"].sum())
         parts += ["..."] * (len(counts) > 3) + [f"others: {others:,}"] * (others > 0)

@@ -214,7 +214,7 @@ def link_metrics() -> list[str]:
 def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]) -> list[Row]:
     """Return the rows with the baselines that each does not outperform, then a row per other baseline."""
     means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
-    kinds = dict.fromkeys(metric for own in means.values() for metric in own)
+    kinds = dict.fromkeys(metric for values_of_method in means.values() for metric in values_of_method)
     others: dict[str, dict[str, float]] = {}
     for name, metrics in baselines.items():
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}

@@ -227,9 +227,9 @@ class LinkTask(EventTask[LinkScorer]):
                 metrics[metric_name(name, row["strategy"], new_nodes=new)] = value
             metrics["new_num_events" if new else "num_events"] = row["num_events"]
         if self.evaluation.select_by == "mean":
-            own = [row for row in report.rows if "average_precision" in row]
-            own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
-            kinds = [row["average_precision"] for row in own], [row["num_events"] for row in own]
+            binary_rows = [row for row in report.rows if "average_precision" in row]
+            binary_rows = [row for row in binary_rows if (row["split"], row["strategy"]) in report.distinct]
+            kinds = [row["average_precision"] for row in binary_rows], [row["num_events"] for row in binary_rows]
             metrics["mean_average_precision"] = mean_over_kinds(*kinds)
         return metrics
 

@@ -141,10 +141,10 @@ class LinkModel(nn.Module):
             near: (n, F) and (n, k, F) structural features, if the decoder reads them.
         """
         z = self._encode(self.encoder, inputs)
-        own = z.index_select(0, ends[:, 0])  # its gradient is a sum of rows; that of z[u] sorts them first
+        sources = z.index_select(0, ends[:, 0])  # its gradient is a sum of rows; that of z[u] sorts them first
         negatives = z.index_select(0, others.reshape(-1)).view(*others.shape, -1)
         direct, far = (None, None) if near is None else near
-        return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, negatives, far)
+        return self.decoder(sources, z.index_select(0, ends[:, 1]), direct), self.decoder.among(sources, negatives, far)
 
 
 class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):

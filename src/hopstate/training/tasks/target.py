@@ -110,8 +110,8 @@ class Target:
         if self.goal == "classes":
             classes = None if self.class_weights is None else out.new_tensor(self.class_weights)
             if weight is not None:
-                own = F.cross_entropy(out, y, classes, ignore_index=-1, reduction="none")
-                return (own * weight).sum()
+                losses = F.cross_entropy(out, y, classes, ignore_index=-1, reduction="none")
+                return (losses * weight).sum()
             known = y >= 0
             return F.cross_entropy(out[known], y[known], classes) if known.any() else 0 * out.sum()
         known = ~y.isnan()
@@ -154,11 +154,11 @@ class Target:
         Args:
             out: outputs (n, C) or (n, T), or (n, 1) for the second of two classes.
         """
-        own = self.weights
-        if own is None:
+        weights = self.weights
+        if weights is None:
             return out
-        shift = np.log(np.where(own > 0, own, own.max()))  # a class with weight 0 was not learned
-        if len(own) == 2 and (out.ndim < 2 or out.shape[1] == 1):
+        shift = np.log(np.where(weights > 0, weights, weights.max()))  # a class with weight 0 was not learned
+        if len(weights) == 2 and (out.ndim < 2 or out.shape[1] == 1):
             shift = shift[1:] - shift[0]
         return out.double() - torch.from_numpy(shift).to(out.device)
 
@@ -294,15 +294,15 @@ def training_classes_first(
     (array([ 0,  1,  2, -1]), ('a', 'd'), ('b',))
     """
     count = max(int(y.max(initial=-1)) + 1, len(names or ()))
-    seen, there = (np.bincount(own[own >= 0], minlength=count) > 0 for own in (y[train], y))
+    seen, there = (np.bincount(codes[codes >= 0], minlength=count) > 0 for codes in (y[train], y))
     if seen.all() or count <= 2 or not seen.any():
         return y, names, ()
-    own = names or tuple(map(str, range(count)))
+    class_names = names or tuple(map(str, range(count)))
     order = [*np.flatnonzero(seen).tolist(), *np.flatnonzero(there & ~seen).tolist()]
     place = np.full(count + 1, -1, np.int64)  # the last stands for "unknown"
     place[order] = np.arange(len(order))
     known = int(seen.sum())
-    return place[y], tuple(own[c] for c in order[:known]), tuple(own[c] for c in order[known:])
+    return place[y], tuple(class_names[c] for c in order[:known]), tuple(class_names[c] for c in order[known:])
 
 
 def positive_last(
@@ -349,14 +349,14 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
     if target.goal == "values" or not METRICS[metric].two_classes:
         return
     for split, means in (("val", "epochs are chosen by validation loss"), ("test", "its test value is meaningless")):
-        own = y[parts[split]]
+        labels = y[parts[split]]
         if target.goal == "labels":
             single_class = not any(
-                len(np.unique(column[~np.isnan(column)])) == 2 for column in own.reshape(len(own), -1).T
+                len(np.unique(column[~np.isnan(column)])) == 2 for column in labels.reshape(len(labels), -1).T
             )
             which = "no label has both values"
         else:
-            present = np.unique(own[(own >= 0) & (own < target.width)])
+            present = np.unique(labels[(labels >= 0) & (labels < target.width)])
             single_class = len(present) == 1
             absent = [str(n) for c, n in enumerate(target.names) if c not in present]
             which = f"no row is of class {', '.join(absent[:5])}{', ...' * (len(absent) > 5)}"
