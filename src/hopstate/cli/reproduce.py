@@ -98,21 +98,21 @@ def numbers_of(text: str) -> list[int]:
 
 def changes_of(words: list[str]) -> dict[str, Any]:
     """Return dotted settings of words such as --model.dim 64 --loop.epochs=5."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     name = None
     for word in words:
         if name is not None:
-            found[name], name = word, None
+            changes[name], name = word, None
         elif word.startswith("--") and "=" in word:
             key, _, value = word[2:].partition("=")
-            found[key] = value
+            changes[key] = value
         elif word.startswith("--"):
             name = word[2:]
         else:
             raise ConfigError(f"{word!r} after -- does not belong to a setting. Write --NAME VALUE")
     if name is not None:
         raise ConfigError(f"--{name} after -- has no value. Write --{name} VALUE")
-    return found
+    return changes
 
 
 def _list(recipes: list[Recipe]) -> CommandResult:
