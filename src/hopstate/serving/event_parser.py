@@ -41,6 +41,7 @@ from hopstate.runs.data import (
     reader_kwargs,
     settings_of_run,
 )
+from hopstate.runs.load import with_types_of_new_nodes
 from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
@@ -271,7 +272,7 @@ class EventParser:
         if not self._relation:
             return found
         codes = np.array([self._relations.index(name) for name in names], np.int32)
-        return found.with_(relation=codes, relation_names=self._relations)
+        return with_types_of_new_nodes(found.with_(relation=codes, relation_names=self._relations), self._facts)
 
     def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
