@@ -1,7 +1,7 @@
 """CTDG-SSM's update: cost against active nodes on every path, and events per second of a live stream.
 
 The baseline is algorithm 3 as it is listed: one dense exponential per quadrature node. Run on one core:
-    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/ctdg_update.py [--quick] [--plot docs/images/ctdg_update.png]
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/ctdg_update.py [--quick] [--plot FILE]
 """
 
 from __future__ import annotations

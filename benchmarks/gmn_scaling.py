@@ -1,6 +1,6 @@
 """Time and peak memory of a training step of a Graph Mamba Network against nodes and against tokens a node.
 
-Run: python benchmarks/gmn_scaling.py [--out docs/images/gmn_scaling.png] [--largest 1000000] [--tokens 1000]
+Run: python benchmarks/gmn_scaling.py [--out FILE] [--largest 1000000] [--tokens 1000]
 Every point runs in a process of its own; time is processor time of one thread; memory is the peak of resident memory
 less what stood before the step (Linux). Slopes are least squares over the upper half of the points, on log-log.
 """
@@ -87,7 +87,7 @@ def slope(x: list[int], y: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="docs/images/gmn_scaling.png")
+    parser.add_argument("--out", default="gmn_scaling.png")
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--prefix", default="", help="words before the command of every point")

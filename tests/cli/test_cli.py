@@ -362,7 +362,7 @@ def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path
     table, events = pd.read_csv("p.csv"), pd.read_csv(messages)
     assert table["src"].tolist() == events["src"].iloc[-len(table) :].tolist()
     assert len(table) == result("run")["metrics"]["test"]["num_events"] < len(events)
-    assert main(["check-leak", "run", "--moments", "2", "--queries", "8"]) == 0
+    assert main(["check-leak", "run", "--times", "2", "--queries", "8"]) == 0
 
 
 def test_inspect_tells_streams_from_graphs(
@@ -403,6 +403,22 @@ def test_inspect_names_the_nearest_option_of_graphs_and_of_events(tmp_path: Path
     assert "--read.nonsense" in capsys.readouterr().err
     assert main(["inspect", str(path), "--read.time_column", "t"]) == 1
     assert "'t'" in capsys.readouterr().err  # read as events, not as a graph
+
+
+def test_prepare_counts_rows_in_one_line_every_few_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    pytest.importorskip("duckdb")
+    (tmp_path / "events").mkdir()
+    for part in range(5):
+        rows = pd.DataFrame({"source": [0, 1], "target": [1, 2], "time": [2 * part, 2 * part + 1]})
+        rows.to_csv(tmp_path / "events" / f"{part}.csv", index=False)
+    for seconds, count in ((1e9, 1), (0.0, 5)):
+        monkeypatch.setattr("hopstate.cli.prepare.SECONDS", seconds)
+        assert main(["prepare", str(tmp_path / "events"), f"--out={tmp_path / str(count)}"]) == 0
+        progress = capsys.readouterr().err
+        assert progress.count("rows read") == count
+        assert "sorting the events" in progress
 
 
 def test_an_interrupted_fit_or_comparison_ends_with_130(

@@ -343,7 +343,7 @@ def test_ids_of_labels_in_no_edge_are_told(tmp_path: Path) -> None:
     found = read_graph(tmp_path / "g.csv", labels=tmp_path / "l.csv")
     assert found.num_nodes == 7
     assert any(
-        "3 of 4 ids of labels stand in no edge" in note and "'A'" in note and "'a'" in note for note in found.notes
+        "3 of 4 ids of labels are in no edge" in note and "'A'" in note and "'a'" in note for note in found.notes
     )
     (tmp_path / "l.csv").write_text("id,label\na,0\nd,1\n")
     assert not any("in no edge" in note for note in read_graph(tmp_path / "g.csv", labels=tmp_path / "l.csv").notes)

@@ -47,7 +47,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("nagphormer", {"task": "link"}),
     ("gmn", {"task": "link", "walks.eval_samples": 2}),
     ("gmn-graphs", {"walks.eval_samples": 2}),
-    ("ctdg-ssm", {"model.static": "random", "model.static_dim": 3, "model.pair_dim": 5, "model.node_gaps": True}),
+    (
+        "ctdg-ssm",
+        {"model.static": "random", "model.static_dim": 3, "model.pair_dim": 5, "model.node_time_deltas": True},
+    ),
 ]
 
 

@@ -79,11 +79,11 @@ def test_what_stream_has_added_is_said_to_be_unknown_to_a_live_run(
 
     def served() -> str:
         assert main(["serve", str(run.path), "--port", "0"]) == 0
-        return capsys.readouterr().out
+        return capsys.readouterr().err
 
     assert "note" not in served()
     score_stream(run.path, table("2021-04-01", 3))
-    assert f"what `hopstate stream` has added in {run.path / 'state'} is not known to it" in served()
+    assert f"`hopstate stream` added in {run.path / 'state'}" in served()
     with LiveRun(run.path) as live:
         live.take([{"event_id": "a", "src": "n1", "dst": "n7", "t": "2021-04-01"}])
     assert "note" not in served()

@@ -1,30 +1,29 @@
-"""`hopstate compare METHOD,METHOD --data DATA`: methods over splits and seeds, one table."""
+"""`hopstate compare METHOD,METHOD --data DATA`: train methods over splits and seeds and print one table."""
 
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
 
-from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options
+from hopstate.cli.commands import INTERRUPTED, CommandParser, CommandResult, command_options, say
 from hopstate.errors import ConfigError
 from hopstate.io.files import locked
 from hopstate.runs.compare import Comparison, Row
 
-EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
-written with its name in front, e.g. -- --nagphormer.model.dim 64."""
+EPILOG = """Settings after -- apply to every method that has them, e.g. -- --loop.epochs 50. A method's name in front
+restricts a setting to that method, e.g. -- --nagphormer.model.dim 64."""
 
 
 def run(argv: list[str]) -> CommandResult:
-    """Train what is not trained yet; status 130 where Ctrl-C stopped it."""
+    """Train what is not trained yet; status 130 if Ctrl-C stopped it."""
     words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     parser = CommandParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
-    parser.add_argument("methods", help="names joined by commas")
-    parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
-    parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
-    parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
-    parser.add_argument("--out", help="folder of all runs and of the table; an earlier one is continued")
-    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("methods", help="names, separated by commas")
+    parser.add_argument("--data", required=True, help="a file, a folder, or the name of a dataset")
+    parser.add_argument("--splits", default="0", help="split numbers of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
+    parser.add_argument("--seeds", default="0", help="training seeds, e.g. 0-2 (default: 0)")
+    parser.add_argument("--out", help="folder for all runs and the table; an existing one is continued")
+    parser.add_argument("--device", help="device: auto, cpu, cuda or cuda:N (loop.device)")
     options = command_options(parser, words)
     run_settings = run_settings if options.device is None else [*run_settings, f"--loop.device={options.device}"]
     from hopstate.io.output import screen
@@ -40,15 +39,15 @@ def run(argv: list[str]) -> CommandResult:
     record = {"data": options.data, "folder": folder, "interrupted": rows is None, "methods": rows or []}
     record |= {"failed": failed}
     if rows is None:
-        again = f"stopped; everything is saved. Go on with the same command and --out {folder}"
-        return CommandResult(record, partial(print, again, file=sys.stderr), INTERRUPTED)
+        again = f"stopped; everything is saved. Continue with the same command and --out {folder}"
+        return CommandResult(record, partial(say, again), INTERRUPTED)
 
     def print_all() -> None:
         for text in verdicts(collect([folder])).values():
             screen().print(text, style="bold", highlight=False)
         show(rows, options.data)
-        for one in failed:
-            print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
+        for failure in failed:
+            print(f"{failure['method']}, split {failure['split']}, seed {failure['seed']} failed: {failure['error']}")
         print(f"runs and table.json: {folder}")
 
     return CommandResult(record, print_all)
@@ -84,14 +83,14 @@ def show(rows: list[Row], data: str) -> None:
     rows = [row for row in rows if not row.get("baseline")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if is_error(metric) else " in percent"
-        mine = [row for row in rows if row["metric"] == metric]
-        events = next((count for row in mine if (count := row.get("num_events", {}).get(metric))), None)
+        group = [row for row in rows if row["metric"] == metric]
+        events = next((count for row in group if (count := row.get("num_events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        label = metric_label(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        label = metric_label(metric, next((p for row in group if (p := row.get("positive_class"))), None))
         table = Table(title=f"{data}: {label}{unit}{of}")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for row in sorted(mine, key=lambda row: sort_key(metric, row["test_mean"])):
+        for row in sorted(group, key=lambda row: sort_key(metric, row["test_mean"])):
             table.add_row(
                 row["method"],
                 *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
@@ -100,7 +99,7 @@ def show(rows: list[Row], data: str) -> None:
                 f"{row['parameters']:,}",
             )
         screen().print(table)
-        _show_pairs(metric, mine)
+        _show_pairs(metric, group)
 
 
 def show_kinds(rows: list[Row], data: str) -> None:

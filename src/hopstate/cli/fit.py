@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hopstate.cli.commands import DONE, INTERRUPTED, CommandResult, lines, named_method, show_settings_help
+from hopstate.cli.commands import DONE, INTERRUPTED, CommandResult, lines, named_method, say, show_settings_help
 from hopstate.errors import ConfigError
 from hopstate.methods.method import AnyMethod, Method
 from hopstate.training.run_folder import RunFolder
@@ -64,8 +63,8 @@ def run(argv: list[str]) -> CommandResult:
     )
     if options.dry_run:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"log": _say, "with_baselines": True, "automatic": automatic}
-    done = fit_config(method, config, out=out, resume=resume, record=record, **how)
+    fit_options: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}
+    done = fit_config(method, config, out=out, resume=resume, record=record, **fit_options)
     if not current_ranks().first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
@@ -74,7 +73,7 @@ def run(argv: list[str]) -> CommandResult:
     record["not_outperformed_on_validation"] = not_outperformed(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
-        return CommandResult(record, partial(_say, again), INTERRUPTED)
+        return CommandResult(record, partial(say, again), INTERRUPTED)
     return CommandResult(record, partial(print_result, done))
 
 
@@ -84,15 +83,15 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Comman
     from hopstate.training.progress import duration
 
     cost = dry_run(method, config, record)
-    told = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
+    messages = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
     if cost.seconds is None:
-        told.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
+        messages.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
     else:
-        told.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
-        told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
+        messages.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
+        messages.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
     memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
-    told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
-    return CommandResult({"method": method.name, **asdict(cost)}, lines(*told))
+    messages += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
+    return CommandResult({"method": method.name, **asdict(cost)}, lines(*messages))
 
 
 def fit_parser(method: AnyMethod) -> Parser:
@@ -107,10 +106,6 @@ def fit_parser(method: AnyMethod) -> Parser:
     plain = "settings marked [auto] keep their defaults, the paper's; otherwise they follow from the data"
     parser.add_argument("--no-auto", action="store_true", help=plain)
     return parser
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def print_result(done: Run) -> None:
@@ -144,8 +139,8 @@ def print_result(done: Run) -> None:
         console.print(f"train: evaluated on {share:.1%} {which}", highlight=False)
     print_baselines(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
-    left = ", ".join(name for name in names if (done.path / name).is_file())
-    console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
+    saved_files = ", ".join(name for name in names if (done.path / name).is_file())
+    console.print(f"run folder: {done.path}  ({saved_files})", soft_wrap=True)
 
 
 def cell(metric: str, value: float | None) -> str:

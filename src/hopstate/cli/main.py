@@ -12,9 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from hopstate.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, HelpRequest, command_of, json_text, main_help
+from hopstate.cli.commands import (
+    COMMANDS,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    HelpRequest,
+    command_of,
+    json_text,
+    main_help,
+    say,
+)
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning
-from hopstate.io.output import PrintableStream, wrapped
+from hopstate.io.output import PrintableStream
 
 _FLAGS = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
 _FLAGS |= {"--debug": "debug"}
@@ -146,7 +156,7 @@ def _describe(error: Exception) -> str:
 def _print_error(text: str) -> None:
     """Print to stderr, cut to 4000 characters."""
     text = text if len(text) <= 4000 else f"{text[:4000]}..."
-    print(wrapped(text, sys.stderr), file=sys.stderr)
+    say(text)
 
 
 def _warning_printer(otherwise: Callable[..., None]) -> Callable[..., None]:

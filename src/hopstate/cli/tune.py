@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.commands import INTERRUPTED, CommandResult, named_method, show_settings_help
+from hopstate.cli.commands import INTERRUPTED, CommandResult, named_method, say, show_settings_help
 from hopstate.methods.method import AnyMethod, printable
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def run(argv: list[str]) -> CommandResult:
     keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
     answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}
     if found.interrupted:
-        again = f"stopped; everything is saved. Go on with the same command and --out {found.path}"
-        return CommandResult(answer, partial(print, again, file=sys.stderr), INTERRUPTED)
+        again = f"stopped; everything is saved. Continue with the same command and --out {found.path}"
+        return CommandResult(answer, partial(say, again), INTERRUPTED)
     return CommandResult(answer, partial(show, found, method.name))
 
 
@@ -45,12 +44,19 @@ def tune_parser(method: AnyMethod) -> Parser:
     from hopstate.methods.config import parser_of
 
     parser = parser_of(method, prog=f"hopstate tune {method.name}")
-    parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=20,
+        help="total number of trials, including those of an earlier call (default: 20)",
+    )
     space = "KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C changes one key of the space, a YAML file replaces it; "
     space += "may be given several times"
     parser.add_argument("--space", action="append", default=[], help=space)
-    parser.add_argument("--search_seed", type=int, default=0, help="of the search; --seed is that of training")
-    parser.add_argument("--out", type=str, help="folder of the search; an earlier one is continued")
+    parser.add_argument(
+        "--search_seed", type=int, default=0, help="seed of the search; --seed is the seed of training (default: 0)"
+    )
+    parser.add_argument("--out", type=str, help="folder of the search; an existing one is continued")
     return parser
 
 

@@ -355,10 +355,10 @@ class Clock:
         """Return (Q,) float64 gaps from earlier (Q,) to later (Q,) times, in units."""
         return elapsed(later, earlier) / self.unit
 
-    def log_gaps(self, later: np.ndarray, earlier: np.ndarray, never: float = np.inf) -> np.ndarray:
-        """Return (Q,) float64 ln(1 + gap), below never, the value of a gap without a beginning."""
-        found = np.log1p(self.gaps(later, earlier))
-        return np.minimum(found, np.nextafter(np.float32(never), np.float32(0)))
+    def log_time_deltas(self, later: np.ndarray, earlier: np.ndarray, limit: float = np.inf) -> np.ndarray:
+        """Return (Q,) float64 ln(1 + gap), clipped below limit."""
+        log_deltas = np.log1p(self.gaps(later, earlier))
+        return np.minimum(log_deltas, np.nextafter(np.float32(limit), np.float32(0)))
 
 
 def elapsed(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ class GraphSet(StoredSplits):
                 )
 
     def as_published(self) -> GraphSet:
-        """Return the set with its features marked as those of a published data set; see `Graph`."""
+        """Return the set with its features marked as those of a published dataset; see `Graph`."""
         return replace(self, union=self.union.with_(published=True))
 
     @property

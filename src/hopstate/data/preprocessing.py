@@ -72,15 +72,15 @@ class TextColumn:
         self, rows: np.ndarray | slice = slice(None), least: int = MIN_CATEGORY_ROWS
     ) -> tuple[str, ...] | None:
         """Return the most frequent texts, each in at least this many rows; None if few texts recur."""
-        counts, alone = self.counts(rows), int((self.codes[rows] < 0).sum())
-        empty = np.array([one == "" for one in self.words], bool)
-        some, different = int(counts[~empty].sum()) + alone, int((counts[~empty] > 0).sum()) + alone
-        if not self.declared and counts.sum() + alone >= MIN_ROWS_TO_RECUR and 2 * different > some:
+        counts, num_unique = self.counts(rows), int((self.codes[rows] < 0).sum())
+        empty = np.array([text == "" for text in self.words], bool)
+        num_filled, num_distinct = int(counts[~empty].sum()) + num_unique, int((counts[~empty] > 0).sum()) + num_unique
+        if not self.declared and counts.sum() + num_unique >= MIN_ROWS_TO_RECUR and 2 * num_distinct > num_filled:
             return None
         frequent = np.flatnonzero(~empty & (counts >= least)).tolist()
         order = sorted(frequent, key=lambda at: (-counts[at], self.words[at]))[:MAX_CATEGORIES]
-        kept = sorted(self.words[at] for at in order)
-        return (*kept, *([""] if (counts[empty] >= least).any() else []))
+        categories = sorted(self.words[at] for at in order)
+        return (*categories, *([""] if (counts[empty] >= least).any() else []))
 
     def encode(self, found: np.ndarray, columns: Sequence[str]) -> None:
         """Write a one into each row of zeros (N, F), in the column of its text, or in that of all others."""
@@ -98,12 +98,12 @@ class TextColumn:
         """Return the column of what `as_json` gave and its codes (N,)."""
         try:
             words, before, declared = tuple(map(str, record["words"])), int(record["before"]), bool(record["declared"])
-            made = cls(name=str(record["name"]), words=words, codes=codes, before=before, declared=declared)
+            column = cls(name=str(record["name"]), words=words, codes=codes, before=before, declared=declared)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"a column of texts is damaged ({error!r})") from None
         if codes.dtype != np.int32 or (len(codes) and not -1 <= codes.min() <= codes.max() < len(words)):
-            raise DataError(f"the codes of the column of texts {made.name!r} are none of its {len(words)} texts")
-        return made
+            raise DataError(f"the codes of the column of texts {column.name!r} are none of its {len(words)} texts")
+        return column
 
 
 def text_of(name: str, texts: set[str]) -> str | None:
@@ -145,6 +145,26 @@ class FeatureTable:
                 small = values.astype(np.float32)
             values = small if np.array_equal(small, values, equal_nan=True) else values
         return cls(columns, values, texts)
+
+    @classmethod
+    def stacked(cls, parts: Sequence[FeatureTable]) -> FeatureTable:
+        """Return the rows of tables below each other; each has columns of its own, which are missing in other rows."""
+        starts = np.cumsum([0, *map(len, parts)])
+        columns, texts, blocks, before = list[str](), list[TextColumn](), [], 0
+        for part, start in zip(parts, starts):
+            own = slice(start, start + len(part))
+            block = np.zeros((starts[-1], len(part.columns)))
+            block[:, part.numbers()] = np.nan
+            block[own] = part.values
+            for text in part.texts:
+                words = text.words if "" in text.words else ("", *text.words)
+                codes = np.full(starts[-1], words.index(""), np.int32)
+                codes[own] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
+                texts.append(replace(text, words=words, codes=codes, before=before + text.before))
+            columns += part.columns
+            blocks.append(block)
+            before += len(part.numbers())
+        return cls.of(tuple(columns), np.concatenate(blocks, 1), tuple(texts))
 
     @property
     def has_missing(self) -> bool:
@@ -232,9 +252,9 @@ class FeatureTable:
             if not new.any():
                 continue
             first = np.unique(text.codes[new])
-            shown = ", ".join(repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()[:5])
+            examples = ", ".join(repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()[:5])
             message = f"{int(new.sum()):,} rows have texts that fewer than {MIN_CATEGORY_ROWS} training rows had"
-            message += f" ({shown}{', ...' * (len(first) > 5)}); they count as other texts"
+            message += f" ({examples}{', ...' * (len(first) > 5)}); they count as other texts"
             if new.all():
                 start = f"{CATEGORY}{text.name}="
                 own = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
@@ -376,9 +396,9 @@ def _statistics(
     from sklearn.preprocessing import StandardScaler
 
     known = np.isfinite(block)
-    some = known.any(0)
+    filled = known.any(0)
     block = np.where(known, block, np.nan)
-    block[:, ~some] = 0
+    block[:, ~filled] = 0
     if not len(block):
         block = np.zeros((1, block.shape[1]))
     # a power of two of about its largest value divides each column, so that no square overflows or vanishes
@@ -386,23 +406,24 @@ def _statistics(
     block = np.ldexp(block, -power)
     low, high = np.nanmin(block, 0), np.nanmax(block, 0)
     constant = high - low <= 8 * eps
-    two = ~constant & (np.isnan(block) | (block == low) | (block == high)).all(0)
+    binary = ~constant & (np.isnan(block) | (block == low) | (block == high)).all(0)
     standard = StandardScaler().fit(block)
     mean, shift, scale = standard.mean_, standard.mean_, np.sqrt(standard.var_)
     if kind == "robust":
         first, shift, third = np.nanpercentile(block, [25, 50, 75], axis=0)
         scale = np.where(third > first, third - first, scale)  # they are equal if most values are one
-    shift = np.where(constant, mean, np.where(two, low, shift))
-    scale = np.where(constant, 0, np.where(two, high - low, scale))
+    shift = np.where(constant, mean, np.where(binary, low, shift))
+    scale = np.where(constant, 0, np.where(binary, high - low, scale))
     fill = SimpleImputer(strategy="median" if missing == "median" else "mean").fit(block).statistics_
     with np.errstate(over="ignore"):
         fill, shift, scale = (
-            np.clip(np.ldexp(one, power), -np.finfo(float).max, np.finfo(float).max) for one in (fill, shift, scale)
+            np.clip(np.ldexp(values, power), -np.finfo(float).max, np.finfo(float).max)
+            for values in (fill, shift, scale)
         )
     fill = np.zeros_like(fill) if missing == "zero" else fill
     if kind == "none":
         shift, scale = np.zeros_like(shift), np.ones_like(scale)
-    return fill, shift, scale, some & ~known.all(0)
+    return fill, shift, scale, filled & ~known.all(0)
 
 
 def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
@@ -414,18 +435,18 @@ def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
     from sklearn.preprocessing import StandardScaler
 
     standard, width = StandardScaler(), values.shape[1]
-    low, high, two = np.full(width, np.inf), np.full(width, -np.inf), np.ones(width, bool)
+    low, high, binary = np.full(width, np.inf), np.full(width, -np.inf), np.ones(width, bool)
     for _, block in row_blocks(values):
         finite = np.isfinite(block)
         standard.partial_fit(np.where(finite, block, np.nan).astype(np.float64))
         low = np.minimum(low, block.min(0, initial=np.inf, where=finite))
         high = np.maximum(high, block.max(0, initial=-np.inf, where=finite))
     for _, block in row_blocks(values):
-        two &= (~np.isfinite(block) | (block == low) | (block == high)).all(0)
+        binary &= (~np.isfinite(block) | (block == low) | (block == high)).all(0)
     mean, deviation = np.nan_to_num(standard.mean_), np.sqrt(np.nan_to_num(standard.var_))
     changing = high - low > 8 * np.finfo(values.dtype).eps * np.maximum(np.abs(low), np.abs(high))
     size = np.where(changing, np.hypot(mean, deviation), 0)
-    spread = np.where(changing, np.where(two, high - low, deviation), np.inf)
+    deviations = np.where(changing, np.where(binary, high - low, deviation), np.inf)
     if not changing.any():
         return 1.0, 0, 0
-    return float(size.max() / spread.min()), int(size.argmax()), int(spread.argmin())
+    return float(size.max() / deviations.min()), int(size.argmax()), int(deviations.argmin())

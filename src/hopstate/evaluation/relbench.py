@@ -92,7 +92,7 @@ def normalized_mae(truth: np.ndarray, prediction: np.ndarray, train: np.ndarray)
     """
     if truth.shape != prediction.shape or not len(truth):
         raise DataError(f"{len(prediction)} predictions for {len(truth)} targets")
-    spread = float(np.std(train, ddof=1)) if len(train) > 1 else 0.0
-    if not spread > 0:
-        raise DataError("the training targets have no spread to divide by")
-    return float(np.abs(truth - prediction).mean() / spread)
+    deviation = float(np.std(train, ddof=1)) if len(train) > 1 else 0.0
+    if not deviation > 0:
+        raise DataError("the training targets are all equal")
+    return float(np.abs(truth - prediction).mean() / deviation)

@@ -53,17 +53,17 @@ class LinkQueries:
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Yield blocks of queries: (rows of `ends`, query node index, candidates, offsets by query node)."""
         ends = self.ends()
-        nodes, which = np.unique(ends[:, 0], return_inverse=True)
-        order = np.argsort(which, kind="stable")
-        bounds = np.searchsorted(which[order], np.arange(len(nodes) + 1))
-        most = self.free.num_nodes if self.candidates is None else self.candidates
-        step = max(1, PAIRS // max(most, 1))
+        nodes, source = np.unique(ends[:, 0], return_inverse=True)
+        order = np.argsort(source, kind="stable")
+        bounds = np.searchsorted(source[order], np.arange(len(nodes) + 1))
+        num_candidates = self.free.num_nodes if self.candidates is None else self.candidates
+        step = max(1, PAIRS // max(num_candidates, 1))
         for start in range(0, len(nodes), step):
             block = nodes[start : start + step]
             rng = named_rng(self.seed, "candidates", start)
-            found, cuts = self.free.sample(block, most, rng)
+            candidates, candidate_offsets = self.free.sample(block, num_candidates, rng)
             rows = order[bounds[start] : bounds[start + len(block)]]
-            yield rows, which[rows] - start, found, cuts
+            yield rows, source[rows] - start, candidates, candidate_offsets
 
     def negatives(self) -> np.ndarray:
         """Return (P, 2) one negative pair per link, for AP and ROC AUC; the target is -1 if there is none."""

@@ -13,17 +13,17 @@ from hopstate.sampling.negatives import STRATEGIES, Negatives
 WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
 
 
-def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
+def reliability(calibration: Calibration, of: str, how: str) -> dict[str, Any]:
     """Return the non-empty bins of a reliability diagram, ECE and Brier score."""
-    held = found.count > 0
+    filled = calibration.count > 0
     return {
         "of": of,
         "how": how,
-        "probability": found.mean_probability[held].tolist(),
-        "share": found.positive_share[held].tolist(),
-        "count": found.count[held].tolist(),
-        "ece": found.ece,
-        "brier": found.brier,
+        "probability": calibration.mean_probability[filled].tolist(),
+        "share": calibration.positive_share[filled].tolist(),
+        "count": calibration.count[filled].tolist(),
+        "ece": calibration.ece,
+        "brier": calibration.brier,
     }
 
 

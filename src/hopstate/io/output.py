@@ -108,7 +108,8 @@ def wrapped(text: str, stream: TextIO) -> str:
         return text
     width = shutil.get_terminal_size().columns
     fill = partial(textwrap.fill, width=width, break_on_hyphens=False, break_long_words=False)
-    return "\n".join(fill(line) for line in text.split("\n"))
+    indents = ((line, " " * (len(line) - len(line.lstrip(" -")))) for line in text.split("\n"))
+    return "\n".join(fill(line, subsequent_indent=indent) for line, indent in indents)
 
 
 def screen(*, stderr: bool = False) -> Console:

@@ -356,12 +356,12 @@ def _check_sizes(tree: Mapping[str, Any]) -> None:
             continue
         if not -(2**63) <= value < 2**63:
             raise ConfigError(f"{key} must lie within 64 bits; got {shorten(value)}")
-        most = next((most for end, most in _LARGEST.items() if key.endswith(end)), SIZE)
-        if value > most and key.partition(".")[0] in _GROUPS:
-            raise ConfigError(f"{key}={value} is a size that no model has; at most {most:,}")
-        most = _COUNTS.get(key.rpartition(".")[2], value)
-        if value > most:
-            raise ConfigError(f"{key}={value} is more than any command would end with; at most {most:,}")
+        limit = next((limit for suffix, limit in _LARGEST.items() if key.endswith(suffix)), SIZE)
+        if value > limit and key.partition(".")[0] in _GROUPS:
+            raise ConfigError(f"{key}={value} is a size that no model has; at most {limit:,}")
+        limit = _COUNTS.get(key.rpartition(".")[2], value)
+        if value > limit:
+            raise ConfigError(f"{key}={value} is more than any command would end with; at most {limit:,}")
 
 
 def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> RunT:

@@ -35,13 +35,12 @@ def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str
 
 
 def _head(folder: RunFolder, method: Method) -> list[str]:
-    made = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
-    versions = made.get("versions") or {}
+    environment = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
+    versions = environment.get("versions") or {}
     lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
     if versions:
-        lines.append(
-            f"made    {made.get('time', '?')} with hopstate {versions.get('hopstate', '?')}, seed {made.get('seed')}"
-        )
+        trained = f"trained {environment.get('time', '?')} with hopstate {versions.get('hopstate', '?')}"
+        lines.append(f"{trained}, seed {environment.get('seed')}")
     return lines
 
 
@@ -93,9 +92,7 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
 
 def _metrics(folder: RunFolder) -> list[str]:
     result = folder.result()
-    baselines = folder.baselines()
     columns = {split: found for split, found in result["metrics"].items() if found}
-    columns |= {baseline_label(name): found for name, found in baselines.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     positive = result.get("positive_class")
     rows = [["", *columns]]
@@ -109,7 +106,12 @@ def _metrics(folder: RunFolder) -> list[str]:
     for label, *cells in rows:
         numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
-    return [*lines, "columns of baselines: test"] if baselines else lines
+    metric = result["metric"]
+    baselines = {name: found[metric] for name, found in folder.baselines().items() if metric in found}
+    if baselines:
+        listed = ", ".join(f"{baseline_label(name)} {_cell(metric, value)}" for name, value in baselines.items())
+        lines.append(f"baselines, test {metric_label(metric)}: {listed}")
+    return lines
 
 
 def _cell(metric: str, value: Any) -> str:
@@ -128,8 +130,7 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
         return [*found, *score]
     if method.data != "events":
         return found
-    new = "new-events.csv"
-    found.append(f"hopstate stream {run} --data {new} --out scores.csv   # {new}: events after the run's own")
+    found.append(f"hopstate stream {run} --data new-events.csv --out scores.csv")
     if "evaluation" not in settings:
         return found
     return [*found, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]

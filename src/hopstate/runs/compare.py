@@ -77,7 +77,7 @@ class Comparison:
         methods: their names.
         splits: numbers of splits.
         seeds: of training.
-        data: a file, a folder, or the name of a data set.
+        data: a file, a folder, or the name of a dataset.
         words: settings of the command line.
         failed: runs that ended in an error.
     """
@@ -194,15 +194,15 @@ class Comparison:
 
 def _settings(name: str, words: list[str], methods: list[str]) -> list[str]:
     """Return the settings of one method: those of all, and those that begin with its name."""
-    kept, mine = [], True
+    settings, applies = [], True
     for word in words:
         if word.startswith("--"):
             first, _, tail = word[2:].partition(".")
-            mine = first not in methods or first == name
+            applies = first not in methods or first == name
             word = f"--{tail}" if first == name and tail else word
-        if mine:
-            kept.append(word)
-    return kept
+        if applies:
+            settings.append(word)
+    return settings
 
 
 def link_metrics() -> list[str]:

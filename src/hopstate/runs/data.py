@@ -96,8 +96,16 @@ def _training_rows(
         if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
-        rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
+        rows = {"x": lambda: _with_unlabeled_types(record, nodes), "edge_attr": lambda: _edges_at(record, nodes)}
     return {name: rows[name]() for name in names}
+
+
+def _with_unlabeled_types(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Return training nodes, and all nodes of types that have no training node."""
+    if not graph.node_type_names or not len(nodes):
+        return nodes
+    assert graph.node_type is not None
+    return np.union1d(nodes, np.flatnonzero(~np.isin(graph.node_type, graph.node_type[nodes])))
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
@@ -308,27 +316,27 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
     size of their files justifies.
     """
     place = folder.path / "config.json"
-    every = flatten(folder.settings())
-    flat = {name: value for name, value in every.items() if name in names}
+    settings = flatten(folder.settings())
+    named = {name: value for name, value in settings.items() if name in names}
     for name in _FILES:
-        value = flat.get(name)
+        value = named.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
                 f"{place} names {name}={shorten(value)}, which is not a plain "
                 f"file, a folder or a known dataset. If you trust it, give it yourself: --{name} {shorten(value)}"
             )
-    for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
-        value = flat.get(name)
-        if value is not None and parse_bytes(value) > most:
+    for name, limit in (("read.num_nodes", node_limit(folder, settings)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
+        value = named.get(name)
+        if value is not None and parse_bytes(value) > limit:
             raise ConfigError(
                 f"{place} gives {name}={shorten(value)}, more than its files justify "
-                f"(at most {most:,}). If you "
-                f"trust it, give it yourself: --data {shorten(every.get('data'))} --{name} {shorten(value)}"
+                f"(at most {limit:,}). If you "
+                f"trust it, give it yourself: --data {shorten(settings.get('data'))} --{name} {shorten(value)}"
             )
 
 
 def _is_plain(text: str, *, of_data: bool) -> bool:
-    """Return whether a run folder may name this: files and folders, data in memory, and known data sets."""
+    """Return whether a run folder may name this: files and folders, data in memory, and known datasets."""
     if text.startswith("memory:"):
         return True
     if of_data and (named := find_dataset(text)) is not None and not exists(text):
@@ -345,7 +353,7 @@ def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name for a method that works on a kind of data."""
+    """Return the record of a file, folder or dataset name for a method that works on a kind of data."""
     record = load_saved(source)
     if record is not None:
         return record
@@ -419,20 +427,20 @@ def resolve_config(
                 f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
             )
         return resumed, record
-    begun = isinstance(config, EventNodeRun) and config.init is not None
-    if method.auto_config is None or not (auto or begun):
+    from_another_run = isinstance(config, EventNodeRun) and config.init is not None
+    if method.auto_config is None or not (auto or from_another_run):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
     first = not automatic
     chosen = automatic or dict(method.auto_config(record, config, data_metrics(config.data)))
     if automatic is not None:
         automatic |= chosen
-    settled = parse(chosen)
-    stood = flatten(as_dict(settled))
-    words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
-    if words and first:
-        note(settled.loop, f"{method.name}, automatic settings: {words}")
-    return settled, record
+    resolved = parse(chosen)
+    settings = flatten(as_dict(resolved))
+    text = ", ".join(f"{key}={settings[key]}" for key in sorted(chosen) if settings[key] == chosen[key])
+    if text and first:
+        note(resolved.loop, f"{method.name}, automatic settings: {text}")
+    return resolved, record
 
 
 def same_data(run: RunFolder, record: Record) -> bool:
@@ -448,9 +456,9 @@ def load_data_facts(run: RunFolder) -> dict[str, Any]:
     for key, value in facts.items():
         if key in _KINDS and not _KINDS[key](value):
             raise CheckpointError(f"{place} gives {key} as {shorten(value)}; train again")
-    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
+    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (limit := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
-            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {most:,}. Train again"
+            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {limit:,}. Train again"
         )
     return facts
 
@@ -513,7 +521,7 @@ def check_same_data(run: RunFolder, record: Record) -> None:
 
 
 def data_metrics(source: str) -> tuple[str, ...]:
-    """Return the published metric of a named data set, else nothing."""
+    """Return the published metric of a named dataset, else nothing."""
     known = find_dataset(source)
     return (known.metric,) if known is not None else ()
 

@@ -69,6 +69,11 @@ def export_run(
     Raises:
         ConfigError: the format or opset is unknown, or the method has no program.
         MissingExtraError: ONNX packages are not installed.
+
+    Example:
+        >>> run = hopstate.fit("graphmixer", events, loop__epochs=1, loop__progress=False)
+        >>> hopstate.export(run.path, "torch", "program").name
+        'model.pt2'
     """
     if to not in FILES:
         raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {shorten(to)!r}")
@@ -349,6 +354,11 @@ def export_inputs(run: str | Path, pairs: Any = None, time: Any = None) -> dict[
     Raises:
         ConfigError: the run's method has no program, or is one of your own that makes no inputs.
         TimeOrderError, DataError, ShapeError: as `hopstate.score`; DataError too for graphs that are not there.
+
+    Example:
+        >>> run = hopstate.fit("graphmixer", events, loop__epochs=1, loop__progress=False)
+        >>> sorted(hopstate.export_inputs(run.path))
+        ['gaps', 'lengths']
     """
     with program_queries(run, pairs, time) as queries:
         return queries.inputs
@@ -508,6 +518,12 @@ def check_program(run: str | Path, program: str | Path) -> ProgramCheck:
         FormatError: a program that cannot be opened, or not without unpickling.
         MissingExtraError: an ONNX program, and onnxruntime is not installed.
         HopstateError: they differ by more than 1e-5.
+
+    Example:
+        >>> run = hopstate.fit("graphmixer", events, loop__epochs=1, loop__progress=False)
+        >>> program = hopstate.export(run.path, "torch", "checked")
+        >>> max(hopstate.check_program(run.path, program).differences.values()) < 1e-5
+        True
     """
     path, facts = read_export_json(Path(program))
     if path.suffix == ".onnx":

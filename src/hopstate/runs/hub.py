@@ -217,6 +217,10 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
         ConfigError: name is not a valid name on the hub.
         DownloadError: the hub refuses the upload, or cannot be reached.
         CheckpointError, MissingFileError: there is no finished run.
+
+    Example:
+        >>> hopstate.push_to_hub(run.path, "owner/name")  # doctest: +SKIP
+        'https://huggingface.co/owner/name/commit/...'
     """
     if not _HUB_NAME.fullmatch(name):
         raise ConfigError(f"{shorten(name)} is not a name of the hub: OWNER/NAME")

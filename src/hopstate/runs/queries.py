@@ -89,9 +89,9 @@ class QuerySession:
         """Return the same run over another state, without reading its files again."""
         if past is self.past:
             return self
-        made = copy(self)
-        made._follow(past)
-        return made
+        session = copy(self)
+        session._follow(past)
+        return session
 
     @cached_property
     def two_sets(self) -> bool:
@@ -421,12 +421,14 @@ def rank_session(
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     parts = []
     for i in range(len(nodes)):
-        found = pool.of(nodes, i, t[i])
-        source = nodes.at(np.full(len(found), i))
-        relations = None if codes is None else np.repeat(codes, len(found))
-        scores = yield from opened.scores(source, found, np.full(len(found), t[i]), relations)
+        candidates_of_source = pool.of(nodes, i, t[i])
+        source = nodes.at(np.full(len(candidates_of_source), i))
+        relations = None if codes is None else np.repeat(codes, len(candidates_of_source))
+        scores = yield from opened.scores(
+            source, candidates_of_source, np.full(len(candidates_of_source), t[i]), relations
+        )
         best = np.argsort(-scores, kind="stable")[:top]
-        parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
+        parts.append((source.at(best), candidates_of_source.at(best), np.full(len(best), t[i]), scores[best]))
     src, dst, times, scores_of = zip(*parts, strict=True)
     joined = QueryNodes.join(src), QueryNodes.join(dst), np.concatenate(times)
     relations = None if codes is None else np.repeat(codes, len(joined[2]))
@@ -512,17 +514,17 @@ class Candidates:
     def of(self, sources: QueryNodes, i: int, t: Any) -> QueryNodes:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
-        found = self._usual(row, t) if self.given is None else self.given
+        candidates = self._usual(row, t) if self.given is None else self.given
         if self.exclude_seen:
-            met = np.zeros(len(found), bool)
-            known = np.flatnonzero(found.rows >= 0)
+            seen = np.zeros(len(candidates), bool)
+            known = np.flatnonzero(candidates.rows >= 0)
             if row >= 0 and len(known):
-                ends = np.full(len(known), row), found.rows[known], np.full(len(known), t)
-                met[known] = self.past.store().last_meeting(*ends)[1]
-            found = found.at(np.flatnonzero(~met & (found.names != sources.names[i])))
-        if self.count is None or len(found) <= self.count:
-            return found
-        return found.at(self._prefilter.best(row, found.rows, t, self.count))
+                ends = np.full(len(known), row), candidates.rows[known], np.full(len(known), t)
+                seen[known] = self.past.store().last_meeting(*ends)[1]
+            candidates = candidates.at(np.flatnonzero(~seen & (candidates.names != sources.names[i])))
+        if self.count is None or len(candidates) <= self.count:
+            return candidates
+        return candidates.at(self._prefilter.best(row, candidates.rows, t, self.count))
 
     def _usual(self, source: int, t: Any) -> QueryNodes:
         rows = default_candidates(self.past, t, None if self.relation is None else int(self.relation[0]))
@@ -572,8 +574,8 @@ class Prefilter:
         common, popularity = np.zeros((2, len(candidates)), np.int64)
         popularity[known] = self._popularity(t)[rows]
         if source >= 0 and len(known):
-            when, met = self.store.last_meeting(np.full(len(rows), source), rows, times)
-            last[known[met]] = when[met] - np.float64(self.past.t[0])
+            last_times, seen = self.store.last_meeting(np.full(len(rows), source), rows, times)
+            last[known[seen]] = last_times[seen] - np.float64(self.past.t[0])
             common[known] = self._common_neighbors(source, rows, times)
         return np.sort(np.lexsort((-popularity, -common, -last))[:count])
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
+from hopstate.data.events import renumbered
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import (
@@ -24,7 +25,7 @@ from hopstate.data.readers.roles import (
 )
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
-from hopstate.data.stream_state import StreamState, in_unit, renumbered
+from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import (
     ConfigError,
@@ -178,11 +179,11 @@ def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = 
         rows = ids.rows(given)
         return QueryNodes(given, rows, rows >= 0)
     rows = np.where((given >= 0) & (given < past.num_nodes), given, -1)
-    met = rows >= 0
-    if met.any():
+    seen = rows >= 0
+    if seen.any():
         sent, received = past.ever_active()
-        met[met] = (sent | received)[rows[met]]
-    return QueryNodes(given, rows, met)
+        seen[seen] = (sent | received)[rows[seen]]
+    return QueryNodes(given, rows, seen)
 
 
 def _text_rows(ids: Vocabulary, given: np.ndarray, letter: str) -> tuple[np.ndarray, np.ndarray]:
@@ -311,7 +312,7 @@ def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str
         if found[option] is None and option != "time_column":
             raise DataError(
                 f"{table.path} has no column for the {option.removesuffix('_column')} (known names: "
-                f"{', '.join(known)}); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
+                f"{', '.join(known[:10])}, ...); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
             )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no pairs")
@@ -408,10 +409,10 @@ def query_times(past: StreamState, given: Any, count: int, what: str, dates: str
         raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
     early = np.flatnonzero(found < last)
     if len(early):
-        asked, end = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        early_text, last_text = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
-            f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
-            f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"
+            f"{what}, row {early[0]}: the time {early_text} is before the last known event at {last_text} "
+            f"({len(early)} of {count} times are){how}. Give later times, or use predict, which scores the run's events"
         )
     return found
 

@@ -334,8 +334,9 @@ def _image(draw: Callable[[Axes], None]) -> str:
         draw(axes)
         names = axes.get_legend_handles_labels()[1]
         if names:
-            chart.set_figheight(3.5 + 0.25 * len(names))
-            chart.legend(loc="outside lower left")
+            columns = 2 if max(map(len, names)) < 32 else 1  # what the width of the chart has room for
+            chart.set_figheight(3.5 + 0.25 * math.ceil(len(names) / columns))
+            chart.legend(loc="outside lower left", ncols=columns)
         chart.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
@@ -401,7 +402,7 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 # ---- sections ------------------------------------------------------------------------------------------------------
 def verdicts(groups: Sequence[Group]) -> dict[str, str]:
-    """Return of each data set: which method is best, how good, above which baseline, at what cost."""
+    """Return of each dataset: which method is best, how good, above which baseline, at what cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
@@ -421,10 +422,10 @@ def _verdict(groups: Sequence[Group]) -> Section:
     texts = verdicts(groups)
     for data, members in _by_data([group for group in groups if group.data in texts]).items():
         metric = next(group.metric for group in members if group.values(group.metric))
-        shown = _best_first(members, metric)
-        command = _command(shown[0].runs[0])
-        title = metric_label(metric, shown[0].positive)
-        section.hero(data, texts[data], f"test {title}", _bars(shown, metric), command)
+        ranked = _best_first(members, metric)
+        command = _command(ranked[0].runs[0])
+        title = metric_label(metric, ranked[0].positive)
+        section.hero(data, texts[data], f"test {title}", _bars(ranked, metric), command)
     return section
 
 
@@ -440,8 +441,10 @@ def _best_first(groups: Sequence[Group], metric: str) -> list[Group]:
     """Return the groups and baselines that have a test metric: the best on validation, then by the test metric."""
     measured = [group for group in groups if group.values(metric)]
     best = _best(measured, metric)
-    shown = [*measured, *_baselines(measured, [metric])]
-    return sorted(shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean)))
+    groups_shown = [*measured, *_baselines(measured, [metric])]
+    return sorted(
+        groups_shown, key=lambda group: (group is not best, sort_key(metric, _existing_summary(group, metric).mean))
+    )
 
 
 def _bars(groups: Sequence[Group], metric: str) -> list[dict[str, Any]]:
@@ -537,13 +540,12 @@ def _results(groups: Sequence[Group]) -> Section:
     """Test and validation metrics of all runs, with 95% confidence intervals."""
     section = Section(
         "Results",
-        "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
-        "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
-        "bootstrap where it has one. The best is what validation puts first, by the metric that chose its epoch. Time "
-        "(evaluation on validation included) and memory (the largest resident of the process) are means over runs.",
+        "Test metric of the epoch that validation chose, as mean ± standard deviation over runs. Intervals have 95% "
+        "confidence: of the mean over runs by Student's t, or of a single run by bootstrap. The best method has the "
+        "best validation metric. Time includes validation. Memory is the peak of the process.",
     )
     columns = ["method", "metric", "test", "95% interval", "validation", "runs", "epochs"]
-    columns += ["time", "an epoch", "memory", "parameters"]
+    columns += ["time", "per epoch", "memory", "parameters"]
     for data, members in _by_data(groups).items():
         metrics = dict.fromkeys(group.metric for group in members if group.values(group.metric))
         same = {metric: [group for group in members if group.metric == metric] for metric in metrics}
@@ -580,8 +582,8 @@ def _published(lines: Sequence[Line]) -> Section:
     found = compared(lines)
     section = Section(
         "Published against measured",
-        "A published figure is a reference. Where it states a spread and a number of runs the test is Welch's t, else "
-        "a one-sample t against the published mean; p is two-sided and not corrected for the number of rows.",
+        "The test is Welch's t if the published value has a standard deviation and a number of runs, otherwise a "
+        "one-sample t against the published mean. p is two-sided and not corrected for the number of rows.",
     )
     columns = ["recipe", "metric", "source", "test", "published", "measured", "95% interval", "runs"]
     columns += ["time a run", "peak memory"]
@@ -599,8 +601,7 @@ def _curves(groups: Sequence[Group]) -> Section:
     """Validation metric and training loss by epoch."""
     section = Section(
         "Learning curves",
-        "Runs of the same settings share a color: one line a run, and of three runs or more their mean in a 95% "
-        "confidence interval.",
+        "Runs of the same settings share a color. Three or more of them are shown as mean and 95% confidence interval.",
     )
     for data, members in _by_data(groups).items():
         positive = next((group.positive for group in members if group.positive), None)
@@ -662,11 +663,11 @@ def _links(groups: Sequence[Group]) -> Section:
         "Link prediction by kind of negatives",
         "Test split, in percent; mean ± standard deviation over runs.",
     )
-    kinds = [
+    kinds = dict.fromkeys(  # random negatives and rankings share names
         metric_name(metric, strategy, new_nodes=False)
         for strategy in STRATEGIES
         for metric in ("average_precision", "roc_auc", "mrr")
-    ]
+    )
     for data, members in _by_data([group for group in groups if _predicts_links(group)]).items():
         metric = next((group.metric for group in members if group.metric), "")
         best = _best([group for group in members if group.metric == metric], metric)
@@ -674,11 +675,13 @@ def _links(groups: Sequence[Group]) -> Section:
             present = [name for kind in kinds if any(g.values(name := f"{prefix}{kind}") for g in members)]
             if not present:
                 continue
-            shown = [*members, *_baselines(members, present)]
-            means = {g.label: {m: one.mean for m in present if (one := g.summary(m)) is not None} for g in shown}
-            under = baselines_not_exceeded_by_method(means, {group.label for group in shown if group.is_baseline})
-            rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in shown]
-            marks, colors = [_mark(group, [best]) for group in shown], [group.color for group in shown]
+            compared = [*members, *_baselines(members, present)]
+            means = {
+                g.label: {m: summary.mean for m in present if (summary := g.summary(m)) is not None} for g in compared
+            }
+            under = baselines_not_exceeded_by_method(means, {group.label for group in compared if group.is_baseline})
+            rows = [[g.label, under[g.label], *(_figure(m, g.summary(m)) for m in present)] for g in compared]
+            marks, colors = [_mark(group, [best]) for group in compared], [group.color for group in compared]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} test events"
             columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
@@ -697,26 +700,28 @@ def _reliability(groups: Sequence[Group]) -> Section:
     """Reliability diagrams, one a group with a line a run, and expected calibration errors."""
     section = Section(
         "Calibration",
-        "How often what was given a probability came true, on the test split, in 15 bins of equal width; on the "
-        "dotted diagonal it came true as often as was said. ECE is the mean distance from the diagonal, by counts. "
-        "Calibrated on validation is what hopstate score gives.",
+        "Observed frequency by predicted probability on the test split, in 15 bins of equal width. The dotted diagonal "
+        "is perfect calibration. ECE is the mean distance from it, weighted by counts. hopstate score prints "
+        "probabilities that are calibrated on validation.",
     )
     for data, members in _by_data(groups).items():
         rows = []
         ranked = _ranked(members, next((group.metric for group in members if group.metric), ""))
         for group in [*ranked, *(group for group in members if group not in ranked)]:
-            found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+            curves_by_kind: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
             for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
                 if curve["count"]:
-                    found[curve["of"]][curve["how"]].append(curve)
-            for of, ways in found.items():
-                for how, curves in ways.items():
+                    curves_by_kind[curve["of"]][curve["how"]].append(curve)
+            for of, by_calibration in curves_by_kind.items():
+                for how, curves in by_calibration.items():
                     ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
                     count = sum(sum(curve["count"]) for curve in curves)
                     rows.append([group.label, of, how, f"{ece:.2f}", f"{count:,.0f}"])
-                about = f"shares that came true by probability, of {', '.join(ways)}"
+                about = f"observed frequency by predicted probability, of {', '.join(by_calibration)}"
                 section.chart(
-                    f"{group.label}, {of} on {data}", about, partial(_draw_reliability, ways=ways, color=group.color)
+                    f"{group.label}, {of} on {data}",
+                    about,
+                    partial(_draw_reliability, ways=by_calibration, color=group.color),
                 )
         section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
     return section
@@ -729,21 +734,22 @@ def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]], 
             label = _name(how) if n == 0 else None
             style: dict[str, Any] = {"linestyle": ("-", "--", ":")[i % 3], "marker": ".", "color": color}
             axes.plot(curve["probability"], curve["share"], **style, label=label)
-    axes.set(xlabel="probability", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1.02))
+    axes.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1.02))
 
 
 def _runs(groups: Sequence[Group]) -> Section:
     """What was run where, by which command."""
     section = Section("Runs")
-    rows = []
+    rows, commands = [], dict[str, int]()  # one command may have started many runs
     for group in groups:
         for run in group.runs:
             environment = run.environment
             version = f"{environment.get('versions', {}).get('hopstate', '')} {environment.get('revision') or ''}"
             hardware = str(environment.get("gpu") or environment.get("processor", ""))
-            command = _command(run)
+            number = str(commands.setdefault(command, len(commands) + 1)) if (command := _command(run)) else ""
             started = str(environment.get("time", ""))
-            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), started, hardware, command])
+            rows.append([run.path.name, group.label, run.data, run.number, version.strip(), started, hardware, number])
     columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware", "command")
     section.table("What was run, and where", columns, rows)
+    section.blocks += [{"kind": "command", "text": text, "number": number} for text, number in commands.items()]
     return section

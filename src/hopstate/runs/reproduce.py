@@ -70,7 +70,7 @@ class Recipe:
     Args:
         name: "method/data" or "method/data-variant".
         method: the method's name.
-        data: name of the data set.
+        data: name of the dataset.
         metric: the column of the test metrics that the row is about.
         settings: dotted settings of the run; the others have their defaults, the values that the paper states.
         published: results of papers; empty if no paper reports this row.
@@ -138,7 +138,7 @@ def find_recipes(pattern: str) -> list[Recipe]:
 
 # ---- data ----------------------------------------------------------------------------------------------------------
 def missing(names: Iterable[str]) -> list[str]:
-    """Return how to get the data sets that are not on disk, one text for those of one source."""
+    """Return how to get the datasets that are not on disk, one text for those of one source."""
     same: dict[str, list[str]] = defaultdict(list)
     for data in dict.fromkeys(names):
         entry = find_dataset(data)
@@ -148,7 +148,7 @@ def missing(names: Iterable[str]) -> list[str]:
 
 
 def _instruction(entry: Dataset) -> str:
-    """Return how to get a data set; NAME is the placeholder of its name."""
+    """Return how to get a dataset; NAME is the placeholder of its name."""
     if entry.fetchable:
         reader = "" if entry.file else f" by {entry.loader}"
         return f"downloaded on first use{reader} from {entry.address}"
@@ -175,7 +175,7 @@ class Trial:
 
     @property
     def data(self) -> str:
-        """Name of the data set."""
+        """Name of the dataset."""
         return self.changes.get("data", self.recipe.data)
 
     @property
@@ -241,6 +241,13 @@ def reproduce(
 
     Returns:
         One line per run, or None if Ctrl-C stopped it; the same call continues.
+
+    Example:
+        >>> (recipe,) = find_recipes("ctdg-ssm-sequences/length-3")
+        >>> changes = {"read.count": 40, "loop.epochs": 1, "loop.progress": False}
+        >>> lines = hopstate.reproduce(recipe, [0], changes=changes, isolate=False)
+        >>> lines[0]["recipe"], sorted(lines[0]["metrics"])
+        ('ctdg-ssm-sequences/length-3', ['test', 'val'])
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
     entry = find_dataset(trial.data)
@@ -518,7 +525,7 @@ def show(lines: Sequence[Line]) -> None:
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """Return the table of unaltered runs, by data set, as Markdown."""
+    """Return the table of unaltered runs, by dataset, as Markdown."""
     found = [one.table_row() for one in compared([line for line in lines if not line["altered"]])]
     if not found:
         return "No runs yet."

@@ -108,6 +108,12 @@ def tune(
         MissingExtraError: Optuna is not installed.
         ConfigError: a setting or a space that cannot work, or out holds another search.
         HopstateError: no trial could be finished; the message holds the first one's.
+
+    Example:
+        >>> space = {"model.num_trees": [4, 8]}
+        >>> search = hopstate.tune("pair-trees", events, trials=2, space=space, loop__progress=False)
+        >>> search.metric, len(search.trials)
+        ('mean_average_precision', 2)
     """
     chosen = get_method(method)
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}

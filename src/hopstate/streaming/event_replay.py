@@ -99,12 +99,12 @@ class _Plan:
 
     def _parts(self, batch: EventBatch) -> Iterator[tuple[int, EventBatch, np.ndarray]]:
         """Yield the number of each replay, its events of a batch, and their gaps."""
-        gap = self._inputs.pair_gaps(batch.src, batch.dst, batch.t)
+        gap = self._inputs.pair_time_deltas(batch.src, batch.dst, batch.t)
         yield 0, batch, gap
         for replay, event in enumerate(self.given.left_out, 1):
             kept, own_gap = batch.event_ids != event.id, gap
             if _meetings(batch, event)[kept].any():
-                own_gap = self._without(event).pair_gaps(batch.src, batch.dst, batch.t)
+                own_gap = self._without(event).pair_time_deltas(batch.src, batch.dst, batch.t)
             if kept.any():
                 yield replay, batch.take(kept), own_gap[kept]
 
@@ -119,12 +119,12 @@ class _Plan:
     def gaps(self) -> Tensor:
         """Return (V + 1, G) time deltas of the pair at the query."""
         query = self.given.query()[:3]
-        whole = self._inputs.query_gaps(*query)
+        whole = self._inputs.query_time_deltas(*query)
         reads_ends = self._inputs.model.gaps > 1 or self._inputs.pair_features is not None
         gaps = whole.repeat(len(self.given.left_out) + 1, 1)
         for number, event in enumerate(self.given.left_out, 1):
             if reads_ends or {event.src, event.dst} == set(self.given.pair):
-                gaps[number] = self._without(event).query_gaps(*query)[0]
+                gaps[number] = self._without(event).query_time_deltas(*query)[0]
         return gaps
 
 

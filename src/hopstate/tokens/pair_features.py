@@ -351,6 +351,6 @@ def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndar
     if not count:
         return np.empty(0, np.int64)
     assert stream.edge_attr is not None
-    spread = stream.edge_attr[stream.additions(rows)].std(0, dtype=np.float64)
-    rounded = np.round(spread / max(float(spread.max(initial=0)), 1e-300), 3)
+    deviation = stream.edge_attr[stream.additions(rows)].std(0, dtype=np.float64)
+    rounded = np.round(deviation / max(float(deviation.max(initial=0)), 1e-300), 3)
     return np.sort(np.argsort(-rounded, kind="stable")[:count])

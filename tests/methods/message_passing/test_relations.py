@@ -11,8 +11,9 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.method import FullBatchRun, backbone_for
 from hopstate.methods.message_passing.model import Backbone
-from hopstate.methods.method import Context
-from hopstate.methods.shared.node import EdgeConfig, graph_task, message_graph
+from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.shared.node import EdgeConfig, graph_task, message_graph, split_rows
+from hopstate.runs.data import fit_scalers
 from hopstate.runs.run import evaluate, fit
 from hopstate.sampling.subgraph import full_graph
 from hopstate.testing.conformance import F32, F32_SUM
@@ -139,6 +140,16 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
     with pytest.raises(InterruptedError):
         graph_task(graph, FullBatchRun(data="x"), context, make)
     assert np.array_equal(seen["x"][:, 4:], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])
+
+
+def test_a_type_without_labels_is_scaled_by_all_its_nodes() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    types = {"node_type": np.array([0, 0, 0, 0, 1, 1], np.int16), "node_type_names": ("paper", "author")}
+    graph = Graph.from_edges(np.array([[0, 4], [1, 5]]), 6, x=x, y=np.array([0, 1, 0, 1, -1, -1]), **types)
+    config = FullBatchRun(data="x", split=SplitConfig(kind="random"))
+    scaler = fit_scalers(graph, config, edges=False)["x"]
+    train = split_rows(graph, config.split)["train"]
+    assert scaler.shift == pytest.approx(x[[*train, 4, 5]].mean(0))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_no_leak_through_relations(method: str, tmp_path: Path) -> None:
     stream = orders(200)
     task = randomized(task_of(method, stream, tmp_path, **{"loop.precision": "64"}))
     task.model.double()
-    check_leak(task.scorer_over, stream, moments=2, queries=16, batch_size=50)
+    check_leak(task.scorer_over, stream, times=2, queries=16, batch_size=50)
 
 
 @each

@@ -232,7 +232,7 @@ def test_it_can_be_read_by_all(full: Path) -> None:
         if (attrs.get("href") or "").startswith("#"):
             assert attrs["href"][1:] in ids  # type: ignore[index]
     images = seen.all("img")
-    assert len(images) == 4  # two curves of each data set
+    assert len(images) == 4  # two curves of each dataset
     assert all(image["alt"] for image in images)
     assert len(seen.all("table")) == len(seen.all("caption"))
     assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}
@@ -460,4 +460,8 @@ def test_the_command_that_made_a_run_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "run/environment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"command": ["hopstate", "fit", "gcn", "--data=a b"]}))
     page = write_report([tmp_path], tmp_path / "r.html")
-    assert table(page, "What was run, and where")[1][-1] == "hopstate fit gcn '--data=a b'"
+    assert table(page, "What was run, and where")[1][-1] == "1"
+    codes = re.findall("<code>(.*?)</code>", page.read_text())
+    assert [html.unescape(code) for code in codes] == [
+        "hopstate fit gcn '--data=a b'"
+    ] * 2  # of the verdict, of the runs

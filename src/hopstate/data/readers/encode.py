@@ -108,13 +108,13 @@ def encode_features(
     for name in columns:
         if name not in specs:
             check_plain_numbers(table, name, what)
-        one = specs.get(name) or _infer_spec(table, name)
-        if one.kind == "number":
-            numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
-        elif one.kind == "date":
-            numbers[f"{DATE}{name}"] = _dates(table, name, one.format)
+        spec = specs.get(name) or _infer_spec(table, name)
+        if spec.kind == "number":
+            numbers[name] = _numbers(table, name, spec.format) if spec.format else table.frame[name]
+        elif spec.kind == "date":
+            numbers[f"{DATE}{name}"] = _dates(table, name, spec.format)
             notes.append(f"column {name!r} holds dates, read as seconds since 1970")
-        elif one.kind == "category":
+        elif spec.kind == "category":
             column = TextColumn.of(name, category_texts(table, name), declared=name in specs, before=len(numbers))
             words = column.categories(least=1)
             notes.append(_text_note(column, words))
@@ -126,12 +126,12 @@ def encode_features(
                         category_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name
                     )
                 encoded_names = column.names(words)
-                found = np.zeros((len(table.frame), len(encoded_names)), np.float32)
-                column.encode(found, encoded_names)
-                blocks[name] = encoded_names, found
+                encoded = np.zeros((len(table.frame), len(encoded_names)), np.float32)
+                column.encode(encoded, encoded_names)
+                blocks[name] = encoded_names, encoded
     if numbers:
-        kept = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
-        values = kept.numbers(list(numbers), what, missing)
+        numeric = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
+        values = numeric.numbers(list(numbers), what, missing)
         if list(numbers) == list(columns):
             return FeatureTable.of(tuple(columns), values), tuple(notes)
         blocks |= {name: ((name,), values[:, [at]]) for at, name in enumerate(numbers)}
@@ -215,18 +215,18 @@ def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
     import pandas as pd
 
     rows = {one: int(n) for one, n in zip(column.words, column.counts()) if one}
-    some = sum(rows.values())
+    num_filled = sum(rows.values())
     if words is None:
         forms = date_forms(pd.Series(list(rows), dtype=str))
         hint = f"{column.name}=date:{forms[0]}" if forms else f"{column.name}=category"
-        told = f"column {column.name!r} holds {len(rows):,} different texts in {some:,} rows; it is not used"
-        return f"{told} (--read.columns '[{hint}]' takes it)"
+        note = f"column {column.name!r} holds {len(rows):,} different texts in {num_filled:,} rows; it is not used"
+        return f"{note} (--read.columns '[{hint}]' takes it)"
     order = sorted((one for one in words if one), key=lambda one: (-rows[one], one))
     shown = ", ".join(repr(one) for one in order[:3]) + (", ..." if len(order) > 3 else "")
-    told = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
-    empty = len(column.codes) - some
-    told += f", {empty:,} rows without one" if empty else ""
+    note = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
+    empty = len(column.codes) - num_filled
+    note += f", {empty:,} rows without one" if empty else ""
     if len(rows) > MAX_CATEGORIES:
-        rarer = some - sum(rows[one] for one in order)
-        told += f"; {len(rows) - MAX_CATEGORIES:,} rarer ones, {rarer:,} rows, are one more"
-    return told
+        rarer = num_filled - sum(rows[one] for one in order)
+        note += f"; {len(rows) - MAX_CATEGORIES:,} rarer ones, {rarer:,} rows, are one more"
+    return note

@@ -93,10 +93,10 @@ def date_forms(text: pd.Series) -> tuple[str, ...]:
     def read(texts: pd.Series, form: str) -> int:
         return int(pd.to_datetime(texts, format=form, errors="coerce").notna().sum())
 
-    known = text[text != ""]
-    some = known.head(_TRIED)
-    if some.empty or 2 * some.str.match(_DATE).eq(True).sum() < len(some):
+    filled = text[text != ""]
+    sample = filled.head(_TRIED)
+    if sample.empty or 2 * sample.str.match(_DATE).eq(True).sum() < len(sample):
         return ()
-    counts = {form: read(known, form) for form in _DATE_FORMS if read(some, form)}
-    most = max(counts.values(), default=0)
-    return tuple(form for form, count in counts.items() if count == most) if 2 * most >= len(known) else ()
+    counts = {form: read(filled, form) for form in _DATE_FORMS if read(sample, form)}
+    best = max(counts.values(), default=0)
+    return tuple(form for form, count in counts.items() if count == best) if 2 * best >= len(filled) else ()

@@ -290,8 +290,8 @@ def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -
 def _integers(values: np.ndarray, file: Path, hint: str = "") -> np.ndarray:
     bad = np.flatnonzero(((values != np.floor(values)) | ~(np.abs(values) < 2.0**53)).any(1))
     if len(bad):
-        shown = ", ".join(f"{value:g}" for value in values[bad[0]])
-        raise FormatError(f"{file}, line {bad[0] + 1}: {shown} where whole numbers belong{hint}")
+        listed = ", ".join(f"{value:g}" for value in values[bad[0]])
+        raise FormatError(f"{file}, line {bad[0] + 1}: {listed} where whole numbers belong{hint}")
     return values.astype(np.int64)
 
 

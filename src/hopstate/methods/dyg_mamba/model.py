@@ -167,9 +167,9 @@ class BoundedLinear(nn.Linear):
 
     def frozen(self) -> nn.Linear:
         """Return a linear map with the weight as it is bounded now, which costs no eigenvalues."""
-        made = nn.Linear(self.in_features, self.out_features).to(self.weight)
-        made.load_state_dict({"weight": self.bounded().detach(), "bias": self.bias.detach()})
-        return made
+        linear = nn.Linear(self.in_features, self.out_features).to(self.weight)
+        linear.load_state_dict({"weight": self.bounded().detach(), "bias": self.bias.detach()})
+        return linear
 
 
 def frozen_bounds(model: nn.Module) -> nn.Module:

@@ -67,16 +67,16 @@ class LabelHistory:
         are averaged. NaN means that there is none.
         """
         out = np.full((len(nodes), 2 + 2 * self.width), np.nan)
-        own = nodes * (len(self.times) + 1)
-        first, end = (np.searchsorted(self.key, key) for key in (own, own + np.searchsorted(self.times, t)))
+        key_start = nodes * (len(self.times) + 1)
+        first, end = (np.searchsorted(self.key, key) for key in (key_start, key_start + np.searchsorted(self.times, t)))
         out[:, 0] = np.log1p(end - first)
-        some = end > first
-        first, end = first[some], end[some]
+        labeled = end > first
+        first, end = first[labeled], end[labeled]
         last = end - 1
         tied = np.searchsorted(self.key, self.key[last])
-        out[some, 1] = self.clock.log_gaps(t[some], self.t[last])
-        out[some, 2 : 2 + self.width] = self._mean(tied, end)
-        out[some, 2 + self.width :] = self._mean(first, end)
+        out[labeled, 1] = self.clock.log_time_deltas(t[labeled], self.t[last])
+        out[labeled, 2 : 2 + self.width] = self._mean(tied, end)
+        out[labeled, 2 + self.width :] = self._mean(first, end)
         return out
 
     def _mean(self, first: np.ndarray, end: np.ndarray) -> np.ndarray:

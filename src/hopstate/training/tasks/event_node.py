@@ -190,24 +190,24 @@ def event_classes(
     Warns:
         HopstateWarning: classes that the model cannot predict.
     """
-    y, own = event_codes(stream)
-    if stream.class_names is None and set(own) <= {"0", "1"}:
-        y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
-    named = stream.class_names is not None or own != ("0", "1")
+    y, class_names = event_codes(stream)
+    if stream.class_names is None and set(class_names) <= {"0", "1"}:
+        y, class_names = np.where(y < 0, -1, np.asarray([int(n) for n in class_names] or [0])[y]), ("0", "1")
+    named = stream.class_names is not None or class_names != ("0", "1")
     learned = np.arange(len(y)) if train is None else train
-    y, target = encode_target(y, learned, own, metric, weights=weights, positive=positive)
+    y, target = encode_target(y, learned, class_names, metric, weights=weights, positive=positive)
     names, others = target.names, target.others
     target = replace(target, metrics=(metric_of_classes(metric, target.width),))
-    there = np.unique(y[y >= 0])
-    if len(names) < 2 or len(there) == 1:
-        which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])
-        raise DataError(f"{stream.name}: all {which} only the class {only}; there is nothing to learn")
+    present = np.unique(y[y >= 0])
+    if len(names) < 2 or len(present) == 1:
+        labeled, only = ("training events have", names[0]) if others else ("labels are of", names[int(present[0])])
+        raise DataError(f"{stream.name}: all {labeled} only the class {only}; there is nothing to learn")
     if others:
         counts = np.bincount(y[y >= len(names)] - len(names), minlength=len(others)).tolist()
-        shown = [f"{name!r} ({n:,} events)" for name, n in zip(others, counts, strict=True)]
-        more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+        unseen = [f"{name!r} ({n:,} events)" for name, n in zip(others, counts, strict=True)]
+        more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
         warnings.warn(
-            f"no training event of {stream.name} has the class {', '.join(shown[:5])}{more}; it can never be "
+            f"no training event of {stream.name} has the class {', '.join(unseen[:5])}{more}; it can never be "
             "predicted, and events that have it count as wrong",
             HopstateWarning,
             stacklevel=4,

@@ -325,22 +325,22 @@ def positive_last(
     (array([1, 0, 0]), ('ok', 'banned'))
     """
     classes = y.ndim == 1 and y.dtype.kind in "iu"
-    own = names or (tuple(map(str, range(int(y.max(initial=-1)) + 1))) if classes else ())
-    if positive is not None and (not classes or len(own) != 2 or positive not in own):
-        known = f"classes: {', '.join(own[:10])}" if classes else "these targets are not classes"
+    class_names = names or (tuple(map(str, range(int(y.max(initial=-1)) + 1))) if classes else ())
+    if positive is not None and (not classes or len(class_names) != 2 or positive not in class_names):
+        known = f"classes: {', '.join(class_names[:10])}" if classes else "these targets are not classes"
         raise ConfigError(
-            f"read.positive_class must be one of two classes; got {positive!r}{nearest(positive, own)}; {known}"
+            f"read.positive_class must be one of two classes; got {positive!r}{nearest(positive, class_names)}; {known}"
         )
-    if not classes or len(own) != 2:
+    if not classes or len(class_names) != 2:
         return y, names
-    words = [name.strip().lower() for name in own]
+    words = [name.strip().lower() for name in class_names]
     counts = np.bincount(y[train][(y[train] >= 0) & (y[train] < 2)], minlength=2)
     first = bool(counts[0] < counts[1])
     if any(a in POSITIVE and b in NEGATIVE for a, b in (words, words[::-1])):
         first = words[0] in POSITIVE
     if positive is not None:
-        first = positive == own[0]
-    return (np.where((y >= 0) & (y < 2), 1 - y, y), own[::-1]) if first else (y, names)
+        first = positive == class_names[0]
+    return (np.where((y >= 0) & (y < 2), 1 - y, y), class_names[::-1]) if first else (y, names)
 
 
 def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray], name: str) -> None:
@@ -462,7 +462,7 @@ def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     power = np.frexp(np.abs(np.where(known, y, 0)).max(0, initial=0))[1]  # squares of large amounts overflow
     y = np.ldexp(y, -power)
     center = np.where(known, y, 0).sum(0) / n
-    spread = np.ldexp(np.sqrt(np.where(known, (y - center) ** 2, 0).sum(0) / n), power)
+    deviation = np.ldexp(np.sqrt(np.where(known, (y - center) ** 2, 0).sum(0) / n), power)
     center = np.ldexp(center, power)
-    spread[~(spread > 1e-12 * np.abs(center))] = 1.0
-    return tuple(center.tolist()), tuple(spread.tolist())
+    deviation[~(deviation > 1e-12 * np.abs(center))] = 1.0
+    return tuple(center.tolist()), tuple(deviation.tolist())
