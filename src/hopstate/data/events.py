@@ -627,6 +627,30 @@ def in_known_types(record: TypedT, field: str, known: tuple[str, ...], *, needed
     return record.with_(**{field: types if known else None, f"{field}_names": known})
 
 
+def types_by_relation(stream: EventStream) -> list[list[int]]:
+    """Return the types of the sources and of the targets of each relation, -1 for an end with several types or none."""
+    assert stream.relation is not None
+    assert stream.node_type is not None
+    found = []
+    for nodes in (stream.src, stream.dst):
+        known = np.zeros((len(stream.relation_names), len(stream.node_type_names) + 1), bool)
+        known[stream.relation, stream.node_type[nodes]] = True  # the last column is for -1
+        found.append(np.where(known[:, :-1].sum(1) == 1, known.argmax(1), -1).tolist())
+    return [list(types) for types in zip(*found)]
+
+
+def with_types_by_relation(
+    events: EventStream, of_relations: Sequence[Sequence[int]], names: tuple[str, ...]
+) -> EventStream:
+    """Return events whose nodes without a type have the one that `types_by_relation` has for their first event."""
+    assert events.relation is not None
+    types = np.full(events.num_nodes, -1, np.int16) if events.node_type is None else np.array(events.node_type)
+    nodes, first = np.unique(np.stack([events.src, events.dst], 1), return_index=True)
+    found = np.array(of_relations, np.int16)[events.relation].reshape(-1)[first]
+    types[nodes] = np.where(types[nodes] < 0, found, types[nodes])
+    return events.with_(node_type=types, node_type_names=names)
+
+
 def renumbered(
     numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
 ) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, types_by_relation
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
@@ -479,6 +479,10 @@ def _are_counts(value: Any) -> bool:
     return type(value) is dict and all(map(_is_count, value.values()))
 
 
+def _are_two_types(value: Any) -> bool:
+    return type(value) is list and len(value) == 2 and all(type(one) is int and -1 <= one < 1 << 15 for one in value)
+
+
 def _is_target(value: Any) -> bool:
     """Return whether a value is what `hopstate.training.tasks.target.remembered` gives, or nothing."""
     if value is None:
@@ -508,6 +512,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
     **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
     "two_sets": lambda value: value in (None, True, False),
+    "relation_types": lambda value: type(value) is list and all(map(_are_two_types, value)),
     "edge_columns": lambda value: value is None or _is_count(value),
     "target": _is_target,
     "features": _are_scales,
@@ -563,6 +568,8 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
+        if record.relation is not None and record.node_type is not None:
+            facts["relation_types"] = types_by_relation(record)
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 

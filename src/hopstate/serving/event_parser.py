@@ -41,6 +41,7 @@ from hopstate.runs.data import (
     reader_kwargs,
     settings_of_run,
 )
+from hopstate.runs.load import with_types_of_new_nodes
 from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
@@ -188,13 +189,15 @@ def read_number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None
 
 def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
     """Return times (n,) in the past's unit and type, each read by itself."""
-    for k, value in zip(places, given, strict=True):
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
-        if isinstance(value, int) and abs(value) > INT64_MAX:
-            raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
+    types = set(map(type, given))
+    if types != {int} or max(map(abs, given)) > INT64_MAX:
+        for k, value in zip(places, given, strict=True):
+            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+                raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
+            if isinstance(value, int) and abs(value) > INT64_MAX:
+                raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
     try:
-        if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
+        if len(types) == 1 and not isinstance(given[0], str):
             return parse_query_times(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
         arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
@@ -269,7 +272,7 @@ class EventParser:
         if not self._relation:
             return found
         codes = np.array([self._relations.index(name) for name in names], np.int32)
-        return found.with_(relation=codes, relation_names=self._relations)
+        return with_types_of_new_nodes(found.with_(relation=codes, relation_names=self._relations), self._facts)
 
     def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
