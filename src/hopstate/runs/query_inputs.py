@@ -160,7 +160,7 @@ class QueryNodes:
     @staticmethod
     def join(parts: Sequence[QueryNodes]) -> QueryNodes:
         return QueryNodes(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met"))
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "seen"))
         )
 
 
