@@ -294,7 +294,8 @@ class DyGMambaConfig:
         num_layers: blocks.
         block: settings of the blocks.
         encoders: "shared" by both endpoints, or "independent".
-        time_encoding, cooccurrence: use this encoding.
+        time_encoding: use the encoding of time differences.
+        cooccurrence: use the encoding of neighbor co-occurrence.
         cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
         pair_features: the head also reads features of the pair's history.
     """
