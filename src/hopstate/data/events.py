@@ -640,15 +640,16 @@ def types_by_relation(stream: EventStream) -> list[list[int]]:
 
 
 def with_types_by_relation(
-    events: EventStream, of_relations: Sequence[Sequence[int]], names: tuple[str, ...]
+    events: EventStream, of_relations: Sequence[Sequence[int]] | None, names: Sequence[str]
 ) -> EventStream:
-    """Return events whose nodes without a type have the one that `types_by_relation` has for their first event."""
-    assert events.relation is not None
+    """Return events whose nodes without a type have that of their first event in `types_by_relation`, if any."""
+    if events.relation is None or not of_relations:
+        return events
     types = np.full(events.num_nodes, -1, np.int16) if events.node_type is None else np.array(events.node_type)
     nodes, first = np.unique(np.stack([events.src, events.dst], 1), return_index=True)
     found = np.array(of_relations, np.int16)[events.relation].reshape(-1)[first]
     types[nodes] = np.where(types[nodes] < 0, found, types[nodes])
-    return events.with_(node_type=types, node_type_names=names)
+    return events.with_(node_type=types, node_type_names=tuple(names))
 
 
 def renumbered(

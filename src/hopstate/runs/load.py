@@ -345,7 +345,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     for field in TYPE_FIELDS:
         known = tuple(facts.get(f"{field}_names", ()))
         events = in_known_types(events, field, known, needed=field == "relation")
-    events = with_types_of_new_nodes(events, facts)
+    events = with_types_by_relation(events, facts.get("relation_types"), facts.get("node_type_names", ()))
     dates = time_zone_of_dates(folder)
     if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
         events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
@@ -353,13 +353,6 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, same order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))
     return events
-
-
-def with_types_of_new_nodes(events: EventStream, facts: Mapping[str, Any]) -> EventStream:
-    """Return events of a run whose nodes have the types that follow from their relations."""
-    if not facts.get("relation_types"):
-        return events
-    return with_types_by_relation(events, facts["relation_types"], tuple(facts["node_type_names"]))
 
 
 def warn_new_ids(past: StreamState, new: EventStream) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from hopstate.data.dates import format_time, out_of_range
-from hopstate.data.events import ADD, EventStream
+from hopstate.data.events import ADD, EventStream, with_types_by_relation
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import parse_column_specs
 from hopstate.data.readers.event_tables import FEATURE, KINDS
@@ -41,7 +41,6 @@ from hopstate.runs.data import (
     reader_kwargs,
     settings_of_run,
 )
-from hopstate.runs.load import with_types_of_new_nodes
 from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
@@ -272,7 +271,8 @@ class EventParser:
         if not self._relation:
             return found
         codes = np.array([self._relations.index(name) for name in names], np.int32)
-        return with_types_of_new_nodes(found.with_(relation=codes, relation_names=self._relations), self._facts)
+        found = found.with_(relation=codes, relation_names=self._relations)
+        return with_types_by_relation(found, self._facts.get("relation_types"), self._facts.get("node_type_names", ()))
 
     def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]

@@ -204,6 +204,13 @@ def test_a_bad_table_of_a_type_is_named(columns, options, error, named, tmp_path
         read_graph({"source": ["a"], "target": ["x"]}, features=folder, **options)
 
 
+def test_a_type_has_one_table(tmp_path: Path) -> None:
+    folder = tables_of_nodes(tmp_path / "nodes")
+    (folder / "user.tsv").write_text("id\tage\nd\t1\n")
+    with pytest.raises(DataError, match=r"user\.tsv"):
+        read_graph({"source": ["a"], "target": ["x"]}, features=folder)
+
+
 def test_types_of_torch_geometric_keep_features_of_their_own_width() -> None:
     data = HeteroData()
     data["paper"].x, data["author"].x = torch.arange(6.0).reshape(3, 2), torch.ones(2, 4)

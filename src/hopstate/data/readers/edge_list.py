@@ -21,7 +21,7 @@ from hopstate.data.readers.encode import (
     encode_features,
     parse_column_specs,
 )
-from hopstate.data.readers.event_tables import node_type_columns, node_types_of, relations_of
+from hopstate.data.readers.event_tables import check_num_types, node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
 from hopstate.data.readers.notes import date_hint, isolated_nodes_note, time_notes, uninformative_columns
 from hopstate.data.readers.roles import (
@@ -320,8 +320,7 @@ class NodeTables:
         )
         labels = read_labels(options.labels, options)
         without = labels.columns if labels is not None and _is_same_source(options.features, options.labels) else ()
-        types: np.ndarray | None = None
-        type_names: tuple[str, ...] = ()
+        types, type_names = None, tuple[str, ...]()
         if _is_folder(options.features):
             features, ids, types, type_names, notes = _features_by_type(options, specs, edge_columns)
         else:
@@ -406,7 +405,13 @@ def _features_by_type(
     import pyarrow as pa
 
     folder = Path(options.features)
-    files = {stem_of(file): file for file in sorted(folder.iterdir()) if not file.name.startswith(".")}
+    files: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        if file.name.startswith("."):
+            continue
+        if (twin := files.setdefault(stem_of(file), file)) is not file:
+            raise DataError(f"{folder}: two tables of type {stem_of(file)!r}: got {twin.name}, {file.name}. Remove one")
+    check_num_types(list(files), str(folder))
     prefixes = tuple(f"{name}." for name in files)
     check_specs({k: v for k, v in specs.items() if not k.startswith(prefixes)}, edge_columns, f"{folder}/*")
     tables, ids, notes = [], [], list[str]()
@@ -420,7 +425,6 @@ def _features_by_type(
         notes += told
     if not tables:
         raise DataError(f"{folder}: no tables of nodes. Give a file for each type, such as user.csv")
-    ids = to_common_type(*ids)
     numbers = all(isinstance(keys, np.ndarray) for keys in ids)
     whole = np.concatenate(ids) if numbers else pa.concat_arrays([as_texts(keys) for keys in ids])
     types = np.repeat(np.arange(len(ids), dtype=np.int16), list(map(len, tables)))
