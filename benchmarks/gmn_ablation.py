@@ -33,8 +33,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "GMN- (tokens by GatedGCN)": {"model.variant": "gmn-", "model.local": "gatedgcn"},
     "two blocks over the nodes": {"model.node_layers": 2},
     "walks kept for two epochs": {"walks.resample_every": 2},
-    "last of the walks' tokens": {"model.own_token": False},
-    "mean of the walks' tokens": {"model.own_token": False, "model.readout": "mean"},
+    "last of the walks' tokens": {"model.node_token": False},
+    "mean of the walks' tokens": {"model.node_token": False, "model.readout": "mean"},
     "s = 2; half the walks": {"walks.repeats": 2, "walks.walks": 8},
     "MPNN alone": {"model.token_layers": 0, "model.node_layers": 0, "walks.max_length": 0},
 }

@@ -50,7 +50,7 @@ TRIES: dict[str, tuple[Settings, ...]] = {
     ),
 }
 FAST = {"loop.optim.lr": 0.01}
-READ = {"model.mpnn_layers": 2, "model.graph_pooling": "all", "model.features_out": True}
+READ = {"model.mpnn_layers": 2, "model.graph_pooling": "all", "model.input_readout": True}
 FEW: dict[str, tuple[Settings, ...]] = {
     "gmn-graphs": (
         {"model.mpnn_layers": 2},

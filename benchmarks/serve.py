@@ -93,7 +93,7 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
             if waits:
                 log.append(entries)
             with Rate(len(entries)) as part:
-                past = continue_stream(live.task, past, new, score=score, allow_duplicates=True, checked=True)[1]
+                past = continue_stream(live.task, past, new, score=score)[1]
             parts.append(part)
         log.close()
     return Rate.of(parts)

@@ -3,7 +3,7 @@
     make test-portable            # the settings of CI
     .venv/bin/python tests/portable.py --all
 
-The golden values are those of each method on its first data set. numba keeps compiled kernels of each processor apart
+The golden values are those of each method on its first dataset. numba keeps compiled kernels of each processor apart
 by itself. Two settings run at the same time.
 """
 

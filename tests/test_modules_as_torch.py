@@ -139,7 +139,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "gmn": gmn,
     "gmn-no-edges": partial(gmn, edge_dim=0),
     "gmn-edge": partial(gmn, "edge"),
-    "gmn-graph": partial(gmn, "graph", graph_pooling="all", features_out=True),
+    "gmn-graph": partial(gmn, "graph", graph_pooling="all", input_readout=True),
     "gmn-walks": partial(gmn, variant="gmn-"),
     "gmn-pna": partial(gmn, mpnn="pna", local="gine"),
     "gmn-gcn": partial(gmn, mpnn="gcn", local="sage"),

@@ -32,7 +32,7 @@ class NodeMemory(MemoryModel):
         node_dim, edge_dim: features of a node, which are not read here, and of an event.
     """
 
-    never = 45.0  # above every ln(1 + gap) that can occur
+    max_log_delta = 45.0  # above every ln(1 + gap) that can occur
 
     def __init__(self, dim: int, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ CALLS = {
     "inspect": ["own.csv"],
     "export": ["gcn", "--to=torch", "--out=exported"],
     "prepare": ["own.csv", "--out=store"],
-    "check-leak": ["recency", "--moments=2", "--queries=4"],
+    "check-leak": ["recency", "--times=2", "--queries=4"],
     "datasets": ["karate"],
     "info": [],
     "completion": ["bash"],

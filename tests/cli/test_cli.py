@@ -247,8 +247,8 @@ def test_compare_adds_baselines_and_names_those_that_are_not_beaten(messages: Pa
     for name, row in rows.items():
         for baseline in {"recency", "edgebank"} - {name}:
             below = [m for m, (mean, _) in row["kinds"].items() if mean <= rows[baseline]["kinds"].get(m, [-1])[0]]
-            assert (baseline in row["below"]) == bool(below)
-        assert name not in row["below"]
+            assert (baseline in row["not_outperformed"]) == bool(below)
+        assert name not in row["not_outperformed"]
     assert "edgebank" in capsys.readouterr().out
 
 
@@ -362,7 +362,7 @@ def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path
     table, events = pd.read_csv("p.csv"), pd.read_csv(messages)
     assert table["src"].tolist() == events["src"].iloc[-len(table) :].tolist()
     assert len(table) == result("run")["metrics"]["test"]["num_events"] < len(events)
-    assert main(["check-leak", "run", "--moments", "2", "--queries", "8"]) == 0
+    assert main(["check-leak", "run", "--times", "2", "--queries", "8"]) == 0
 
 
 def test_inspect_tells_streams_from_graphs(

@@ -126,7 +126,7 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
         "top general": lambda: compensated(form="general"),
         "neighbor": lambda: LayerSource(graph, LayerSampler(graph, seeds, 9, (N, N), seed=0)),
         "labor": lambda: LayerSource(graph, LayerSampler(graph, seeds, 9, (N, N), seed=0, labor=True)),
-        "shadow": lambda: ShadowSource(graph, ShadowSampler(graph, seeds, 5, seed=0, how="hops", depth=4, fanout=N)),
+        "shadow": lambda: ShadowSource(graph, ShadowSampler(graph, seeds, 5, seed=0, kind="hops", depth=4, fanout=N)),
     }
 
 

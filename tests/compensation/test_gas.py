@@ -96,7 +96,7 @@ def test_sampling_all_neighbours_is_full_batch(labor: bool) -> None:
 
 def test_shadow_of_everything_near_is_full_batch() -> None:
     graph = random_graph(60, 60)
-    source = ShadowSource(graph, ShadowSampler(graph, np.arange(60), 7, seed=0, how="hops", depth=6, fanout=60))
+    source = ShadowSource(graph, ShadowSampler(graph, np.arange(60), 7, seed=0, kind="hops", depth=6, fanout=60))
     model = backbone("gcn")
     batch = source.batch(0, 0)
     out = model(batch.x, batch.graph)[batch.rows]

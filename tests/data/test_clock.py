@@ -37,7 +37,7 @@ def test_gaps_are_the_same_bits_in_every_unit(time_scale: str) -> None:
     found = []
     for unit, factor in (("s", 1), ("ms", 1000), ("us", 10**6), ("ns", NS)):
         clock = Clock.fit(t * factor, unit, time_scale)
-        found.append(clock.log_gaps(t[1:] * factor, t[0] * factor))
+        found.append(clock.log_time_deltas(t[1:] * factor, t[0] * factor))
         assert clock.over("s").unit == pytest.approx(Clock.fit(t, "s", time_scale).unit, rel=F64_LAST)
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-5, atol=1e-6)
@@ -56,12 +56,12 @@ def test_a_fitted_clock_follows_streams_of_other_units_and_passes_over_unknown_o
 
 def test_never_is_above_every_gap() -> None:
     clock, never = Clock(), 45.0
-    gaps = clock.log_gaps(np.array([2**63 - 1, 2**63 - 1]), np.array([-(2**63), 0]), never)
+    gaps = clock.log_time_deltas(np.array([2**63 - 1, 2**63 - 1]), np.array([-(2**63), 0]), never)
     assert (gaps < never).all()
-    small = clock.log_gaps(np.array([10**6, 10]), np.array([0, 0]), 5.0)
+    small = clock.log_time_deltas(np.array([10**6, 10]), np.array([0, 0]), 5.0)
     assert small[1] == np.log1p(10)
     assert np.float32(small[0]) < np.float32(5.0)
-    assert clock.log_gaps(np.array([1e300]), np.array([0.0]), never)[0] < never
+    assert clock.log_time_deltas(np.array([1e300]), np.array([0.0]), never)[0] < never
 
 
 def test_bad_settings_are_named() -> None:

@@ -43,7 +43,7 @@ def test_chronological_split_never_cuts_a_tie():
 
 def test_new_parts_touch_a_node_absent_from_training():
     stream = stream_of(np.arange(100))
-    split = dyglib_split(stream, new_ratio=0.3)
+    split = dyglib_split(stream, new_node_ratio=0.3)
     known = np.union1d(stream.src[split.train], stream.dst[split.train])
     assert not np.isin(split.new_nodes, known).any()
     for part, of in ((split.new_val, split.val), (split.new_test, split.test)):

@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import torch
@@ -331,3 +332,12 @@ def test_records_are_copied_and_pickled():
         want = record.content_hash
         for made in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
             assert made.content_hash == want
+
+
+def test_arrays_of_other_libraries_are_read_as_numpy_arrays():
+    edges, x = np.array([[0, 1], [1, 2]]), np.arange(6.0).reshape(3, 2)
+    for array in (torch.tensor(x, requires_grad=True), scipy.sparse.csr_matrix(x), pd.DataFrame(x)):
+        assert np.array_equal(Graph.from_edges(edges, x=array).x, x)
+    assert Graph.from_edges(edges, y=pd.Series([1, None, 0], dtype="Int64")).y.tolist() == [1, -1, 0]
+    with pytest.raises(DataError, match="x is an array of complex"):
+        Graph.from_edges(edges, x=x + 1j)

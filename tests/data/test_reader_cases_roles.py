@@ -134,6 +134,8 @@ def test_the_column_target_is_the_label(folder: Path) -> None:
         ("source,target,timestamp,user_id", "source", ("source", "user_id")),
         ("src,dst,t,destination", "target", ("dst", "destination")),
         ("src,dst,t,timestamp", "time", ("t", "timestamp")),
+        ("src,dst,created_at,updated_at", "time", ("created_at", "updated_at")),
+        ("sender,to,when,Caller ID", "source", ("sender", "Caller ID")),
     ],
 )
 def test_two_columns_of_one_role_are_asked_about(tmp_path: Path, header: str, role: str, both: tuple[str, str]) -> None:
@@ -219,7 +221,9 @@ def test_two_columns_of_labels_are_asked_about(tmp_path: Path, names: str) -> No
     assert read_events(path, label_column=names).labels.shape == (6, 2)
 
 
-@pytest.mark.parametrize("text", ["u,i,ts,label,idx", "src,dst,t,label,feat_0"])
+@pytest.mark.parametrize(
+    "text", ["u,i,ts,label,idx", "src,dst,t,label,feat_0", "Source Node, Target-Node,Time Stamp,Label,id"]
+)
 def test_names_that_say_their_roles_are_none_to_ask_about(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, f"{text}\n" + rows(6, *[lambda i: i] * 5))
     assert np.array_equal(read_events(path).labels, np.arange(6))

@@ -1,4 +1,4 @@
-"""Summaries of data sets: the facts by hand, every doubt, and plots that are files."""
+"""Summaries of datasets: the facts by hand, every doubt, and plots that are files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import is_set
 from hopstate.data.store import save_events
-from hopstate.data.summary import class_counts, event_degrees, node_gaps, plot_summary, summarize
+from hopstate.data.summary import class_counts, event_degrees, node_time_deltas, plot_summary, summarize
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
 
@@ -138,7 +138,7 @@ def test_figures_are_those_of_events_one_by_one(count: int, nodes: int) -> None:
     facts = summarize(data).facts
     assert facts["repeat ratio (pair met before)"] == pytest.approx(repeats / count)
     assert facts["reply ratio (met the other way before)"] == pytest.approx(replies / count)
-    assert sorted(node_gaps(data).tolist()) == sorted(gaps)
+    assert sorted(node_time_deltas(data).tolist()) == sorted(gaps)
     assert event_degrees(data).tolist() == [int(((src == v) | (dst == v)).sum()) for v in range(nodes + 2)]
 
 

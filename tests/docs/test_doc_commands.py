@@ -126,7 +126,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def smaller(name: str) -> registry.Dataset:
-    """Return the entry of a generated data set that makes it smaller."""
+    """Return the entry of a generated dataset that makes it smaller."""
     entry = registry.find_dataset(name)
     assert entry is not None
     return replace(entry, options={**entry.options, **SMALL[name]})
@@ -135,7 +135,7 @@ def smaller(name: str) -> registry.Dataset:
 def cut(words: list[str]) -> list[str]:
     """Return a hopstate command with its training, search or check cut short."""
     if words[0] == "check-leak":
-        return [*words, "--moments=1", "--queries=4"]
+        return [*words, "--times=1", "--queries=4"]
     short = ["--loop.epochs=1", "--loop.progress=false", "--loop.logger=none"]
     if words[0] == "compare":
         return [*words, *([] if "--" in words else ["--"]), *short]

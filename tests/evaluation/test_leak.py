@@ -30,14 +30,14 @@ def recency(stream, **options) -> Recency:
 @pytest.mark.parametrize(("span", "batch_size"), [(150, 1), (5, 40), (10_000, 40)])
 def test_recency_and_edgebank_do_not_leak(span, batch_size):
     stream = made_stream(span, num_events=200)
-    report = check_leak(recency, stream, batch_size=batch_size, moments=2)
+    report = check_leak(recency, stream, batch_size=batch_size, times=2)
     assert report.scores == 2 * 6 * 64
     for memory in ("unlimited", "window", "threshold"):
         check_leak(
             lambda s, m=memory: EdgeBank(s.num_nodes, EdgeBank.Config(memory=m)),
             stream,
             batch_size=batch_size,
-            moments=2,
+            times=2,
         )
 
 

@@ -129,8 +129,8 @@ def test_recency_of_the_relation_finds_targets_that_it_decides() -> None:
 
 
 def test_recency_and_edgebank_do_not_leak_relations(orders: EventStream) -> None:
-    check_leak(recency, orders, moments=2, batch_size=40)
-    check_leak(lambda stream: EdgeBank(stream.num_nodes), orders, moments=2, batch_size=40)
+    check_leak(recency, orders, times=2, batch_size=40)
+    check_leak(lambda stream: EdgeBank(stream.num_nodes), orders, times=2, batch_size=40)
 
 
 def test_a_score_from_relations_to_come_is_a_leak(orders: EventStream) -> None:
@@ -142,4 +142,4 @@ def test_a_score_from_relations_to_come_is_a_leak(orders: EventStream) -> None:
         return Peeking(NeighborStore.from_stream(stream), relations=EventRelations.of(stream))
 
     with pytest.raises(LeakError):
-        check_leak(build, orders, moments=2, batch_size=40)
+        check_leak(build, orders, times=2, batch_size=40)

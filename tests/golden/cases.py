@@ -1,4 +1,4 @@
-"""What the golden files hold: every method on three small data sets of its kind, trained for about 20 steps.
+"""What the golden files hold: every method on three small datasets of its kind, trained for about 20 steps.
 
 The data lie in tests/golden/data as files of the kind that users bring. Everything goes through the public interface
 (command line, run object), so that the golden values survive a refactoring of what lies below it.
@@ -35,7 +35,7 @@ QUIET = ("--loop.progress", "false", "--loop.logger", "none", "--loop.device", "
 
 @dataclass(frozen=True)
 class Kind:
-    """Three data sets of one kind of task.
+    """Three datasets of one kind of task.
 
     Args:
         sets: name to the words of the command line that name the data.
@@ -149,7 +149,7 @@ EDGES: dict[tuple[str, str], dict[str, Any]] = {  # what a backbone that reads n
     ("sage+top", "roads"): {"edges.use": "drop"},
 }
 
-REPRESENTATIVES = (  # one method of each code path: the quick tests cover these on all of their data sets
+REPRESENTATIVES = (  # one method of each code path: the quick tests cover these on all of their datasets
     *("gcn", "nagphormer", "gmn", "gmn-graphs", "dyg-mamba", "ctdg-ssm", "pair-trees", "ctdg-ssm-nodes"),
     "ctdg-ssm-sequences",
 )
@@ -208,7 +208,7 @@ def fit(method: str, name: str, out: Path, precision: str) -> Fit:
 
     Args:
         method: name of the method.
-        name: of the data set.
+        name: of the dataset.
         out: folder of the run.
         precision: "64" or "32".
     """

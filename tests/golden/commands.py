@@ -38,7 +38,7 @@ LATER = pd.DataFrame(
 
 
 def run_of(method: str, home: Path) -> Path:
-    """Return a run of a method on the golden data set `shop`, trained once per `home`."""
+    """Return a run of a method on the golden dataset `shop`, trained once per `home`."""
     if not (home / method).is_dir():
         cases.command(*cases.fit_words(method, "shop", home / method, "64"))
     return home / method

@@ -48,7 +48,7 @@ def write(name: str, values: dict[str, Any]) -> None:
 
 
 def record(method: str) -> None:
-    """Train a method on its data sets in float64 and in float32, and write the values."""
+    """Train a method on its datasets in float64 and in float32, and write the values."""
     found: dict[str, Any] = {}
     for name in cases.KINDS[cases.METHODS[method][0]].sets:
         found[name] = {}

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,10 @@ from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError
 from hopstate.io.opening import open_regular
 from hopstate.io.output import write_table
 from hopstate.io.tensors import Archive, load_npy
-from hopstate.methods import method_of_run
+from hopstate.methods import get_method, method_of_run
 from hopstate.methods.config import config_from, load_yaml
 from hopstate.runs.report import write_report
+from hopstate.training.run_folder import RunFolder
 
 QUICK = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}, "model": {"dim": 4}}
 
@@ -131,6 +133,27 @@ def test_packed_files_have_a_limit(tmp_path: Path) -> None:
     assert len(read_events(tmp_path / "e.csv.gz")) == 5000
     with pytest.raises(FormatError, match=r"e\.csv\.gz.*max_bytes"):
         read_events(tmp_path / "e.csv.gz", max_bytes="2kB")
+
+
+@pytest.mark.parametrize("size", ["model.order", "model.quadrature_nodes"])
+def test_sizes_are_checked_before_anything_is_computed(size: str) -> None:
+    with pytest.raises(ConfigError, match=size):
+        config_from(get_method("ctdg-ssm"), {"data": "x", size: 10_000})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs sparse files")
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("metrics.jsonl", lambda path: RunFolder(path.parent).history()), ("TU.txt", read_tu), ("x.npy", load_npy)],
+)
+def test_a_sparse_file_is_as_large_as_what_is_stored(tmp_path: Path, name: str, read: Callable[[Path], Any]) -> None:
+    path = tmp_path / name
+    with path.open("wb") as file:
+        if read is load_npy:
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (1 << 36,)})
+        file.truncate(1 << 40)
+    with pytest.raises(FormatError, match=name):
+        read(path)
 
 
 def test_a_model_stays_in_proportion_to_its_weights(run: Path) -> None:

@@ -100,6 +100,8 @@ def test_a_read_only_installation_computes_with_one_warning(tmp_path: Path) -> N
 
 
 def test_an_import_says_nothing_here() -> None:
+    before = os.environ.get("NUMBA_CACHE_DIR")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ensure_kernel_cache()
+    assert os.environ.get("NUMBA_CACHE_DIR") == before

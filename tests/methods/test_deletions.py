@@ -201,7 +201,7 @@ def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) 
 def test_leak_guard_with_deletions(method: str, tmp_path: Path) -> None:
     stream = events(120, features=True)
     task = task_of(method, stream, tmp_path)
-    assert check_leak(task.scorer_over, stream, moments=3, queries=16, batch_size=16).scores > 0
+    assert check_leak(task.scorer_over, stream, times=3, queries=16, batch_size=16).scores > 0
 
 
 def test_a_part_of_deletions_alone_has_nothing_to_evaluate() -> None:

@@ -19,11 +19,11 @@ from hopstate.training.run_folder import flatten
 
 IDLE = [
     ("dyg-mamba", {"model.block.step": "data"}, "model.block.step_function", "log"),
-    ("dyg-mamba", {"model.block.maps": "span"}, "model.block.spectral_bound", False),
+    ("dyg-mamba", {"model.block.bc_source": "span"}, "model.block.spectral_bound", False),
     ("dyg-mamba-nodes", {"model.time_encoding": False}, "model.time_dim", 12),
-    ("ctdg-ssm", {"model.order": 0}, "model.filter_start", 1.0),
+    ("ctdg-ssm", {"model.order": 0}, "model.filter_init", 1.0),
     ("ctdg-ssm", {"model.order": 0}, "num_neighbors", 5),
-    ("ctdg-ssm", {"model.time_dim": 0}, "model.node_gaps", True),
+    ("ctdg-ssm", {"model.time_dim": 0}, "model.node_time_deltas", True),
     ("ctdg-ssm", {"model.static": "onehot"}, "model.static_dim", 5),
     ("dygformer", {"split.kind": "chronological"}, "split.val_time", 3.0),
     ("graphmixer", {"split.kind": "dyglib"}, "split.test_time", "2024-03-01"),
@@ -42,12 +42,12 @@ def test_it_is_refused_by_name_and_stands_where_it_acts(method, beside, name, va
 
 
 def test_steps_of_spans_and_maps_of_data_take_theirs():
-    TimeSpanConfig(step="both", step_function="log")
-    TimeSpanConfig(maps="data", spectral_bound=False)
+    assert TimeSpanConfig(step="both", step_function="log").step_function == "log"
+    assert not TimeSpanConfig(bc_source="data", spectral_bound=False).spectral_bound
 
 
 @pytest.mark.parametrize("decoder", ["node", "sequence"])
-@pytest.mark.parametrize("options", [{"node_gaps": True}, {"pair_dim": 4}], ids=str)
+@pytest.mark.parametrize("options", [{"node_time_deltas": True}, {"pair_dim": 4}], ids=str)
 def test_what_only_pairs_have_is_refused_of_nodes_and_sequences(decoder, options):
     CTDGSSM(CTDGSSM.Config(dim=4, **options))
     with pytest.raises(ConfigError, match=next(iter(options))):

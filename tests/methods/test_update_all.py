@@ -56,7 +56,7 @@ def task_of(data: EventStream, folder: Path, **more: Any) -> Any:
 def test_active_are_all_that_were_met_before() -> None:
     data = events()
     model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, time_dim=4, update_all=True))
-    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=3)
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=3)
     some = 0
     for first in range(0, len(data), 7):
         part = data.take(np.arange(first, min(first + 7, len(data))))
@@ -78,7 +78,7 @@ def test_no_memory_is_carried_forward() -> None:
     for whole in (False, True):
         torch.manual_seed(0)
         model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, order=0, time_dim=4, update_all=whole))
-        inputs, states = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=3), []
+        inputs, states = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=3), []
         with torch.no_grad():
             state = model.initial_state(4)
             for i in range(2):
@@ -112,7 +112,7 @@ def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
             mine, theirs = past.memories(np.arange(14)), after.memories(np.arange(14))
             assert np.array_equal(mine.memory, theirs.memory)
             assert np.array_equal(mine.output, theirs.output, equal_nan=True)
-    assert check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=9).scores > 0
+    assert check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=9).scores > 0
 
 
 def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ QUICK = ["recency", "graphmixer"]  # a method of each way to weigh an event; mem
 each = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 MORE = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
-    "ctdg-ssm": {"model.node_gaps": True, "evaluation.batch_size": 16},
+    "ctdg-ssm": {"model.node_time_deltas": True, "evaluation.batch_size": 16},
 }
 PAIRS = [("u1", "v12"), ("u3", "v13"), ("u1", "v17"), ("u9", "v15")]
 
@@ -114,7 +114,7 @@ def test_weights_of_a_memory_over_short_lives_are_just_what_the_score_loses(tmp_
         "model.num_layers": 2,
         "batch_size": 1,
         "evaluation.batch_size": 1,
-        "model.node_gaps": True,
+        "model.node_time_deltas": True,
     }
     run = small_run("ctdg-ssm", tmp_path, made, **alone)
     pair = (made.src.iloc[-3], made.dst.iloc[-3])

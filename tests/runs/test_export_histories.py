@@ -30,7 +30,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("dyg-mamba", {"model.encoders": "independent", "model.block.step": "both", "model.block.conv_width": 0}),
     ("dyg-mamba", {"model.block.step_function": "unnormalized", "model.block.bidirectional": False}),
-    ("dyg-mamba", {"model.block.maps": "fixed", "model.block.gate": False, "model.cooccurrence": False}),
+    ("dyg-mamba", {"model.block.bc_source": "fixed", "model.block.gate": False, "model.cooccurrence": False}),
     ("dygformer", FORMER | {"model.pair_features": True}),
     ("graphmixer", {"model.pair_features": True}),
 ]
@@ -97,7 +97,9 @@ def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", FILES)
 def test_scores_of_a_memory_in_a_given_state(to: Any, tmp_path: Path) -> None:
     settings = {"model.pair_features": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
-    run = small_run("ctdg-ssm", tmp_path, **settings, **{"model.node_gaps": True, "model.read_norm": True}).path
+    run = small_run(
+        "ctdg-ssm", tmp_path, **settings, **{"model.node_time_deltas": True, "model.embedding_norm": True}
+    ).path
     path = export_run(run, to, tmp_path / "program")
     with load_run(run, device="cpu") as (_, task), torch.no_grad():
         model = task.model

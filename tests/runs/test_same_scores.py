@@ -26,7 +26,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "dygformer": ("dygformer", {**NARROW, "model.max_length": 9, "model.patch_size": 3, "model.num_heads": 3}),
     "dyg-mamba": ("dyg-mamba", {**NARROW, "history.max_length": 9}),
     "dyg-mamba with attention": ("dyg-mamba", {**NARROW, "model.cross_attention": 3, "model.encoders": "independent"}),
-    "ctdg-ssm": ("ctdg-ssm", {"model.dim": 9, "model.time_dim": 5, "model.hidden": 11, "model.node_gaps": True}),
+    "ctdg-ssm": ("ctdg-ssm", {"model.dim": 9, "model.time_dim": 5, "model.hidden": 11, "model.node_time_deltas": True}),
 }
 QUICK = ("pair-trees",)
 near = partial(np.testing.assert_allclose, rtol=F32, atol=F32_TIGHT)

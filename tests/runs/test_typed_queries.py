@@ -9,7 +9,7 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.datasets.temporal_generators import OrderConfig, generate_orders
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.runs.explain import explain
@@ -152,6 +152,28 @@ def test_live_events_have_relations(run: Run, tmp_path: Path) -> None:
     assert offline["score"].tolist() == pytest.approx(scores, rel=1e-5)
 
 
+@pytest.mark.parametrize("cut", [1, 3])
+def test_new_live_nodes_have_the_types_of_their_first_relation(run: Run, cut: int, tmp_path: Path) -> None:
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+    from hopstate.serving.live import LiveRun
+
+    last = int(table(799, 800)["time"][0])
+    rows = [("c98", "s98", "order"), ("c99", "c98", "transfer"), ("s98", "s97", "transfer"), ("c1", "s97", "visit")]
+    events = [dict(zip(("source", "target", "what"), row), time=last + i) for i, row in enumerate(rows, 1)]
+    expected = {"c98": "customer", "c99": "customer", "s98": "shop", "s97": "customer"}  # a transfer's are customers
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        live.take(events[:cut])
+        live.take(events[cut:])
+        past = live.past
+        rows_of = past.node_ids.rows(np.array(list(expected)))
+        assert [past.node_type_names[k] for k in past.node_type[rows_of]] == list(expected.values())
+    later = pd.DataFrame(events).assign(st="", tt="")
+    with pytest.warns(HopstateWarning, match="c98"):
+        friends = run.rank("c1", relation="transfer", events=later, top=None)["dst"].tolist()
+    assert {"c98", "c99", "s97"} <= set(friends)
+    assert "s98" not in friends
+
+
 def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
     from fastapi.testclient import TestClient
@@ -171,3 +193,19 @@ def test_questions_over_http_have_relations(run: Run, tmp_path: Path) -> None:
         inputs = [{"name": k, "shape": [1], "datatype": "BYTES", "data": [v]} for k, v in columns.items()]
         score = client.post("/v2/models/orders/infer", json={"inputs": inputs}).json()["outputs"][0]["data"][0]
         assert score == pytest.approx(run.score([("c1", "s2")], relation="pay")["score"][0])
+
+
+def test_a_live_query_without_a_relation_is_told_the_field(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+    pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    from fastapi.testclient import TestClient
+
+    from hopstate.serving.live import LiveRun
+    from hopstate.serving.service import service
+
+    with TestClient(service(lambda: LiveRun(run.path, folder=tmp_path / "live"), name="run")) as client:
+        assert client.post("/rank", json={"source": "c1", "relation": "pay"}).status_code == 200
+        refused = client.post("/rank", json={"source": "c1"})
+    assert refused.status_code == 422
+    assert "relation: got none" in refused.json()["error"]
+    assert "--" not in refused.json()["error"]  # no option of a command line

@@ -21,13 +21,13 @@ def near(n: int = 3000, edges: int = 12_000, seed: int = 0) -> Graph:
 def test_clusters_are_balanced_repeatable_and_cut_less_than_bisection() -> None:
     pytest.importorskip("kaminpar")
     graph, clusters = near(), 24
-    cluster = partition(graph, clusters, how="kaminpar", seed=3)
-    assert np.array_equal(cluster, partition(graph, clusters, how="kaminpar", seed=3))
-    assert not np.array_equal(cluster, partition(graph, clusters, how="kaminpar", seed=4))
+    cluster = partition(graph, clusters, partitioner="kaminpar", seed=3)
+    assert np.array_equal(cluster, partition(graph, clusters, partitioner="kaminpar", seed=3))
+    assert not np.array_equal(cluster, partition(graph, clusters, partitioner="kaminpar", seed=4))
     sizes = np.bincount(cluster, minlength=clusters)
     assert sizes.min() > 0
     assert sizes.max() <= np.ceil((1 + IMBALANCE) * graph.num_nodes / clusters)
-    assert cut_fraction(graph, cluster) < cut_fraction(graph, partition(graph, clusters, how="bisection"))
+    assert cut_fraction(graph, cluster) < cut_fraction(graph, partition(graph, clusters, partitioner="bisection"))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_small_graphs_and_many_clusters_leave_none_empty(nodes: int, edges: int,
     pytest.importorskip("kaminpar")
     ends = np.random.default_rng(0).integers(0, nodes, (edges, 2))
     clusters = min(nodes, clusters)
-    cluster = partition(Graph.from_edges(ends, nodes), clusters, how="kaminpar")
+    cluster = partition(Graph.from_edges(ends, nodes), clusters, partitioner="kaminpar")
     assert sorted(set(cluster)) == list(range(clusters))
 
 
@@ -69,7 +69,7 @@ def test_the_first_that_is_installed_is_taken(monkeypatch) -> None:
     there.clear()
     assert first_installed() == "bisection"
     with pytest.raises(MissingExtraError, match="kaminpar"):
-        partition(near(50, 100), 4, how="kaminpar")
+        partition(near(50, 100), 4, partitioner="kaminpar")
 
 
 @pytest.mark.parametrize("some", [1, 7, 1 << 22])

@@ -23,10 +23,10 @@ def ring(n: int = 400) -> Graph:
 
 @pytest.mark.parametrize("how", ["auto", "bisection"])
 def test_partition_covers_all_nodes_and_cuts_little(how: str) -> None:
-    part = partition(ring(), 10, how=how)
+    part = partition(ring(), 10, partitioner=how)
     assert sorted(set(part)) == list(range(10))
     assert cut_fraction(ring(), part) < 0.1
-    assert np.array_equal(part, partition(ring(), 10, how=how))
+    assert np.array_equal(part, partition(ring(), 10, partitioner=how))
 
 
 def test_partition_bad_input(monkeypatch) -> None:
@@ -34,7 +34,7 @@ def test_partition_bad_input(monkeypatch) -> None:
         partition(ring(), 500)
     monkeypatch.setattr(partition_module, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError):
-        partition(ring(), 4, how="metis")
+        partition(ring(), 4, partitioner="metis")
     assert len(set(partition(ring(), 4))) == 4
 
 
@@ -74,7 +74,7 @@ def test_parts_that_do_not_cover_the_training_nodes() -> None:
 def test_saint_sums_are_unbiased(kind: str, size: int) -> None:
     """Loss weights and edge scales make the mean over batches of weighted sums the sum over the graph."""
     graph = random_graph()
-    sampler = SaintSampler(graph, kind, size, seed=0, length=3, coverage=1000)
+    sampler = SaintSampler(graph, kind, size, seed=0, walk_length=3, sample_coverage=1000)
     cutter, draws = Neighborhoods(graph.indptr, graph.indices), 1500
     nodes, edges = np.zeros((draws, graph.num_nodes)), np.zeros((draws, graph.num_edges))
     for i in range(draws):
@@ -116,7 +116,7 @@ def test_layers_chain_from_input_to_seeds() -> None:
 @pytest.mark.parametrize("how", ["ppr", "hops"])
 def test_shadow_gives_each_seed_its_own_subgraph(how: str) -> None:
     graph = random_graph(200, 2000)
-    sampler = ShadowSampler(graph, np.arange(200), 20, seed=0, how=how, size=12)
+    sampler = ShadowSampler(graph, np.arange(200), 20, seed=0, kind=how, size=12)
     local, roots = sampler.subgraphs(0, 3)
     assert len(roots) == 20
     assert np.array_equal(local.nodes[roots], sampler.seeds.node_set(0, 3).nodes)

@@ -17,7 +17,7 @@ ROWS = np.arange(8)
 
 
 class Draws(list[Callable[[], Any]]):
-    """A data set of what is called when it is asked for."""
+    """A dataset of what is called when it is asked for."""
 
     def __getitem__(self, at: int) -> Any:  # type: ignore[override]
         return super().__getitem__(at)()
@@ -52,7 +52,7 @@ def test_samplers_and_records_draw_in_a_worker_as_here() -> None:
         partial(hopstate.UniformSampler(ROWS, 3, seed=0).node_set, **at),
         *(partial(hopstate.SaintSampler(whole, kind, 6, seed=0).node_set, **at) for kind in ("node", "edge", "walk")),
         partial(hopstate.LayerSampler(whole, ROWS, 3, (2, 2), seed=0).layers, **at),
-        *(partial(hopstate.ShadowSampler(whole, ROWS, 3, seed=0, how=how).subgraphs, **at) for how in ("ppr", "hops")),
+        *(partial(hopstate.ShadowSampler(whole, ROWS, 3, seed=0, kind=how).subgraphs, **at) for how in ("ppr", "hops")),
         partial(hopstate.top(GCN(3, 4, 2, 2), whole).batch, ROWS),
         partial(tokenizer.pairs, ROWS[:3], ROWS[3:6], np.full(3, 9.0)),
         partial(hopstate.gmn_inputs, whole, max_length=2),

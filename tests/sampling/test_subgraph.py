@@ -95,7 +95,7 @@ def test_shadow_takes_so_many_hops_and_leaves_each_node_once(depth: int, fanout:
             near |= {int(u) for v in near for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]]}
         assert set(nodes.tolist()) <= near
     assert len(nodes) > 1 + fanout * (depth > 1)
-    sampler = ShadowSampler(graph, np.arange(300), 7, seed=0, how="hops", depth=depth, fanout=fanout)
+    sampler = ShadowSampler(graph, np.arange(300), 7, seed=0, kind="hops", depth=depth, fanout=fanout)
     assert sampler.subgraphs(0, 0)[1].tolist()[0] == 0
 
 

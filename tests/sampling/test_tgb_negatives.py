@@ -9,21 +9,21 @@ import pandas as pd
 import pytest
 
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.neighbor_store import EventRelations, NeighborStore
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.splits import chronological_split
 from hopstate.errors import DataError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods.heuristics.method import Recency
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.sampling.negatives import Negatives, tgb_negatives
+from hopstate.sampling.negatives import Negatives, one_against_many, tgb_negatives
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32_TIGHT
 
 
 @pytest.fixture(scope="module")
 def official(tmp_path_factory):
-    """Return py-tgb's data set over 600 events of tgbl-wiki's layout, its negatives made by its own generator, root."""
+    """Return py-tgb's dataset over 600 events of tgbl-wiki's layout, its negatives made by its own generator, root."""
     module = pytest.importorskip("tgb.linkproppred.dataset", reason="py-tgb is not installed")
     import torch
     from tgb.linkproppred.negative_generator import NegativeEdgeGenerator
@@ -145,3 +145,62 @@ def test_some_events_negatives_are_taken_in_their_order():
     assert len(drawn.take(np.arange(0))) == 0
     with pytest.raises(DataError):
         some.take(np.array([2]))
+
+
+@pytest.fixture(scope="module")
+def typed_tgb(tmp_path_factory):
+    """Return py-tgb's data set over 400 events of thgl-software's layout, with TGB 2.0's negatives, and its root."""
+    module = pytest.importorskip("tgb.linkproppred.dataset", reason="py-tgb is not installed")
+    import torch
+    from tgb.linkproppred.thg_negative_generator import THGNegativeEdgeGenerator
+    from tgb.utils.info import PROJ_DIR
+    from torch_geometric.data import TemporalData
+
+    home = tmp_path_factory.mktemp("tgb2")
+    folder = home / "thgl_software"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    relation = rng.integers(0, 3, 400)
+    table = pd.DataFrame({"timestamp": np.sort(rng.integers(0, 90, 400)), "head": rng.integers(0, 8, 400)})
+    table["tail"] = np.where(relation == 2, rng.integers(20, 26, 400), rng.integers(8, 20, 400))
+    table.assign(relation=relation).to_csv(folder / "thgl-software_edgelist.csv", index=False)
+    nodes = np.unique(table[["head", "tail"]])
+    types = pd.DataFrame({"node_id": nodes, "type": np.searchsorted([8, 20], nodes, side="right")})
+    types.to_csv(folder / "thgl-software_nodetype.csv", index=False)
+    root = os.path.relpath(home, PROJ_DIR)
+    made = module.LinkPropPredDataset(name="thgl-software", root=root, preprocess=True, download=False)
+    names = {"src": "sources", "dst": "destinations", "t": "timestamps", "edge_type": "edge_type"}
+    columns = {name: torch.from_numpy(made.full_data[theirs][made.test_mask]) for name, theirs in names.items()}
+    maker = THGNegativeEdgeGenerator("thgl-software", 0, len(nodes) - 1, made.node_type)
+    maker.generate_negative_samples(TemporalData(**columns), "test", str(home))
+    shutil.move(home / "thgl-software_test_ns.pkl", made.meta_dict["test_ns"])
+    made.load_test_ns()
+    return made, root
+
+
+def test_negatives_of_tgb_2_are_the_targets_that_a_relation_joins(typed_tgb):
+    from tgb.linkproppred.evaluate import Evaluator
+
+    dataset, root = typed_tgb
+    stream = read_events("tgb:thgl-software", root=root)
+    split = chronological_split(stream)
+    src, dst, t, relation = stream.pairs(split.test)
+    published = dataset.negative_sampler.query_batch(src, dst, t, relation, "test")
+    drawn = tgb_negatives(published, stream, split.test)
+    ours = one_against_many(stream, split, "test", num_negatives="all")
+    assert np.array_equal(drawn.offsets, ours.offsets)
+    for ends in zip(drawn.offsets, drawn.offsets[1:]):
+        assert sorted(drawn.dst[slice(*ends)]) == sorted(ours.dst[slice(*ends)])
+    scorer = Recency(NeighborStore.from_stream(stream), relations=EventRelations.of(stream))
+    found = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): drawn})
+    evaluator, expected = Evaluator(name="thgl-software", k_value=10), []
+    for u, v, when, r, negative in zip(src, dst, t, relation, published, strict=True):
+        asked = np.append(v, negative)
+        score = scorer.score(*(np.full(len(asked), one) if one is not asked else one for one in (u, asked, when, r)))
+        given = {"y_pred_pos": score[:1], "y_pred_neg": score[1:], "eval_metric": ["mrr"]}
+        expected.append(evaluator.eval(given)["mrr"])
+    assert found.value("mrr", "ranking", "test") == pytest.approx(np.mean(expected), abs=F32_TIGHT)
+    with pytest.raises(DataError, match="query_batch"):
+        tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, split.test)
+    with pytest.raises(DataError, match="got those of"):
+        tgb_negatives(published[1:], stream, split.test)

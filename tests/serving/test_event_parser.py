@@ -18,6 +18,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.runs.run import Run
 from hopstate.serving.event_parser import EventParser
 from hopstate.serving.live import LiveRun
+from hopstate.serving.transaction import _as_json
 
 RUNS: dict[str, dict[str, Any]] = {
     "texts": {},
@@ -152,3 +153,10 @@ def test_a_feature_with_the_name_of_an_end_or_of_the_time_is_refused(tmp_path: P
     )
     with pytest.raises(ConfigError, match=r"\bt\b"):
         LiveRun(run.path)
+
+
+def test_events_of_a_commit_are_written_as_each_alone():
+    texts = ["a", "},\n{", ', "x": {', "é\u2028\x00", ""]
+    bodies = [{"src": text, "dst": k, "t": k / 3, "x": None} for k, text in enumerate(texts)]
+    assert _as_json(bodies) == [json.dumps(body) for body in bodies]
+    assert _as_json([]) == []

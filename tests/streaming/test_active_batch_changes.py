@@ -22,7 +22,7 @@ def events(count: int = 160, seed: int = 0) -> EventStream:
 
 def inputs_of(stream: EventStream, neighbors: int = 3, order: int = 1) -> ActiveEvents:
     model = CTDGSSM(CTDGSSM.Config(static="random", order=order, dim=4, time_dim=4))
-    return ActiveEvents(model, stream, NeighborStore.from_stream(stream), neighbors=neighbors)
+    return ActiveEvents(model, stream, NeighborStore.from_stream(stream), num_neighbors=neighbors)
 
 
 def edges_of(batch: ActiveBatch) -> tuple[Counter, Counter]:

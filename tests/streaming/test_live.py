@@ -22,7 +22,13 @@ from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.trainer import seed_everything
 
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "model.hidden": 8, "model.node_gaps": True},
+    "ctdg-ssm": {
+        "model.dim": 6,
+        "model.time_dim": 4,
+        "model.order": 2,
+        "model.hidden": 8,
+        "model.node_time_deltas": True,
+    },
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
     "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},

@@ -16,7 +16,7 @@ from hopstate.methods.method import Context
 from hopstate.streaming.live import continue_stream, fingerprint
 
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_gaps": True},
+    "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_time_deltas": True},
     "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 4, "model.out_dim": 4, "history.max_length": 6},
     "graphmixer": {"model.num_links": 4, "model.dim": 4, "model.time_dim": 4, "model.out_dim": 4},
     "recency": {},

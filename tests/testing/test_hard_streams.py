@@ -22,7 +22,13 @@ from hopstate.training.trainer import Trainer, seed_everything
 
 WIDTHS = {"model.channel_dim": 2, "model.time_dim": 4, "model.out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_gaps": True, "num_neighbors": 4},
+    "ctdg-ssm": {
+        "model.dim": 4,
+        "model.time_dim": 4,
+        "model.order": 2,
+        "model.node_time_deltas": True,
+        "num_neighbors": 4,
+    },
     "dyg-mamba": {**WIDTHS, "history.max_length": 5, "model.num_layers": 1},
     "dygformer": {**WIDTHS, "model.max_length": 5, "model.num_layers": 1},
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 4, "model.out_dim": 6},
@@ -69,7 +75,7 @@ def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
 def test_no_leak(method: str, kind: str, tmp_path: Path) -> None:
     size = 1 if kind == "deletions" else 8
     task = task_of(method, hard(kind, 60 if size == 1 else 120), tmp_path, size)
-    report = check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=size)
+    report = check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=size)
     assert report.scores > 0
 
 

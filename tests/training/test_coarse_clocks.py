@@ -87,7 +87,7 @@ def epoch_loss(t: Any) -> torch.Tensor:
         batch, drawn = data.take(mine), negatives[at : at + len(mine)]
         at += len(mine)
         for dst, label in ((batch.dst, 1.0), (drawn, 0.0)):
-            gap = t.source.train_inputs.query_gaps(batch.src, dst, batch.t)
+            gap = t.source.train_inputs.query_time_deltas(batch.src, dst, batch.t)
             logits = t.model.link_logits(state, torch.from_numpy(batch.src), torch.from_numpy(dst), gap)
             total = total + F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label), reduction="sum")
         for first in range(0, len(mine), t.source.batch_size):
@@ -193,4 +193,4 @@ def _moved(data: EventStream, event: int) -> np.ndarray:
 
 def test_leak_guard(tmp_path: Path) -> None:
     t = task(tmp_path, sessions(240, 10))
-    assert check_leak(t.scorer_over, t.stream, moments=1, queries=16, batch_size=SIZE).scores > 0
+    assert check_leak(t.scorer_over, t.stream, times=1, queries=16, batch_size=SIZE).scores > 0

@@ -12,16 +12,16 @@ from hopstate.errors import ConfigError
 
 def run(argv: list[str]) -> CommandResult:
     """Explain a score or a prediction."""
-    what = """What a pair's score loses without each of the latest events of its ends, as a table and a chart, and what
-    features (pair-trees) or members (ensemble) add to it; or what a node's prediction owes to features, other nodes and
-    edges (gradient times input)."""
-    parser = CommandParser(prog="hopstate explain", description=what, allow_abbrev=False)
+    description = """Attribute a pair's score to the latest events of both endpoints, by leaving out one at a time, and
+    to features (pair-trees) or members (ensemble). Or attribute a node's prediction to features, nodes and edges
+    (gradient times input)."""
+    parser = CommandParser(prog="hopstate explain", description=description, allow_abbrev=False)
     parser.add_run("--data", "--device", "--method")
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--node", help="your id of a node, of a run on a graph")
-    asked.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
-    when = "only events strictly before it are seen: a number, or a date (default: just after the last known event)"
-    parser.add_argument("--time", help=when)
+    target_group = parser.add_mutually_exclusive_group(required=True)
+    target_group.add_argument("--node", help="your id of a node, for a run on a graph")
+    target_group.add_argument("--pair", help='your ids of source and target: alice,bob or "Smith, A",bob')
+    time_help = "use only events strictly before it: a number, or a date (default: just after the last known event)"
+    parser.add_argument("--time", help=time_help)
     parser.add_argument("--relation", metavar="NAME", help="relation of the pair, if events have relations")
     parser.add_argument("--out", help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", help="draw the timeline: .png, .pdf or .svg")
@@ -32,20 +32,20 @@ def run(argv: list[str]) -> CommandResult:
     where = {name: getattr(o, name) for name in ("data", "out", "plot", "device")}
     if o.node is not None:
         return _explain_node(o.run, o.node, o.top, where)
-    ends = next(csv.reader([o.pair], skipinitialspace=True), [])
-    if len(ends) != 2:
+    pair = next(csv.reader([o.pair], skipinitialspace=True), [])
+    if len(pair) != 2:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
     from hopstate.runs.explain import explain, features_path
 
-    found: Any = explain(o.run, ends[0], ends[1], o.time, relation=o.relation, **where)
-    features = [str(features_path(o.out))] if o.out and len(found.features) else []
+    explanation: Any = explain(o.run, pair[0], pair[1], o.time, relation=o.relation, **where)
+    features = [str(features_path(o.out))] if o.out and len(explanation.features) else []
     written = [path for path in (o.out, *features, o.plot) if path]
-    record = {"source": found.source, "target": found.target, "time": found.when, "written": written}
-    record |= {"score": found.score, "probability": found.probability, "logit": found.logit}
-    record |= {"rows": rows_of(found.table), "features": rows_of(found.features), "unit": found.unit}
+    record = {"source": explanation.source, "target": explanation.target, "time": explanation.when, "written": written}
+    record |= {"score": explanation.score, "probability": explanation.probability, "logit": explanation.logit}
+    record |= {"rows": rows_of(explanation.table), "features": rows_of(explanation.features), "unit": explanation.unit}
 
     def show() -> None:
-        _show(found, o.top)
+        _show(explanation, o.top)
         _show_written(written)
 
     return CommandResult(record, show)
@@ -54,15 +54,15 @@ def run(argv: list[str]) -> CommandResult:
 def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> CommandResult:
     from hopstate.runs.explain import explain, node_paths
 
-    found: Any = explain(run, node=node, **where)
+    explanation: Any = explain(run, node=node, **where)
     written = [str(path) for path in node_paths(where["out"])] if where["out"] else []
-    parts = {name: getattr(found, name) for name in ("features", "nodes", "edges")}
-    record = {"node": node, "output": found.output, "logit": found.logit, "written": written}
+    parts = {name: getattr(explanation, name) for name in ("features", "nodes", "edges")}
+    record = {"node": node, "output": explanation.output, "logit": explanation.logit, "written": written}
 
     def show() -> None:
         from hopstate.io.output import screen
 
-        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input")
+        screen().print(f"node {node}: {explanation.output!r}, logit {explanation.logit:+.4f}; gradient times input")
         for name, rows in parts.items():
             _show_rows(name, rows, top)
         _show_written(written)
@@ -75,18 +75,18 @@ def _show_written(written: Sequence[str]) -> None:
         print(f"written: {path}")
 
 
-def _show(found: Any, top: int) -> None:
+def _show(explanation: Any, top: int) -> None:
     from hopstate.io.output import screen
 
-    title = f"{found.source} - {found.target} at {found.when}: score {found.score:.4f}, logit {found.logit:+.4f}"
-    screen().print(title)
-    rows = found.table
+    pair = f"{explanation.source} - {explanation.target} at {explanation.when}"
+    screen().print(f"{pair}: score {explanation.score:.4f}, logit {explanation.logit:+.4f}")
+    rows = explanation.table
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
-    rows = rows.assign(end=rows.end.map({"source": found.source, "target": found.target}).astype(str))
+    rows = rows.assign(end=rows.end.map({"source": explanation.source, "target": explanation.target}).astype(str))
     _show_rows("events: what the logit loses without each", rows, top)
-    if len(found.features):
-        _show_rows("features: what each adds to the logit", found.features, top)
-        screen().print(found.unit, highlight=False)
+    if len(explanation.features):
+        _show_rows("features: what each adds to the logit", explanation.features, top)
+        screen().print(explanation.unit, highlight=False)
 
 
 def _show_rows(title: str, rows: Any, top: int) -> None:

@@ -40,15 +40,18 @@ class _NameMethod(argparse.Action):
 
 
 _RUN_OPTIONS: dict[str, dict[str, Any]] = {
-    "--data": {"help": "other data than it was trained on: a file, folder or name"},
-    "--device": {"help": "auto, cpu, cuda, ...; by default the run's own setting"},
+    "--data": {"help": "data to use instead of the training data: a file, a folder or a dataset name"},
+    "--device": {"help": "auto, cpu, cuda or cuda:N (default: the setting of the run)"},
     "--method": {
         "action": _NameMethod,
         "metavar": "MODULE:NAME",
-        "help": "the run's method, if it is code of your own",
+        "help": "the method of the run, if it is your own code",
     },
-    "--state": {"help": "folder of the state to go on from (default: RUN/state, if any)"},
-    "--ignore-state": {"action": "store_true", "help": "go on from the end of the run's own data, whatever is kept"},
+    "--state": {"help": "folder of the state to continue from (default: RUN/state, if it exists)"},
+    "--ignore-state": {
+        "action": "store_true",
+        "help": "start after the training data of the run, also if a state exists",
+    },
 }
 
 
@@ -72,7 +75,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_run(self, *options: str) -> None:
         """Add the run folder, and some of the options that commands on runs share."""
-        self.add_argument("run", help="run folder that `hopstate fit` left")
+        self.add_argument("run", help="run folder written by `hopstate fit`")
         self.add_shared(*options)
 
     def add_shared(self, *options: str) -> None:
@@ -177,7 +180,7 @@ def json_text(value: Any) -> str:
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
-    """Return a pandas table as records, gaps as None."""
+    """Return a pandas table as records, missing values as None."""
     return [{key: None if cell != cell else cell for key, cell in row.items()} for row in table.to_dict("records")]
 
 
@@ -186,7 +189,7 @@ class Command(NamedTuple):
 
     Args:
         group: its heading in the main help.
-        module: module with `run(argv) -> Answer`; imported only if the command runs.
+        module: module with `run(argv) -> CommandResult`; imported only if the command runs.
         summary: one line for the main help.
         examples: command lines for the command's help, without `hopstate`.
     """
@@ -236,11 +239,11 @@ def examples_of(name: str) -> str:
 def split_group(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
     """Split --GROUP.KEY VALUE or --GROUP.KEY=VALUE options off the words and return both."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
-    words_left, found = [], {}
+    words_left, options = [], {}
     remaining = iter(words)
     for word in remaining:
         if word.startswith(start):
-            found[word.removeprefix(start)] = next(remaining, "")
+            options[word.removeprefix(start)] = next(remaining, "")
         else:
             words_left.append(word)
-    return words_left, found
+    return words_left, options

@@ -1,4 +1,4 @@
-"""`hopstate compare METHOD,METHOD --data DATA`: methods over splits and seeds, one table."""
+"""`hopstate compare METHOD,METHOD --data DATA`: train methods over splits and seeds and print one table."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hopstate.errors import ConfigError
 from hopstate.io.files import locked
 from hopstate.runs.compare import Comparison, Row
 
-EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
-written with its name in front, e.g. -- --nagphormer.model.dim 64."""
+EPILOG = """Settings after -- apply to every method that has them, e.g. -- --loop.epochs 50. A method's name in front
+restricts a setting to that method, e.g. -- --nagphormer.model.dim 64."""
 
 
 def run(argv: list[str]) -> CommandResult:
-    """Train what is not trained yet; status 130 where Ctrl-C stopped it."""
+    """Train what is not trained yet; status 130 if Ctrl-C stopped it."""
     words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     parser = CommandParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
-    parser.add_argument("methods", help="names joined by commas")
-    parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
-    parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
-    parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
-    parser.add_argument("--out", help="folder of all runs and of the table; an earlier one is continued")
-    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("methods", help="names, separated by commas")
+    parser.add_argument("--data", required=True, help="a file, a folder, or the name of a dataset")
+    parser.add_argument("--splits", default="0", help="split numbers of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
+    parser.add_argument("--seeds", default="0", help="training seeds, e.g. 0-2 (default: 0)")
+    parser.add_argument("--out", help="folder for all runs and the table; an existing one is continued")
+    parser.add_argument("--device", help="device: auto, cpu, cuda or cuda:N (loop.device)")
     options = command_options(parser, words)
     run_settings = run_settings if options.device is None else [*run_settings, f"--loop.device={options.device}"]
     from hopstate.io.output import screen
@@ -46,8 +46,8 @@ def run(argv: list[str]) -> CommandResult:
         for text in verdicts(collect([folder])).values():
             screen().print(text, style="bold", highlight=False)
         show(rows, options.data)
-        for one in failed:
-            print(f"{one['method']}, split {one['split']}, seed {one['seed']} failed: {one['error']}")
+        for failure in failed:
+            print(f"{failure['method']}, split {failure['split']}, seed {failure['seed']} failed: {failure['error']}")
         print(f"runs and table.json: {folder}")
 
     return CommandResult(record, print_all)
@@ -59,17 +59,17 @@ def numbers(text: str) -> list[int]:
     >>> numbers("0,2,5-7")
     [0, 2, 5, 6, 7]
     """
-    found: list[int] = []
+    values: list[int] = []
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
             if not span or len(span) > 100_000:
                 raise ValueError(part)
-            found += span
+            values += span
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of rising numbers. Write, for example, 0,1,2 or 0-9") from None
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(values))
 
 
 def show(rows: list[Row], data: str) -> None:
@@ -83,14 +83,14 @@ def show(rows: list[Row], data: str) -> None:
     rows = [row for row in rows if not row.get("baseline")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if is_error(metric) else " in percent"
-        mine = [row for row in rows if row["metric"] == metric]
-        events = next((count for row in mine if (count := row.get("num_events", {}).get(metric))), None)
+        group = [row for row in rows if row["metric"] == metric]
+        events = next((count for row in group if (count := row.get("num_events", {}).get(metric))), None)
         of = "" if events is None else f", of {events:,} test events"
-        label = metric_label(metric, next((p for row in mine if (p := row.get("positive_class"))), None))
+        label = metric_label(metric, next((p for row in group if (p := row.get("positive_class"))), None))
         table = Table(title=f"{data}: {label}{unit}{of}")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for row in sorted(mine, key=lambda row: sort_key(metric, row["test_mean"])):
+        for row in sorted(group, key=lambda row: sort_key(metric, row["test_mean"])):
             table.add_row(
                 row["method"],
                 *(figure(metric, row[f"{split}_mean"], row[f"{split}_std"]) for split in ("test", "val")),
@@ -99,11 +99,11 @@ def show(rows: list[Row], data: str) -> None:
                 f"{row['parameters']:,}",
             )
         screen().print(table)
-        _show_pairs(metric, mine)
+        _show_pairs(metric, group)
 
 
 def show_kinds(rows: list[Row], data: str) -> None:
-    """Print links by kind of negatives, baselines below; the last row has the number of events behind each figure."""
+    """Print links by kind of negatives, baselines below; the last row has the number of events of each column."""
     from rich.table import Table
 
     from hopstate.evaluation.labels import baseline_label, figure, links_label, negatives_label
@@ -117,11 +117,11 @@ def show_kinds(rows: list[Row], data: str) -> None:
     table.add_column("method")
     for metric in metrics:
         table.add_column(negatives_label(metric), justify="right")
-    table.add_column("no better than")
+    table.add_column("does not outperform")
     for row in rows:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
         name = f"{baseline_label(row['method'])} (baseline)" if row.get("baseline") else row["method"]
-        table.add_row(name, *figures, row["below"])
+        table.add_row(name, *figures, row["not_outperformed"])
     events = {m: count for row in rows for m, count in row.get("num_events", {}).items() if count is not None}
     if events:
         table.add_section()
@@ -145,9 +145,9 @@ def _show_pairs(metric: str, rows: list[Row]) -> None:
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
             values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]
-            found = paired(*values)
-            if found is not None:
-                p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
-                text = figure(metric, found.difference, found.error)
+            test = paired(*values)
+            if test is not None:
+                p = "no spread" if test.p is None else f"paired t test p = {test.p:.2g}"
+                text = figure(metric, test.difference, test.error)
                 methods = f"{first['method']} - {other['method']}"
-                print(f"{methods}, {name}: {text} (standard error), {found.runs} pairs, {p}")
+                print(f"{methods}, {name}: {text} (standard error), {test.runs} pairs, {p}")

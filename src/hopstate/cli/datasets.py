@@ -1,4 +1,4 @@
-"""`hopstate datasets`: every data set of the papers, where it comes from, whether it is on disk."""
+"""`hopstate datasets`: list the datasets of the papers, their sources, and which are on disk."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hopstate.io.files import cache_folder
 
 
 def run(argv: list[str]) -> CommandResult:
-    """List data sets; status 1 where none is of that name."""
+    """List datasets; status 1 if none has that name."""
     parser = CommandParser(prog="hopstate datasets", description=__doc__)
     parser.add_argument(
-        "name", nargs="?", default="", help="one data set with all details; else those whose names hold this"
+        "name", nargs="?", default="", help="show all details of this dataset, or the datasets whose names contain this"
     )
     options = parser.parse_args(argv[1:])
-    everything, asked = dataset_table(), options.name.lower()
-    rows = [row for row in everything if row["name"].lower() == asked] or [
-        row for row in everything if asked in row["name"].lower()
+    everything, query = dataset_table(), options.name.lower()
+    rows = [row for row in everything if row["name"].lower() == query] or [
+        row for row in everything if query in row["name"].lower()
     ]
     record = {"datasets": rows, "cache": cache_folder()}
     if not rows:
-        known = nearest(asked, [row["name"] for row in everything])
-        told = f"no data set is called {options.name!r}{known or '; `hopstate datasets` lists all'}"
-        return CommandResult(record, lines(told), FAILED)
+        known = nearest(query, [row["name"] for row in everything])
+        message = f"no dataset is called {options.name!r}{known or '; `hopstate datasets` lists all'}"
+        return CommandResult(record, lines(message), FAILED)
     return CommandResult(record, partial(_show, rows, options.name))
 
 
@@ -47,6 +47,6 @@ def _show(rows: list[dict[str, Any]], name: str) -> None:
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
-        told = f"{len(rows)} data sets; `hopstate datasets NAME` shows address, licence and where it was read."
-        console.print(told, highlight=False)
+        summary = f"{len(rows)} datasets; `hopstate datasets NAME` shows address, licence and where it was read."
+        console.print(summary, highlight=False)
     console.print(f"cache: {cache_folder()}", highlight=False)

@@ -1,4 +1,4 @@
-"""Train methods on a synthetic graph and a synthetic event stream, ask one who is next, and write a report."""
+"""Train methods on a synthetic graph and a synthetic event stream, rank next destinations, and write a report."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def run(argv: list[str]) -> CommandResult:
         if not _train(recipe["tasks"], folder, screen(stderr=True)):
             record = {"folder": folder, "interrupted": True, "verdicts": {}, "report": None, "rows": None}
             return CommandResult(record, lines(f"stopped; runs: {folder}"), INTERRUPTED)
-        found = verdicts(collect([folder]))
+        texts = verdicts(collect([folder]))
         page = write_report([folder], folder / "report.html", title="hopstate demo")
     trained = folder / question["run"]
     ranking = rank(trained, question["source"], top=3, explain=True)
 
     def show() -> None:
         console = screen()
-        for data, text in found.items():
+        for data, text in texts.items():
             console.print(f"\n{data}", style="bold")
             console.print(text, highlight=False)
         console.print(f"\nWho is next for node {question['source']}, and why? (hopstate rank {trained})", style="bold")
@@ -60,7 +60,7 @@ def run(argv: list[str]) -> CommandResult:
         console.print(f"\nreport: {page}", soft_wrap=True, highlight=False)
         open_page(page)
 
-    record = {"folder": folder, "interrupted": False, "verdicts": found, "report": page, "rows": rows_of(ranking)}
+    record = {"folder": folder, "interrupted": False, "verdicts": texts, "report": page, "rows": rows_of(ranking)}
     return CommandResult(record, show)
 
 

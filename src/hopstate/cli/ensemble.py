@@ -1,4 +1,4 @@
-"""Finished link prediction runs, combined by a logistic regression on their log-odds, fitted on validation."""
+"""Combine finished link prediction runs by a logistic regression on their log-odds, fitted on validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import Run
 
 EPILOG = """The result is a run: evaluate, predict, score, rank, explain, serve, report. Settings such as
---evaluation.strategies are the first run's unless you give others.
+--evaluation.strategies default to those of the first run.
 
 Example: hopstate ensemble runs/dyg-mamba runs/pair-trees --out runs/both"""
 
@@ -20,7 +20,7 @@ def run(argv: list[str]) -> CommandResult:
     parser = CommandParser(prog="hopstate ensemble", description=__doc__, epilog=EPILOG)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a finished run")
     parser.add_argument("--out", help="new run folder (default: one under runs/)")
-    parser.add_argument("--data", help="where the data lie now (default: where the first run found them)")
+    parser.add_argument("--data", help="data of the runs, if they were moved (default: the path of the first run)")
     rest, evaluation = split_group(argv[1:], "--evaluation.")
     options = parser.parse_args(rest)
     from hopstate.runs.ensemble import ensemble

@@ -1,4 +1,4 @@
-"""`hopstate export RUN --to torch|onnx --out FOLDER`: a trained network as a program that needs no hopstate."""
+"""`hopstate export RUN --to torch|onnx --out FOLDER`: export a trained network to run without hopstate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def run(argv: list[str]) -> CommandResult:
     parser = CommandParser(prog="hopstate export", description=__doc__, allow_abbrev=False)
     parser.add_run("--method")
     parser.add_argument("--to", choices=("torch", "onnx"), required=True, help="torch.export (.pt2) or ONNX (.onnx)")
-    parser.add_argument("--out", required=True, help="folder for the program and export.json, which explains it")
-    parser.add_argument("--data", help="the run's own data, where they are elsewhere now")
-    parser.add_argument("--opset", type=int, help="version of ONNX's operators, for older runtimes: 18 to 21")
+    parser.add_argument("--out", required=True, help="folder for the program and export.json, which describes it")
+    parser.add_argument("--data", help="data of the run, if they were moved")
+    parser.add_argument("--opset", type=int, help="ONNX opset version, 18 to 21 (default: 20)")
     parser.add_argument(
         "--check",
         action="store_true",
-        help="ask program and run the same of the run's own data, print the largest difference, and fail above 1e-5",
+        help="compare program and run on the data of the run, print the largest difference, and fail above 1e-5",
     )
     o = parser.parse_args(argv[1:])
     from hopstate.runs.export import check_program, export_run, require_packages
@@ -43,5 +43,5 @@ def run(argv: list[str]) -> CommandResult:
     if o.check:
         checked = check_program(opened.path, path)
         record["check"] = checked
-        messages.append(f"check: {checked.text()}; the tolerance is {checked.within:g}")
+        messages.append(f"check: {checked.text()}; the tolerance is {checked.tolerance:g}")
     return CommandResult(record, lines(*messages))

@@ -27,20 +27,20 @@ def _with_data_of_run(method: str, words: Sequence[str]) -> list[str]:
     parser.add_argument("--resume", action="store_true")
     for name in ("--out", "--data", "--config"):
         parser.add_argument(name, nargs="?")
-    found, _ = parser.parse_known_args(list(words))
-    if not found.resume or found.out is None or not (settings := RunFolder(found.out).settings()):
+    given, _ = parser.parse_known_args(list(words))
+    if not given.resume or given.out is None or not (settings := RunFolder(given.out).settings()):
         return list(words)
     trained_method, data = settings.get("method"), settings.get("data")
     if isinstance(trained_method, str) and trained_method != method:
         raise ConfigError(
-            f"{found.out} is a run of {trained_method}. Continue it with: fit {trained_method} --resume --out "
-            f"{found.out}"
+            f"{given.out} is a run of {trained_method}. Continue it with: fit {trained_method} --resume --out "
+            f"{given.out}"
         )
-    if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
+    if given.data is not None or given.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
     from hopstate.runs.data import check_sources
 
-    check_sources(RunFolder(found.out), ("data",))
+    check_sources(RunFolder(given.out), ("data",))
     return [*words, f"--data={data}"]
 
 
@@ -63,8 +63,8 @@ def run(argv: list[str]) -> CommandResult:
     )
     if options.dry_run:
         return _dry_run(method, config, record)
-    how: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}
-    done = fit_config(method, config, out=out, resume=resume, record=record, **how)
+    fit_options: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}
+    done = fit_config(method, config, out=out, resume=resume, record=record, **fit_options)
     if not current_ranks().first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
@@ -83,15 +83,15 @@ def _dry_run(method: Method, config: RunConfig, record: Record | None) -> Comman
     from hopstate.training.progress import duration
 
     cost = dry_run(method, config, record)
-    told = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
+    messages = [f"{method.name}: {cost.parameters:,} parameters on {cost.device}"]
     if cost.seconds is None:
-        told.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
+        messages.append("steps: none (this method is not trained by steps, or its steps cannot be measured alone)")
     else:
-        told.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
-        told.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
+        messages.append(f"an epoch: {cost.steps:,} steps, {duration(cost.seconds)} without validation")
+        messages.append(f"at most {cost.epochs:,} epochs: {duration(cost.epochs * cost.seconds)} without validation")
     memory = {"memory": cost.memory_mb, "memory of the device": cost.device_memory_mb}
-    told += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
-    return CommandResult({"method": method.name, **asdict(cost)}, lines(*told))
+    messages += [f"{name}: {megabytes:,.0f} MB" for name, megabytes in memory.items() if megabytes is not None]
+    return CommandResult({"method": method.name, **asdict(cost)}, lines(*messages))
 
 
 def fit_parser(method: AnyMethod) -> Parser:
@@ -139,8 +139,8 @@ def print_result(done: Run) -> None:
         console.print(f"train: evaluated on {share:.1%} {which}", highlight=False)
     print_baselines(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
-    left = ", ".join(name for name in names if (done.path / name).is_file())
-    console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
+    saved_files = ", ".join(name for name in names if (done.path / name).is_file())
+    console.print(f"run folder: {done.path}  ({saved_files})", soft_wrap=True)
 
 
 def cell(metric: str, value: float | None) -> str:

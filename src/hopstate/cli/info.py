@@ -1,4 +1,4 @@
-"""`hopstate info`: versions, devices, cache folder, and the path each fast operator takes here."""
+"""`hopstate info`: show versions, devices, the cache folder, and the implementation of each operator in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("operator", "path", "why")
 
 
 def run(argv: list[str]) -> CommandResult:
-    """Look at the machine and what is installed."""
+    """Report the machine and the installed packages."""
     CommandParser(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
     facts = environment(None)
     record = {name: facts[name] for name in (*FACTS, "versions")} | {"cache": cache_folder()}

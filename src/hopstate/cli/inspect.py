@@ -1,4 +1,4 @@
-"""`hopstate inspect DATA`: what a stream or a graph holds, and what about it looks suspicious; or what a run is."""
+"""`hopstate inspect DATA`: summarize a stream, a graph or a run, and warn about suspicious data."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from hopstate.runs.data import graph_set_kwargs, reader_kwargs
 
 def run(argv: list[str]) -> CommandResult:
     """Look at data, or at a run."""
-    how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
+    how = "Options for reading files: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
     parser = CommandParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
-    parser.add_argument("data", help="a file, a folder, the name of a data set, or a run folder")
+    parser.add_argument("data", help="a file, a folder, the name of a dataset, or a run folder")
     parser.add_argument(
-        "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
+        "--kind",
+        choices=("auto", "graph", "graphs", "events"),
+        default="auto",
+        help="content of the file (default: auto)",
     )
-    parser.add_argument("--plot", metavar="FILE.png", help="also draw two charts of the data")
+    parser.add_argument("--plot", metavar="FILE.png", help="also save two charts of the data")
     words, read = split_group(argv[1:], "--read.")
     options = parser.parse_args(words)
     if (Path(options.data) / "config.json").is_file():
         from hopstate.runs.card import run_card
 
         if options.plot or read or options.kind != "auto":
-            raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")
+            raise ConfigError(f"{options.data} is a run; --plot, --kind and --read apply to data only. Leave them out")
         text = run_card(options.data)
         return CommandResult({"run": options.data, "card": text}, lines(text))
     from hopstate.data.summary import summarize

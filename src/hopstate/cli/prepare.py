@@ -1,4 +1,4 @@
-"""`hopstate prepare SOURCE --out STORE`: a table of events or edges of any size as a memory-mapped store for --data."""
+"""`hopstate prepare SOURCE --out STORE`: convert a table of events or edges to a memory-mapped store for --data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SECONDS = 5.0  # minimum time between two lines of rows read
 
 def run(argv: list[str]) -> CommandResult:
     how = (
-        "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
-        "edge_columns LIST, separator SIGN, time_format FORMAT, unlabeled_value VALUE, header and bipartite true or "
-        "false. For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has "
-        "them."
+        "Options for columns: --read.source_column, target_column, time_column, label_column NAME, "
+        "edge_columns LIST, separator CHARACTER, time_format FORMAT, unlabeled_value VALUE, header and bipartite true "
+        "or false. For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as in "
+        "fit."
     )
     parser = CommandParser(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("source", help="a file or folder of CSV or Parquet")
@@ -36,12 +36,12 @@ def run(argv: list[str]) -> CommandResult:
     done = prepare(
         o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_Lines(), **settings
     )
-    told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; use it with --data {done.path}"]
-    told += done.notes
+    messages = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; use it with --data {done.path}"]
+    messages += done.notes
     if done.bad:
-        told.append(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
+        messages.append(f"{done.bad:,} rows were skipped; file and line are in {done.bad_rows}")
     record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}
-    return CommandResult(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*told))
+    return CommandResult(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*messages))
 
 
 def _value(key: str, text: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from hopstate.cli.commands import CommandParser, CommandResult, lines, rows_of, say, split_group
 from hopstate.errors import ConfigError
 
-_HOW = "How other data are read: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
+_HOW = "Options for reading --data: --read.labels FILE, --read.features FILE, ... as in `hopstate fit METHOD --help`."
 
 
 def run(argv: list[str]) -> CommandResult:
@@ -41,7 +41,7 @@ def _evaluate(argv: list[str]) -> CommandResult:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
-    cold_start = "other events are a stream of their own: nothing that the run has seen is known"
+    cold_start = "evaluate other events without the history of the run's own events"
     parser.add_argument("--cold-start", action="store_true", help=cold_start)
     rest, evaluation = split_group(argv, "--evaluation.")
     o, read = _parse(parser, rest)
@@ -63,60 +63,64 @@ def _predict(argv: list[str]) -> CommandResult:
     parser = _parser("predict", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
-    cold_start = (
-        "score other events as a stream of their own; by default they follow the run's own, which are their past"
-    )
+    cold_start = "score other events without the history of the run's own events (default: with it)"
     parser.add_argument("--cold-start", action="store_true", help=cold_start)
     o, read = _parse(parser, argv)
     from hopstate.runs.run import predict
 
     table = predict(o.run, read=read, **_chosen(o, "data", "split", "out", "cold_start", "device"))
-    dropped = "; nothing that the run had seen was known to them (--cold-start)" if o.cold_start and o.data else ""
+    dropped = ", without the history of the run's own events (--cold-start)" if o.cold_start and o.data else ""
     return CommandResult(
         {"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}")
     )
 
 
 def _stream(argv: list[str]) -> CommandResult:
-    what = "Let a temporal model go on over new events: score each before it is seen, keep the state."
-    how = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
+    what = "Score new events one by one, each before the model sees it, and save the state."
+    how = "Tables are read with the options of the run; --read.time_column NAME, ... overrides them."
     parser = _parser("stream", what, "--data", "--device", "--method", "--state", "--ignore-state", how=how)
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--save", help="folder for the state after the events (default: RUN/state)")
-    parser.add_argument("--allow-duplicates", action="store_true", help="the very events taken last happened once more")
+    parser.add_argument(
+        "--allow-duplicates", action="store_true", help="accept a file that repeats the last events, as new events"
+    )
     o, read = _parse(parser, argv)
     if o.data is None:
-        raise ConfigError("which events? give --data FILE")
+        raise ConfigError("events are missing. Give --data FILE")
     from hopstate.runs.run import score_stream
 
     options = _chosen(o, "state", "ignore_state", "save", "out", "allow_duplicates", "device")
     table = score_stream(o.run, o.data, read=read, **options)
     state = o.save or f"{o.run}/state"
     scored = int(table.iloc[:, -1].notna().sum())  # deletions and events left out are rows without a score
-    told = f"{scored:,} events scored into {o.out}; state kept in {state}"
-    return CommandResult({"out": o.out, "rows": len(table), "state": state}, lines(told))
+    text = f"{scored:,} events scored: {o.out}; state: {state}"
+    return CommandResult({"out": o.out, "rows": len(table), "state": state}, lines(text))
 
 
 # ---- score and rank -------------------------------------------------------------------------------------------
-_ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
+_EXIT_STATUS = "Exit status: 0 success, 1 error in the data or the run, 2 wrong usage, 130 interrupted."
 
 
 def _query_parser(command: str, what: str) -> CommandParser:
-    how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
+    how = f"Tables are read with the options of the run; --read.source_column NAME, ... overrides them. {_EXIT_STATUS}"
     parser = _parser(command, what, "--device", "--method", "--state", "--ignore-state", how=how)
-    when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
+    when = "a number in the time unit of the run, or a date (default: just after the last known event)"
     parser.add_argument("--time", help=when)
-    parser.add_argument("--relation", metavar="NAME", help="relation of the events to come, if events have relations")
-    more = "further events to go on over first, in order of time; may be given several times"
+    parser.add_argument("--relation", metavar="NAME", help="relation of the queried events, if events have relations")
+    more = "further events to add to the history first, in order of time; can be repeated"
     parser.add_argument("--events", action="append", metavar="FILE", help=more)
-    parser.add_argument("--explain", action="store_true", help="say why: the events or features that weighed most")
+    parser.add_argument(
+        "--explain", action="store_true", help="add the events or features that contributed most to each score"
+    )
     parser.add_argument("--out", help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
     return parser
 
 
 def _score(argv: list[str]) -> CommandResult:
-    parser = _query_parser("score", "How likely pairs are to meet, each as if its event came next. Nothing is changed.")
-    pairs = "a table of sources and targets, and of times where they differ; or one pair: alice,bob"
+    parser = _query_parser(
+        "score", "Print the probability of each pair, as if its event came next. The state does not change."
+    )
+    pairs = "a table with columns source, target and optionally time, or one pair: alice,bob"
     parser.add_argument("--pairs", required=True, help=pairs)
     o, read = _parse(parser, argv)
     from hopstate.runs.queries import score
@@ -126,18 +130,22 @@ def _score(argv: list[str]) -> CommandResult:
 
 
 def _rank(argv: list[str]) -> CommandResult:
-    parser = _query_parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
-    parser.add_argument("--source", action="append", metavar="ID", help="may be given several times")
+    parser = _query_parser("rank", "Rank the most likely next destinations of a node. The state does not change.")
+    parser.add_argument(
+        "--source", action="append", metavar="ID", help="node to rank destinations for; can be repeated"
+    )
     parser.add_argument("--source-file", metavar="FILE", help="file with a column of sources")
-    parser.add_argument("--top", type=int, default=10, help="how many for each source (default: 10)")
-    pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
+    parser.add_argument(
+        "--top", type=int, default=10, help="number of candidates to print for each source (default: 10)"
+    )
+    pool = "file with a column of ids (default: all destinations, or all nodes if a node can be source and destination)"
     parser.add_argument("--candidates", metavar="FILE", help=pool)
-    new = "leave out the source itself and whom it has met before the time, in either direction"
-    parser.add_argument("--exclude-seen", action="store_true", help=new)
-    what = "relation: rank the relations of each source with each of the candidates (default: target)"
-    parser.add_argument("--predict", choices=("target", "relation"), default="target", help=what)
-    few = "let the model score N candidates alone, the first by recency, common neighbors and popularity"
-    parser.add_argument("--prefilter", type=int, metavar="N", help=few)
+    exclude = "exclude the source itself and all nodes it interacted with before the time, in either direction"
+    parser.add_argument("--exclude-seen", action="store_true", help=exclude)
+    predict = "target (default): rank candidates; relation: rank the relations of each source with each candidate"
+    parser.add_argument("--predict", choices=("target", "relation"), default="target", help=predict)
+    prefilter = "score only the N best candidates by recency, common neighbors and popularity"
+    parser.add_argument("--prefilter", type=int, metavar="N", help=prefilter)
     o, read = _parse(parser, argv)
     if (o.source is None) == (o.source_file is None):
         raise ConfigError("a source is missing. Give --source ID, or --source-file FILE")

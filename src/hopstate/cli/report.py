@@ -1,4 +1,4 @@
-"""`hopstate report RUN... --out report.html`: runs and results as one HTML page that needs nothing else."""
+"""`hopstate report RUN... --out report.html`: write runs and results as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hopstate.cli.commands import CommandParser, CommandResult, lines
 def run(argv: list[str]) -> CommandResult:
     """Write the page."""
     parser = CommandParser(prog="hopstate report", description=__doc__, allow_abbrev=False)
-    parser.add_argument("runs", nargs="*", help="run folders, or folders of them")
-    parser.add_argument("--results", default=None, help="results file of hopstate reproduce")
-    parser.add_argument("--out", default="report.html", help="the page (default: report.html)")
+    parser.add_argument("runs", nargs="*", help="run folders, or folders that contain them")
+    parser.add_argument("--results", default=None, help="results file of `hopstate reproduce`")
+    parser.add_argument("--out", default="report.html", help="file to write (default: report.html)")
     parser.add_argument("--title", default="hopstate report", help="title of the page")
-    parser.add_argument("--open", action="store_true", help="show it in a browser, where there is a screen")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser, if there is a display")
     o = parser.parse_args(argv[1:])
     from hopstate.runs.report import write_report
 

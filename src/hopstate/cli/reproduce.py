@@ -1,6 +1,6 @@
-"""`hopstate reproduce RECIPE ...`: run rows of the papers' tables, and hold what comes out against what was published.
+"""`hopstate reproduce RECIPE ...`: run rows of the papers' tables and compare the results with the published ones.
 
-Results are added to a file, one line a run; --list shows all recipes and which data are here.
+Each run appends a line to a results file. --list shows all recipes and which datasets are on disk.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from hopstate.runs.reproduce import (
     write_markdown,
 )
 
-EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
-out of the table of --table."""
+EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64. Such results are marked as altered and are
+not in the table of --table."""
 
 COLUMNS = ("recipe", "here", "metric", "published", "runs", "source")  # of --list; here: whether the data are
 ROOM = 130  # characters below which sources stand under the table
 
 
 def run(argv: list[str]) -> CommandResult:
-    """Run recipes, or list them; status 130 where Ctrl-C stopped it."""
+    """Run recipes, or list them; status 130 if Ctrl-C stopped it."""
     words, run_settings = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     runs = Path(os.environ.get("HOPSTATE_RUNS", "runs"))
     parser = CommandParser(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.add_argument(
-        "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; none shows results"
+        "recipes", nargs="*", help="names or patterns, e.g. gmn/minesweeper '*/uci'; without names, show the results"
     )
-    parser.add_argument("--list", action="store_true", help="show the recipes, and how to get what data are missing")
-    parser.add_argument("--seeds", help="how many runs, or which, e.g. 3 or 0,2-4 (default: the paper's)")
-    parser.add_argument("--epochs", type=int, help="train this long only; marked as altered")
-    parser.add_argument("--out", default=runs / "reproduce", help="run folders (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="show the recipes, and how to get missing datasets")
+    parser.add_argument("--seeds", help="number of runs, or their numbers, e.g. 3 or 0,2-4 (default: as in the paper)")
+    parser.add_argument("--epochs", type=int, help="number of epochs; results are marked as altered")
+    parser.add_argument("--out", default=runs / "reproduce", help="folder of run folders (default: %(default)s)")
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
-    parser.add_argument("--table", metavar="FILE", help="write the table into a Markdown file's marks")
-    parser.add_argument("--device", help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
+    parser.add_argument("--table", metavar="FILE", help="write the table between the marks of a Markdown file")
+    parser.add_argument("--device", help="device: auto, cpu, cuda or cuda:N (loop.device)")
     o = command_options(parser, words)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
@@ -73,20 +73,20 @@ def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -
 
 
 def _answer(chosen: list[Recipe], o: argparse.Namespace, status: int) -> CommandResult:
-    found = read_lines(o.results)
+    results = read_lines(o.results)
     record: dict[str, Any] = {"results": o.results, "interrupted": status == INTERRUPTED}
     if o.table is not None:
-        changed = write_markdown(o.table, found)
+        changed = write_markdown(o.table, results)
         text = f"{o.table}: {'written' if changed else 'up to date'}"
         return CommandResult(record | {"table": o.table, "changed": changed}, lines(text), status)
     names = {recipe.name for recipe in chosen}
-    wanted = [line for line in found if not names or line["recipe"] in names]
+    selected = [line for line in results if not names or line["recipe"] in names]
 
     def print_results() -> None:
-        show(wanted)
+        show(selected)
         print(f"results: {o.results}")
 
-    return CommandResult(record | {"runs": wanted}, print_results, status)
+    return CommandResult(record | {"runs": selected}, print_results, status)
 
 
 def numbers_of(text: str) -> list[int]:
@@ -98,21 +98,21 @@ def numbers_of(text: str) -> list[int]:
 
 def changes_of(words: list[str]) -> dict[str, Any]:
     """Return dotted settings of words such as --model.dim 64 --loop.epochs=5."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     name = None
     for word in words:
         if name is not None:
-            found[name], name = word, None
+            changes[name], name = word, None
         elif word.startswith("--") and "=" in word:
             key, _, value = word[2:].partition("=")
-            found[key] = value
+            changes[key] = value
         elif word.startswith("--"):
             name = word[2:]
         else:
-            raise ConfigError(f"{word!r} after -- belongs to no setting; write --name value")
+            raise ConfigError(f"{word!r} after -- does not belong to a setting. Write --NAME VALUE")
     if name is not None:
-        raise ConfigError(f"--{name} after -- has no value")
-    return found
+        raise ConfigError(f"--{name} after -- has no value. Write --{name} VALUE")
+    return changes
 
 
 def _list(recipes: list[Recipe]) -> CommandResult:
@@ -150,7 +150,7 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
     for number, source in enumerate(sources if narrow else (), 1):
         console.print(f"[{number}] {source}", highlight=False)
     if ways:
-        console.print("Data that are not here:")
+        console.print("Missing datasets:")
     for text in ways:
         console.print(f"  {text}", highlight=False)
     console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")

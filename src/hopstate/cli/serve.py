@@ -42,9 +42,9 @@ def run(argv: list[str]) -> CommandResult:
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
     parser = CommandParser(prog=f"hopstate {command}", description=what, allow_abbrev=False)
-    parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
-    parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
-    log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME (default: in the folder)"
+    parser.add_argument("run", help="run folder written by `hopstate fit`, of a temporal method for links")
+    parser.add_argument("--folder", default=None, help="folder of the log and its snapshots (default: RUN/live)")
+    log = "address of the log: postgresql://USER@HOST/DATABASE?log=NAME (default: SQLite in the folder)"
     parser.add_argument("--log", default=None, metavar="ADDRESS", help=log)
     parser.add_shared("--device", "--method")
     return parser
@@ -55,7 +55,9 @@ def _serve(argv: list[str]) -> CommandResult:
     if o.repair:
         return _repair(o)
     if o.replica and (o.source or o.sink or o.retention):
-        raise ConfigError("a replica only reads and answers: leave --source, --sink and --retention to the writer")
+        raise ConfigError(
+            "--source, --sink and --retention cannot be used with --replica. Give them to the writing service"
+        )
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
     if not 0 < o.deadline < float("inf"):
@@ -64,7 +66,7 @@ def _serve(argv: list[str]) -> CommandResult:
         raise ConfigError("--late reject cannot be used with --source. Give --late clamp or --late dead-letter")
     token = None if o.token_file is None else read_text(o.token_file).strip()
     if token == "" or (token is None and o.host != _HERE):
-        raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
+        raise ConfigError("anyone on the network could read and write. Give a --token-file with a token in it")
     place = _bound(o.host, o.port)  # before anything that takes long
     try:
         return _served(o, token, place)
@@ -74,37 +76,37 @@ def _serve(argv: list[str]) -> CommandResult:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = _parser("serve", "Take events as they happen, durably, and answer over HTTP. Ctrl-C or TERM stops it.")
-    parser.add_argument("--host", default=_HERE, help=f"address to listen at (default: {_HERE}, this machine alone)")
-    parser.add_argument("--port", type=int, default=8080, help="port (default: 8080; 0 takes any that is free)")
-    parser.add_argument("--token-file", default=None, help="file with a token that requests must bear")
-    names = "names by which it may be asked besides its address and localhost (of a proxy that passes them on)"
+    parser = _parser("serve", "Accept events durably and answer queries over HTTP. Ctrl-C or TERM stops it.")
+    parser.add_argument("--host", default=_HERE, help=f"address to listen on (default: {_HERE}, this machine only)")
+    parser.add_argument("--port", type=int, default=8080, help="port (default: 8080; 0 uses a free one)")
+    parser.add_argument("--token-file", default=None, help="file with the bearer token of requests")
+    names = "further host names to accept, for example those of a proxy (default: the address and localhost)"
     parser.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help=names)
-    late = (
-        "events earlier than the last one: reject (default), clamp (take its time) or dead-letter (store it separately)"
-    )
+    late = "events earlier than the last one: reject (default), clamp (use its time), dead-letter (store apart)"
     parser.add_argument("--late", default="reject", help=late)
-    skew = "how far ahead an event may be: auto (a day beyond the clock where times are dates), 12h, a number, never"
+    skew = "how far ahead of the clock an event may be: auto (one day if times are dates), 12h, a number, or never"
     parser.add_argument("--max-clock-skew", default="auto", metavar="12h", help=skew)
-    fields = "events with fields that the run does not read: refuse (default) or ignore; of a source they are left out"
+    fields = "fields that the run does not read: refuse the event (default) or ignore; those of --source are ignored"
     parser.add_argument("--unknown-fields", choices=("refuse", "ignore"), default="refuse", help=fields)
     every = "events between two snapshots (default: 100000)"
     parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
-    retention = "events of the log to keep, a number or a time such as 30d, and what snapshots need (default: all)"
+    retention = (
+        "events of the log to keep beyond those that snapshots need: a number, or a time such as 30d (default: all)"
+    )
     parser.add_argument("--retention", default=None, metavar="N|30d", help=retention)
-    scored = "score events as they come: always (default; a request may ask for none) or never, which is quicker"
+    scored = "score events when they arrive: always (default; a request can skip it) or never, which is faster"
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
-    replica = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
+    replica = "read replica: follow the log of another service and answer queries, without events (folder: RUN/replica)"
     parser.add_argument("--replica", action="store_true", help=replica)
-    mend = "keep what is intact of a damaged log, tell what is lost, and end; the damaged log is moved aside"
+    mend = "keep the intact part of a damaged log, report what is lost, and exit; the damaged log is renamed"
     parser.add_argument("--repair", action="store_true", help=mend)
-    deadline = "seconds in which a request is answered, or refused with status 503 (default: 10)"
+    deadline = "seconds after which an unanswered request gets status 503 (default: 10)"
     parser.add_argument("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
-    log_help = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
+    log_help = "format of log lines on stderr for requests, commits, alarms and errors: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=log_help)
-    source = "events from kafka://HOST:PORT/TOPIC as well"
+    source = "also read events from kafka://HOST:PORT/TOPIC"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
-    sink = "scores into a folder (Parquet) or kafka://HOST:PORT/TOPIC"
+    sink = "write scores to a folder (Parquet) or to kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     return parser
 
@@ -112,8 +114,8 @@ def _options() -> argparse.ArgumentParser:
 def _repair(o: argparse.Namespace) -> CommandResult:
     from hopstate.serving.repair import repair
 
-    found = repair(o.run, o.folder, o.log, device=o.device)
-    return CommandResult(dataclasses.asdict(found), lines(str(found)))
+    report = repair(o.run, o.folder, o.log, device=o.device)
+    return CommandResult(dataclasses.asdict(report), lines(str(report)))
 
 
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> CommandResult:

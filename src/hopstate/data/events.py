@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hopstate.data.dates import validate_times
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.validate import as_float32, check_events, check_num_nodes, dense_array, set_type_names
 from hopstate.data.vocabulary import TEXT, Vocabulary
-from hopstate.errors import DataError
+from hopstate.errors import DataError, nearest
 from hopstate.errors import warn as give_warning
 from hopstate.io.scratch import digest_of, row_blocks
 
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import TemporalData
 
+    from hopstate.data.graph import Graph
+
 
 ADD, DELETE, GONE = 0, 1, 2
 NEVER = np.iinfo(np.int64).max  # the end of an edge that nothing ends
+TYPE_FIELDS = ("relation", "node_type")
 TieOrder = Literal["file", "sorted"]
 TIE_ORDERS: tuple[TieOrder, ...] = ("file", "sorted")
 
@@ -63,8 +66,8 @@ class EventBatch:
 
     def take(self, rows: np.ndarray | slice) -> EventBatch:
         """Return the events at rows of the batch."""
-        taken: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
-        return EventBatch(**taken)
+        columns: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
+        return EventBatch(**columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -222,8 +225,8 @@ class EventStream:
             message = message[:, None] if message.ndim == 1 else message if message.shape[1] else None
         ends = [column for column in (columns["src"], columns["dst"]) if column.dtype.kind in "iu"]
         if fields.get("x") is None and fields.get("node_ids") is None:
-            most = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
-            check_num_nodes(most, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
+            num_nodes = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
+            check_num_nodes(num_nodes, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
         columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"}
         typed = (getattr(data, name, None) for name in ("edge_type", "rel", "relation"))
         columns["relation"] = dense_array(next((column for column in typed if column is not None), None), "edge_type")
@@ -523,9 +526,9 @@ def _expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, edge: np.ndar
     E, gone = len(src), np.flatnonzero(kind == GONE)
     leaves = np.minimum(*(_next(src[gone], gone, ends, E) for ends in (src, dst)))
     _, group = np.unique(np.stack([edge, leaves]), axis=1, return_inverse=True)
-    taken = np.flatnonzero((_ends(group.ravel(), kind) == NEVER) & (leaves < NEVER))
-    own = np.flatnonzero(kind != GONE)
-    rows, place = np.concatenate([taken, own]), np.concatenate([leaves[taken], own])
+    expanded = np.flatnonzero((_ends(group.ravel(), kind) == NEVER) & (leaves < NEVER))
+    others = np.flatnonzero(kind != GONE)
+    rows, place = np.concatenate([expanded, others]), np.concatenate([leaves[expanded], others])
     order = np.lexsort((rows, place))
     return rows[order], place[order]
 
@@ -597,6 +600,77 @@ def type_codes(types: np.ndarray) -> Tensor:
     import torch
 
     return torch.from_numpy(types.astype(np.int64) + 1)
+
+
+TypedT = TypeVar("TypedT", "EventStream", "Graph")
+
+
+def in_known_types(record: TypedT, field: str, known: tuple[str, ...], *, needed: bool) -> TypedT:
+    """Return a record with relations or node types (field) in the numbers of known names; without them if () is known.
+
+    Raises:
+        DataError: a name that occurs is not known, or the record has no types but needs them.
+    """
+    types, names = getattr(record, field), getattr(record, f"{field}_names")
+    if needed and known and not names:
+        raise DataError(
+            f"{record.name} has no {field}, but earlier data have {', '.join(known[:5])}. Name their column: "
+            f"--read.{field}_column NAME"
+        )
+    if not names or names == known:
+        return record
+    if known:
+        gone = None if field == "node_type" else getattr(record, "kind", None)  # relations of deleted nodes are ignored
+        types = types if gone is None else np.where(gone == GONE, -1, types)
+        types = renumbered(types, names, known, record.name, field.replace("_", " "))
+        types = types if field == "node_type" else np.maximum(types, 0)
+    return record.with_(**{field: types if known else None, f"{field}_names": known})
+
+
+def types_by_relation(stream: EventStream) -> list[list[int]]:
+    """Return the types of the sources and of the targets of each relation, -1 for an end with several types or none."""
+    assert stream.relation is not None
+    assert stream.node_type is not None
+    found = []
+    for nodes in (stream.src, stream.dst):
+        known = np.zeros((len(stream.relation_names), len(stream.node_type_names) + 1), bool)
+        known[stream.relation, stream.node_type[nodes]] = True  # the last column is for -1
+        found.append(np.where(known[:, :-1].sum(1) == 1, known.argmax(1), -1).tolist())
+    return [list(types) for types in zip(*found)]
+
+
+def with_types_by_relation(
+    events: EventStream, of_relations: Sequence[Sequence[int]], names: tuple[str, ...]
+) -> EventStream:
+    """Return events whose nodes without a type have the one that `types_by_relation` has for their first event."""
+    assert events.relation is not None
+    types = np.full(events.num_nodes, -1, np.int16) if events.node_type is None else np.array(events.node_type)
+    nodes, first = np.unique(np.stack([events.src, events.dst], 1), return_index=True)
+    found = np.array(of_relations, np.int16)[events.relation].reshape(-1)[first]
+    types[nodes] = np.where(types[nodes] < 0, found, types[nodes])
+    return events.with_(node_type=types, node_type_names=names)
+
+
+def renumbered(
+    numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
+) -> np.ndarray:
+    """Return numbers of names as numbers of the known names; -1 stays.
+
+    Raises:
+        DataError: a name that occurs is not known.
+    """
+    if names == known:
+        return numbers
+    place = {name: number for number, name in enumerate(known)}
+    new = np.array([place.get(name, -1) for name in names], numbers.dtype)
+    unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
+    if len(unknown):
+        name = names[numbers[unknown[0]]]
+        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
+        raise DataError(
+            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
+        )
+    return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 
 
 def canonical_tie_order(stream: EventStream) -> EventStream:

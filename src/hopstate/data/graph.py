@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.notes import edge_notes
@@ -191,9 +192,11 @@ class Graph(StoredSplits):
         kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32, "node_type": np.int16}
         kinds |= {"edge_attr": np.float32, "edge_weight": np.float32, "relation": np.int32}
         for name, kind in kinds.items():
-            object.__setattr__(self, name, _frozen(getattr(self, name), kind))
+            object.__setattr__(self, name, _frozen(getattr(self, name), kind, name))
         object.__setattr__(self, "y", _frozen_labels(self.y))
-        object.__setattr__(self, "masks", {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()})
+        object.__setattr__(
+            self, "masks", {name: _frozen(mask, np.bool_, f"mask {name}") for name, mask in self.masks.items()}
+        )
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -319,7 +322,7 @@ class Graph(StoredSplits):
         if edge_attr is None and edge_table is not None:
             edge_attr = edge_table.plain()
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
-        rows = next((len(value) for value in known), None)
+        rows = next((value.shape[0] if hasattr(value, "shape") else len(value) for value in known), None)
         carried = _carried(edge_attr, edge_weight)
         source = fields.get("source", "")
         ends = _columns(edges, f"{source}: " if source else "")
@@ -344,8 +347,8 @@ class Graph(StoredSplits):
             fields["node_type"] = sides_of(*ends, len(indptr) - 1, where, needed=two_sets is True)
         if noted:
             rules: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-            told = edge_notes(*ends, len(indptr) - 1, **rules | carried)
-            fields["notes"] = (*fields.get("notes", ()), *told)
+            notes = edge_notes(*ends, len(indptr) - 1, **rules | carried)
+            fields["notes"] = (*fields.get("notes", ()), *notes)
         return cls(indptr=indptr, indices=indices, **of_edges, **fields)
 
     @classmethod
@@ -362,21 +365,22 @@ class Graph(StoredSplits):
         check_num_nodes(coo.shape[0], coo.nnz, "the matrix", coo.shape[0] if "num_nodes" in fields else None)
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
-        own: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "undirected": False,
             "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored],
             "two_sets": None,
         }
-        own |= fields
-        return cls.from_edges(edges, coo.shape[0], noted=own["undirected"], **own)
+        defaults |= fields
+        return cls.from_edges(edges, coo.shape[0], noted=defaults["undirected"], **defaults)
 
     @classmethod
     def from_pyg(cls, data: Data | HeteroData, *, missing: str = "error", **fields: Any) -> Graph:
         """Build a graph from a torch-geometric `Data` or `HeteroData`.
 
-        Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types
-        of a `HeteroData`, or edge_type of a `Data`, are relations. Attributes that only some types have are left out.
+        It reads x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
+        Edges stay as they are stored (no reverse added, nothing dropped), unless fields differ. The types of a
+        `HeteroData`, or edge_type of a `Data`, become relations. Nodes of a type without labels have none. If types
+        have features of different widths, each has its own columns. Other attributes of only some types are ignored.
 
         Args:
             data: x and edge_attr may be sparse; adj_t is read if there is no edge_index.
@@ -384,38 +388,43 @@ class Graph(StoredSplits):
             fields: options of `from_edges` and fields of `Graph`, over what data holds.
         """
         types: dict[str, Any] = {}
+        table, what = None, f"{fields.get('source', 'Data')}: node features x"
         if hasattr(data, "edge_types"):
             types["relation_names"] = tuple("-".join(name) for name in data.edge_types)
             types["node_type_names"] = tuple(data.node_types)
+            table = _features_by_type(data, missing, what)
+            names = ["y", *(f"{name}_mask" for name in SPLITS)]
+            names = [name for name in names if any(name in store for store in data.node_stores)]
+            labels = data.to_homogeneous(node_attrs=names, edge_attrs=[])  # -1 and False for types without
             data = data.to_homogeneous(dummy_values=False)
+            data.update({name: labels[name] for name in names})
             types["node_type"] = dense_array(data["node_type"], "node_type")
         if data.get("edge_type") is not None:
             types["relation"] = dense_array(data["edge_type"], "edge_type")
         edges = edges_of(data)
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "x": dense_array(data.get("x"), "x"),
             "y": dense_array(data.get("y"), "y"),
             "source": "torch-geometric",
         }
         attr = dense_array(data.get("edge_attr"), "edge_attr")
-        if found["x"] is not None:
-            what = f"{fields.get('source', 'Data')}: node features x"
-            if missing == "error":
-                found["x"] = finite_features(found["x"], what)
-            else:
-                found["table"] = features_of_array(found["x"], missing, what)
-                found["x"] = found["table"].plain()
+        if content["x"] is not None and missing == "error":
+            content["x"] = finite_features(content["x"], what)
+        elif content["x"] is not None:
+            table = features_of_array(content["x"], missing, what)
+        if table is not None:
+            content |= {"x": table.plain(), "table": table}
         masks = {name: _mask(dense_array(data.get(f"{name}_mask"), f"{name}_mask"), data.num_nodes) for name in SPLITS}
-        found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
+        content["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
         if data.get("node_ids") is not None:
-            found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
+            content["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
         if data.get("node_type") is not None and not types.get("node_type_names"):
-            found["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
+            content["node_type"] = _two_sets(dense_array(data["node_type"], "node_type"), edges)
         if data.get("class_names") is not None:
-            found["class_names"] = tuple(data["class_names"])
+            content["class_names"] = tuple(data["class_names"])
         options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
         options["edge_weight"] = _weights(data)
-        options |= found | types | fields
+        options |= content | types | fields
         return cls.from_edges(edges, data.num_nodes, noted=options["undirected"], **{"two_sets": None, **options})
 
     def to_pyg(self) -> Data:
@@ -555,17 +564,29 @@ def _csr(
     )
 
 
+def _features_by_type(data: HeteroData, missing: str, what: str) -> FeatureTable | None:
+    """Return the features of nodes with columns for each type; None if all types have features of one width."""
+    features = {name: dense_array(data[name].get("x"), "x") for name in data.node_types}
+    if len({None if x is None else x.shape[1:] for x in features.values()}) < 2:
+        return None
+    parts = []
+    for name, x in features.items():
+        part = features_of_array(np.empty((data[name].num_nodes, 0)) if x is None else x, missing, f"{what} of {name}")
+        parts.append(replace(part, columns=tuple(f"{name}.{i}" for i in range(part.values.shape[1]))))
+    return FeatureTable.stacked(parts)
+
+
 def _distinct(
-    indptr: np.ndarray, indices: np.ndarray, taken: np.ndarray, relation: np.ndarray
+    indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, relation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Keep the first of equal entries of a CSR: of one source, target and relation."""
     sources = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    order = np.lexsort((taken, relation[taken], indices, sources))
-    entries = np.stack([sources, indices, relation[taken]])[:, order]
+    order = np.lexsort((rows, relation[rows], indices, sources))
+    entries = np.stack([sources, indices, relation[rows]])[:, order]
     kept = order[np.append(True, (entries[:, 1:] != entries[:, :-1]).any(0))] if len(order) else order
     kept.sort()
     counts = np.bincount(sources[kept], minlength=len(indptr) - 1)
-    return np.append(0, np.cumsum(counts)), indices[kept], taken[kept]
+    return np.append(0, np.cumsum(counts)), indices[kept], rows[kept]
 
 
 def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
@@ -596,20 +617,23 @@ def sides_of(source: np.ndarray, target: np.ndarray, num_nodes: int, where: str,
     Raises:
         DataError: a node is both, and two sets are needed.
     """
-    found = np.full(num_nodes, -1, np.int8)
-    found[source] = 0
-    both = np.flatnonzero(found[target] == 0)
+    sides = np.full(num_nodes, -1, np.int8)
+    sides[source] = 0
+    both = np.flatnonzero(sides[target] == 0)
     if needed and len(both):
         raise DataError(f"{where}: node {target[both[0]]} is a source and a target, so nodes are not of two sets")
-    found[target] = 1
-    return None if len(both) or not len(source) else found
+    sides[target] = 1
+    return None if len(both) or not len(source) else sides
 
 
-def _frozen(array: Any, kind: type) -> np.ndarray | None:
+def _frozen(array: Any, kind: DTypeLike, what: str) -> np.ndarray | None:
     """Return array as a read-only view of the given type; the caller's own array stays writeable."""
+    array = dense_array(array, what)
     if array is None:
         return None
-    view: np.ndarray = np.asarray(array).astype(kind, copy=False).view()
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} is an array of {array.dtype}; expected numbers")
+    view: np.ndarray = array.astype(kind, copy=False).view()
     view.flags.writeable = False
     return view
 
@@ -618,11 +642,13 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
     """Return integer labels as int64, others as `as_regression_targets` does; a column (N, 1) as (N,)."""
     if y is None:
         return None
-    y = np.asarray(y)
+    if hasattr(y, "fillna") and getattr(y.dtype, "kind", "") in ("i", "u"):  # pandas' integers, which may have gaps
+        y = y.fillna(-1)
+    y = dense_array(y, "y")
     check_labels(y, "y")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     y = as_regression_targets(y) if y.dtype.kind == "f" else y
-    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
+    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64, "y")
 
 
 def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:

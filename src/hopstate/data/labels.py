@@ -125,16 +125,18 @@ def read_labels(source: Any, options: LabelOptions) -> LabelTable | None:
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, SPLIT_COLUMNS, None, "split_column")
     assert key is not None
-    rest = [str(name) for name in table.frame.columns if name not in (key, split)]
-    if not rest:
+    label_columns = [str(name) for name in table.frame.columns if name not in (key, split)]
+    if not label_columns:
         raise DataError(f"{path} has no column of labels, only the ids {key!r}; {rows_are_nodes(path)}")
-    chosen = split_column_names(table, options.label_column) or (_label_column(table, options.label_column, rest),)
-    ids, told = node_ids(table, key, options.id_column)
+    chosen = split_column_names(table, options.label_column) or (
+        _label_column(table, options.label_column, label_columns),
+    )
+    ids, id_notes = node_ids(table, key, options.id_column)
     y, names, notes = _labels_of_nodes(table, chosen, options)
     splits = None if split is None else _splits(table, split)
     if splits is not None and options.unlabeled_value not in (None, "none"):
         splits, notes = _without_unlabeled(splits, y, notes)
-    return LabelTable(ids, y, names, splits, (*chosen, *not_none(split)), (*notes, *told))
+    return LabelTable(ids, y, names, splits, (*chosen, *not_none(split)), (*notes, *id_notes))
 
 
 def has_column(path: Any, name: str) -> bool:
@@ -160,9 +162,9 @@ def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions)
 def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
     """Return the column of labels: the one given, the only one, or the only one with a usual name."""
     if chosen is not None:
-        found = table.column(chosen, (), None, "label_column")
-        assert found is not None
-        return found
+        column = table.column(chosen, (), None, "label_column")
+        assert column is not None
+        return column
     usual = [name for name in candidates if name.lower() in LABEL_COLUMNS]
     similar = [name for name in candidates if _SIMILAR.fullmatch(name)]
     if len(usual) == 1 and len(similar) == 1:
@@ -222,24 +224,24 @@ def parse_labels(values: Any, where: str, place: Place, options: LabelOptions, *
     if not is_numeric(values) and options.task == "auto":
         words = values.where(values.notna(), "").astype(str).str.strip()
         check_numbers(words, where, place, ", or say --read.task classification: each text is a class")
-    told = missing_note(int(missing.sum()), len(missing))
+    missing_text = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         if _are_regression_targets(numbers, ~missing, where, place, options):
             amounts = as_regression_targets(np.where(missing, np.nan, numbers))
-            return amounts, None, (f"labels: {where}, read as regression targets{told}",)
-        found = numbers[~missing].astype(np.int64)
+            return amounts, None, (f"labels: {where}, read as regression targets{missing_text}",)
+        classes = numbers[~missing].astype(np.int64)
     else:
         if options.task == "regression":
             bad = int(np.argmax(~missing))
             raise DataError(
                 f"{where} holds {values[bad]!r} in {place(bad)}, which is not a number; convert the labels to numbers"
             )
-        found = _class_names(values, missing, where, place, options.multilabel)
-    if not len(found):
+        classes = _class_names(values, missing, where, place, options.multilabel)
+    if not len(classes):
         raise DataError(f"{where} has no labels")
-    codes, names, note = encode_classes(found, ~missing, where)
-    return codes, names, (note + told,)
+    codes, names, note = encode_classes(classes, ~missing, where)
+    return codes, names, (note + missing_text,)
 
 
 def missing_note(missing: int, rows: int) -> str:
@@ -273,8 +275,8 @@ def encode_classes(
     codes = np.full(len(labeled), -1, np.int64)
     codes[labeled] = y
     plain = classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)))
-    shown = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
-    return codes, None if plain else tuple(map(str, classes)), f"labels: {where}, {len(classes)} classes ({shown})"
+    examples = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+    return codes, None if plain else tuple(map(str, classes)), f"labels: {where}, {len(classes)} classes ({examples})"
 
 
 def check_words(values: pd.Series, where: str, place: Place) -> None:
@@ -320,16 +322,7 @@ def _are_regression_targets(
     numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, options: LabelOptions
 ) -> bool:
     """Return whether numbers (n,) are regression targets, not classes."""
-    infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
-    if len(infinite):
-        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is not a label")
-    large = np.flatnonzero(labeled & (np.abs(numbers) >= EXACT))
-    if len(large) and options.task != "regression":
-        bad = int(large[0])
-        raise DataError(
-            f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
-            "write classes as text, or use --read.task regression"
-        )
+    _check_exact(numbers, labeled, where, place, regression=options.task == "regression")
     broken = np.flatnonzero(labeled & (numbers != np.floor(numbers)))
     if len(broken) and options.task == "classification":
         bad = int(broken[0])
@@ -347,6 +340,22 @@ def _are_regression_targets(
             f"classification (each number is a class) or --read.task regression"
         )
     return False
+
+
+def _check_exact(
+    numbers: np.ndarray, labeled: np.ndarray, where: str, place: Place, *, regression: bool = False
+) -> None:
+    """Raise DataError for infinite labels, and for classes so large that floats merge them."""
+    infinite = np.flatnonzero(labeled & ~np.isfinite(numbers))
+    if len(infinite):
+        raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is not a label")
+    large = np.flatnonzero(labeled & (np.abs(numbers) >= EXACT))
+    if len(large) and not regression:
+        bad = int(large[0])
+        raise DataError(
+            f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
+            "write classes as text, or use --read.task regression"
+        )
 
 
 def check_minus_one(
@@ -447,12 +456,12 @@ def parse_multilabel(table: Table, column: str, unlabeled_value: str | None) -> 
     names = tuple(map(str, binarizer.classes_))
     if not names:
         raise DataError(f"{table.path}: column {column!r} has no labels")
-    unknown = (text == "").to_numpy()
-    y[unknown] = np.nan
-    told = missing_note(int(unknown.sum()), len(unknown))
+    missing = (text == "").to_numpy()
+    y[missing] = np.nan
+    missing_text = missing_note(int(missing.sum()), len(missing))
     counts = pd.DataFrame(y, columns=names).sum().astype(int)
-    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:5]) + ", ..." * (len(names) > 5)
-    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({shown}){told}",)
+    examples = ", ".join(f"{name} {counts[name]:,}" for name in names[:5]) + ", ..." * (len(names) > 5)
+    return y, names, (f"labels: column {column!r}, {len(names)} labels, several to a row ({examples}){missing_text}",)
 
 
 def find_separator(different: pd.Series) -> str | None:
@@ -488,42 +497,45 @@ def parse_event_labels(
         return parse_multilabel(table, first, unlabeled_value)
     if task == "regression":
         y = table.numbers([first], "labels", "auto")[:, 0]
-        told = missing_note(int(np.isnan(y).sum()), len(y))
-        return y, None, (f"labels: column {first!r}, read as regression targets{told}",)
+        missing_text = missing_note(int(np.isnan(y).sum()), len(y))
+        return y, None, (f"labels: column {first!r}, read as regression targets{missing_text}",)
     where = f"{table.path}: column {first!r}"
     values, missing = _parse_values(
         table.keep_leading_zeros(first), where, table.place, unlabeled_value, typed=not table.written
     )
     values = values.where(~missing) if missing.any() else values
-    told = missing_note(int(missing.sum()), len(missing))
+    missing_text = missing_note(int(missing.sum()), len(missing))
     if is_numeric(values):
-        return _event_numbers(values, where, table.place, unlabeled_value, told)
-    return _event_classes(values, where, table.place, told)
+        return _event_numbers(values, where, table.place, unlabeled_value, missing_text)
+    return _event_classes(values, where, table.place, missing_text)
 
 
-def _event_numbers(values: pd.Series, where: str, place: Place, unlabeled_value: str | None, told: str) -> ParsedLabels:
+def _event_numbers(
+    values: pd.Series, where: str, place: Place, unlabeled_value: str | None, missing_text: str
+) -> ParsedLabels:
     """Return numbers as they are, -1 in empty cells; numbered classes if -1 is one of them."""
     numbers = values.to_numpy(np.float64, na_value=np.nan)
-    known = np.isfinite(numbers)
-    broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
-    if (numbers[known] == -1).any() and not len(broken):
+    known = ~values.isna().to_numpy(bool)
+    if values.dtype.kind != "i":
+        _check_exact(numbers, known, where, place)
+    fractional = np.flatnonzero(known & (numbers != np.floor(numbers)))
+    if (numbers[known] == -1).any() and not len(fractional):
         check_minus_one(numbers, known, where, place, unlabeled_value)
-        codes, names, note = encode_classes(numbers[known].astype(np.int64), known, where)
-        return codes, names, (note + told,)
-    empty = values.isna().to_numpy()
-    if not empty.any():
+        codes, names, note = encode_classes(values[known].to_numpy(np.int64), known, where)
+        return codes, names, (note + missing_text,)
+    if known.all():
         return values.to_numpy(), None, ()
-    if len(broken):  # an unknown class is -1; an amount has no such value
+    if len(fractional):  # an unknown class is -1; an amount has no such value
         raise DataError(
-            f"{where} holds amounts, {numbers[broken[0]]} in {place(int(broken[0]))}, and none in "
-            f"{place(int(np.argmax(empty)))}; fill it in, or remove the row; amounts with gaps are learned with "
+            f"{where} holds amounts, {numbers[fractional[0]]} in {place(int(fractional[0]))}, and none in "
+            f"{place(int(np.argmin(known)))}; fill it in, or remove the row; amounts with gaps are learned with "
             "--read.task regression"
         )
-    return np.where(empty, -1, numbers).astype(np.int64), None, (f"labels: {where}{told}",)
+    return values.fillna(-1).to_numpy(np.int64), None, (f"labels: {where}{missing_text}",)
 
 
 def _event_classes(
-    values: pd.Series, where: str, place: Place, told: str
+    values: pd.Series, where: str, place: Place, missing_text: str
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return texts as classes by their frequency; None if they hardly recur."""
     text = values.astype(str).str.strip().where(values.notna(), "")
@@ -531,11 +543,11 @@ def _event_classes(
     known = text[text != ""]
     if set(known.str.lower()) <= {"true", "false"}:  # a column of truth values with gaps is read as texts
         truth = text.str.lower().map({"false": 0, "true": 1})
-        return truth.fillna(-1).to_numpy(np.int64), None, (f"labels: {where}{told}",)
+        return truth.fillna(-1).to_numpy(np.int64), None, (f"labels: {where}{missing_text}",)
     counts = known.value_counts()
     if len(known) >= 20 and len(counts) > 0.5 * len(known):
         return None, None, (f"{where} holds {len(counts):,} different texts, which are hardly classes; it is not used",)
     names = sorted(counts.index, key=lambda name: (-counts[name], name))
     codes = text.map({name: number for number, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
-    shown = ", ".join(f"{code} = {name} ({counts[name]:,} events)" for code, name in enumerate(names[:5]))
-    return codes, tuple(names), (f"labels: {where}, {shown}{', ...' * (len(names) > 5)}{told}",)
+    examples = ", ".join(f"{code} = {name} ({counts[name]:,} events)" for code, name in enumerate(names[:5]))
+    return codes, tuple(names), (f"labels: {where}, {examples}{', ...' * (len(names) > 5)}{missing_text}",)

@@ -95,10 +95,10 @@ class EventTimes(NamedTuple):
         Args:
             after, before: (Q, ...) of shapes that broadcast, of the type of the times.
         """
-        found = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
+        counts = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
         if self.hidden is not None:
-            found = found - ((after < self.hidden) & (self.hidden < before))
-        return np.maximum(found, 0)
+            counts = counts - ((after < self.hidden) & (self.hidden < before))
+        return np.maximum(counts, 0)
 
 
 class EventRelations(NamedTuple):
@@ -217,14 +217,14 @@ class Histories(ABC):
 
         store = self._of(src, dst)
         src, dst, times = store.checked(src, dst, times)
-        last, met = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
-        entries, found = (store._start, store._length, store._codes), (store._times, last, met)
+        last, has_event = np.empty(len(src), self.time_dtype), np.empty(len(src), bool)
+        entries, found = (store._start, store._length, store._codes), (store._times, last, has_event)
         if relation is None or relations is None:
             last_meeting_kernel(src, dst, times, directed, *entries, *found)
         else:
             typed = relation, *relations, directed, *entries, store._events
             last_typed_meeting_kernel(src, dst, times, *typed, *found)
-        return last, met
+        return last, has_event
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
         """Return (Q,) int64: event count of each pair strictly before its query time; directed as in `last_meeting`."""
@@ -369,16 +369,20 @@ class NeighborStore(Histories):
         nodes = np.unique(self._rows(nodes))
         start, length = self._start[nodes], np.empty(len(nodes), np.int64)
         lengths_before(nodes, before, self._start, self._length, self._events, length)
-        made = copy(self)
+        store = copy(self)
         if hidden is not None:
             entries = ranges(start, length)
             entries_kept = self._events[entries] != hidden
             length = np.bincount(np.repeat(np.arange(len(nodes)), length)[entries_kept], minlength=len(nodes))
             start, entries = np.cumsum(length) - length, entries[entries_kept]
-            made._codes, made._events, made._times = self._codes[entries], self._events[entries], self._times[entries]
-        made._start, made._length = np.zeros((2, self.num_nodes), np.int64)  # takes no memory until it is written
-        made._start[nodes], made._length[nodes] = start, length
-        return made
+            store._codes, store._events, store._times = (
+                self._codes[entries],
+                self._events[entries],
+                self._times[entries],
+            )
+        store._start, store._length = np.zeros((2, self.num_nodes), np.int64)  # takes no memory until it is written
+        store._start[nodes], store._length[nodes] = start, length
+        return store
 
     # ---- growing ---------------------------------------------------------------------------------------
     def degrees_of(self, nodes: np.ndarray) -> np.ndarray:
@@ -401,7 +405,7 @@ class NeighborStore(Histories):
         Args:
             src, dst: (B,) int64.
             t: (B,), not decreasing and not before the last time stored.
-            event_ids: (B,) int64; by default they go on from the number of events stored.
+            event_ids: (B,) int64; by default they continue from the number of stored events.
 
         Raises:
             TimeOrderError: a time before an earlier one; nothing was added.

@@ -72,15 +72,15 @@ class TextColumn:
         self, rows: np.ndarray | slice = slice(None), least: int = MIN_CATEGORY_ROWS
     ) -> tuple[str, ...] | None:
         """Return the most frequent texts, each in at least this many rows; None if few texts recur."""
-        counts, alone = self.counts(rows), int((self.codes[rows] < 0).sum())
-        empty = np.array([one == "" for one in self.words], bool)
-        some, different = int(counts[~empty].sum()) + alone, int((counts[~empty] > 0).sum()) + alone
-        if not self.declared and counts.sum() + alone >= MIN_ROWS_TO_RECUR and 2 * different > some:
+        counts, num_unique = self.counts(rows), int((self.codes[rows] < 0).sum())
+        empty = np.array([text == "" for text in self.words], bool)
+        num_filled, num_distinct = int(counts[~empty].sum()) + num_unique, int((counts[~empty] > 0).sum()) + num_unique
+        if not self.declared and counts.sum() + num_unique >= MIN_ROWS_TO_RECUR and 2 * num_distinct > num_filled:
             return None
         frequent = np.flatnonzero(~empty & (counts >= least)).tolist()
         order = sorted(frequent, key=lambda at: (-counts[at], self.words[at]))[:MAX_CATEGORIES]
-        kept = sorted(self.words[at] for at in order)
-        return (*kept, *([""] if (counts[empty] >= least).any() else []))
+        categories = sorted(self.words[at] for at in order)
+        return (*categories, *([""] if (counts[empty] >= least).any() else []))
 
     def encode(self, found: np.ndarray, columns: Sequence[str]) -> None:
         """Write a one into each row of zeros (N, F), in the column of its text, or in that of all others."""
@@ -98,12 +98,12 @@ class TextColumn:
         """Return the column of what `as_json` gave and its codes (N,)."""
         try:
             words, before, declared = tuple(map(str, record["words"])), int(record["before"]), bool(record["declared"])
-            made = cls(name=str(record["name"]), words=words, codes=codes, before=before, declared=declared)
+            column = cls(name=str(record["name"]), words=words, codes=codes, before=before, declared=declared)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"a column of texts is damaged ({error!r})") from None
         if codes.dtype != np.int32 or (len(codes) and not -1 <= codes.min() <= codes.max() < len(words)):
-            raise DataError(f"the codes of the column of texts {made.name!r} are none of its {len(words)} texts")
-        return made
+            raise DataError(f"the codes of the column of texts {column.name!r} are none of its {len(words)} texts")
+        return column
 
 
 def text_of(name: str, texts: set[str]) -> str | None:
@@ -146,6 +146,26 @@ class FeatureTable:
             values = small if np.array_equal(small, values, equal_nan=True) else values
         return cls(columns, values, texts)
 
+    @classmethod
+    def stacked(cls, parts: Sequence[FeatureTable]) -> FeatureTable:
+        """Return the rows of tables below each other; each has columns of its own, which are missing in other rows."""
+        starts = np.cumsum([0, *map(len, parts)])
+        columns, texts, blocks, before = list[str](), list[TextColumn](), [], 0
+        for part, start in zip(parts, starts):
+            rows = slice(start, start + len(part))
+            block = np.zeros((starts[-1], len(part.columns)))
+            block[:, part.numbers()] = np.nan
+            block[rows] = part.values
+            for text in part.texts:
+                words = text.words if "" in text.words else ("", *text.words)
+                codes = np.full(starts[-1], words.index(""), np.int32)
+                codes[rows] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
+                texts.append(replace(text, words=words, codes=codes, before=before + text.before))
+            columns += part.columns
+            blocks.append(block)
+            before += len(part.numbers())
+        return cls.of(tuple(columns), np.concatenate(blocks, 1), tuple(texts))
+
     @property
     def has_missing(self) -> bool:
         """Whether any entry is NaN or infinite."""
@@ -155,10 +175,10 @@ class FeatureTable:
         """Return (N, F) float32: the values as they are, 0 where one is missing."""
         if self.values.dtype == np.float32 and not self.has_missing:
             return self.values
-        found = np.empty(self.values.shape, np.float32)
+        values = np.empty(self.values.shape, np.float32)
         for start, block in row_blocks(self.values):
-            found[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
-        return found
+            values[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
+        return values
 
     def take(self, rows: np.ndarray | slice) -> FeatureTable:
         return FeatureTable(self.columns, self.values[rows], tuple(text.take(rows) for text in self.texts))
@@ -179,13 +199,13 @@ class FeatureTable:
 
     def columns_of(self, rows: np.ndarray) -> tuple[str, ...]:
         """Return the feature columns of a model; categories are fitted to training rows (n,)."""
-        rest, found = self.numbers(), list[str]()
-        for place in range(len(rest) + 1):
+        numbers_left, names = self.numbers(), list[str]()
+        for place in range(len(numbers_left) + 1):
             for text in self.texts:
-                words = text.categories(rows) if text.before == place else None
-                found += () if words is None else text.names(words)
-            found += [self.columns[at] for at in rest[place : place + 1]]
-        return tuple(found)
+                categories = text.categories(rows) if text.before == place else None
+                names += () if categories is None else text.names(categories)
+            names += [self.columns[at] for at in numbers_left[place : place + 1]]
+        return tuple(names)
 
     def align_to(
         self, columns: tuple[str, ...], what: str, *, warn_new: bool = True, skipped: Sequence[str] = ()
@@ -202,14 +222,14 @@ class FeatureTable:
         _check_names(plain, {text.name for text in self.texts}, columns, what, known)
         if warn_new:
             self._warn_new_texts([text for text in self.texts if text.name not in skipped], columns, what, known)
-        found = np.zeros((len(self), len(columns)), self.values.dtype)
+        aligned = np.zeros((len(self), len(columns)), self.values.dtype)
         for place, name in enumerate(columns):
             if name in plain:
-                found[:, place] = self.values[:, plain[name]]
+                aligned[:, place] = self.values[:, plain[name]]
         for text in self.texts:
             if text.name in known:
-                text.encode(found, columns)
-        return found
+                text.encode(aligned, columns)
+        return aligned
 
     def _check_kinds(self, columns: Sequence[str], text_columns: set[str], plain: Mapping[str, int], what: str) -> None:
         mixed = [(name, "numbers", "texts") for name in plain if name in text_columns]
@@ -232,21 +252,24 @@ class FeatureTable:
             if not new.any():
                 continue
             first = np.unique(text.codes[new])
-            shown = ", ".join(repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()[:5])
+            examples = ", ".join(repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()[:5])
             message = f"{int(new.sum()):,} rows have texts that fewer than {MIN_CATEGORY_ROWS} training rows had"
-            message += f" ({shown}{', ...' * (len(first) > 5)}); they count as other texts"
+            message += f" ({examples}{', ...' * (len(first) > 5)}); they count as other texts"
             if new.all():
                 start = f"{CATEGORY}{text.name}="
-                own = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
-                message += f"; no row has a text that the run knows ({', '.join(own[:5])}{', ...' * (len(own) > 5)})"
+                categories = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
+                listed = ", ".join(categories[:5]) + ", ..." * (len(categories) > 5)
+                message += f"; no row has a text that the run knows ({listed})"
             warn(f"{what}: {message}")
 
 
 def _check_names(
     plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, text_columns: set[str]
 ) -> None:
-    own = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
-    absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
+    source_columns = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
+    absent = [
+        n.removeprefix(DATE) for n in source_columns if n not in plain and n not in texts and not n.startswith(TAG)
+    ]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]
     if not absent and not more:
         return
@@ -312,7 +335,7 @@ class FeatureScaler:
         width = len(self.fill)
         if values.shape[1] != width:
             raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
-        found = np.empty((len(values), width + len(self.marked)), np.float32)
+        scaled = np.empty((len(values), width + len(self.marked)), np.float32)
         limit = _LARGEST if self.kind == "none" else CLIP_LIMIT
         divisor = np.where(self.scale == 0, 1, self.scale)
         for start, block in row_blocks(values):
@@ -322,9 +345,9 @@ class FeatureScaler:
                 with np.errstate(over="ignore"):
                     block = np.where(self.scale == 0, 0, (block - self.shift) / divisor)
             stop = start + len(block)
-            found[start:stop, :width] = np.clip(block, -limit, limit)
-            found[start:stop, width:] = missing[:, self.marked]
-        return found
+            scaled[start:stop, :width] = np.clip(block, -limit, limit)
+            scaled[start:stop, width:] = missing[:, self.marked]
+        return scaled
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain numbers and lists; `from_json` gives the same bits back."""
@@ -376,9 +399,9 @@ def _statistics(
     from sklearn.preprocessing import StandardScaler
 
     known = np.isfinite(block)
-    some = known.any(0)
+    filled = known.any(0)
     block = np.where(known, block, np.nan)
-    block[:, ~some] = 0
+    block[:, ~filled] = 0
     if not len(block):
         block = np.zeros((1, block.shape[1]))
     # a power of two of about its largest value divides each column, so that no square overflows or vanishes
@@ -386,23 +409,24 @@ def _statistics(
     block = np.ldexp(block, -power)
     low, high = np.nanmin(block, 0), np.nanmax(block, 0)
     constant = high - low <= 8 * eps
-    two = ~constant & (np.isnan(block) | (block == low) | (block == high)).all(0)
+    binary = ~constant & (np.isnan(block) | (block == low) | (block == high)).all(0)
     standard = StandardScaler().fit(block)
     mean, shift, scale = standard.mean_, standard.mean_, np.sqrt(standard.var_)
     if kind == "robust":
         first, shift, third = np.nanpercentile(block, [25, 50, 75], axis=0)
         scale = np.where(third > first, third - first, scale)  # they are equal if most values are one
-    shift = np.where(constant, mean, np.where(two, low, shift))
-    scale = np.where(constant, 0, np.where(two, high - low, scale))
+    shift = np.where(constant, mean, np.where(binary, low, shift))
+    scale = np.where(constant, 0, np.where(binary, high - low, scale))
     fill = SimpleImputer(strategy="median" if missing == "median" else "mean").fit(block).statistics_
     with np.errstate(over="ignore"):
         fill, shift, scale = (
-            np.clip(np.ldexp(one, power), -np.finfo(float).max, np.finfo(float).max) for one in (fill, shift, scale)
+            np.clip(np.ldexp(values, power), -np.finfo(float).max, np.finfo(float).max)
+            for values in (fill, shift, scale)
         )
     fill = np.zeros_like(fill) if missing == "zero" else fill
     if kind == "none":
         shift, scale = np.zeros_like(shift), np.ones_like(scale)
-    return fill, shift, scale, some & ~known.all(0)
+    return fill, shift, scale, filled & ~known.all(0)
 
 
 def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
@@ -414,18 +438,18 @@ def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
     from sklearn.preprocessing import StandardScaler
 
     standard, width = StandardScaler(), values.shape[1]
-    low, high, two = np.full(width, np.inf), np.full(width, -np.inf), np.ones(width, bool)
+    low, high, binary = np.full(width, np.inf), np.full(width, -np.inf), np.ones(width, bool)
     for _, block in row_blocks(values):
         finite = np.isfinite(block)
         standard.partial_fit(np.where(finite, block, np.nan).astype(np.float64))
         low = np.minimum(low, block.min(0, initial=np.inf, where=finite))
         high = np.maximum(high, block.max(0, initial=-np.inf, where=finite))
     for _, block in row_blocks(values):
-        two &= (~np.isfinite(block) | (block == low) | (block == high)).all(0)
+        binary &= (~np.isfinite(block) | (block == low) | (block == high)).all(0)
     mean, deviation = np.nan_to_num(standard.mean_), np.sqrt(np.nan_to_num(standard.var_))
     changing = high - low > 8 * np.finfo(values.dtype).eps * np.maximum(np.abs(low), np.abs(high))
     size = np.where(changing, np.hypot(mean, deviation), 0)
-    spread = np.where(changing, np.where(two, high - low, deviation), np.inf)
+    deviations = np.where(changing, np.where(binary, high - low, deviation), np.inf)
     if not changing.any():
         return 1.0, 0, 0
-    return float(size.max() / spread.min()), int(size.argmax()), int(spread.argmin())
+    return float(size.max() / deviations.min()), int(size.argmax()), int(deviations.argmin())

@@ -3,7 +3,7 @@
 Event streams are split in order of time, by date, or as DyGLib does.
 
 Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), for `dyglib_split`; its new nodes depend on CPython's order of a
-set of integers, reproduced here with the ids of the data set (1..N where the stream has no vocabulary of integers).
+set of integers, reproduced here with the ids of the dataset (1..N where the stream has no vocabulary of integers).
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
     order = named_rng(seed).permutation(np.flatnonzero(y >= 0))
     order = order[np.argsort(y[order], kind="stable")]
     sizes = np.bincount(y[order]) if len(order) else np.zeros(1, np.int64)
-    few = np.flatnonzero((sizes > 0) & (sizes <= sum(counts)))
-    if len(few) or not len(order):
+    too_small = np.flatnonzero((sizes > 0) & (sizes <= sum(counts)))
+    if len(too_small) or not len(order):
         raise DataError(
             f"{counts[0]} training and {counts[1]} validation nodes of each class: class "
-            f"{few[0] if len(few) else 0} has {sizes[few[0]] if len(few) else 0}; ask for fewer"
+            f"{too_small[0] if len(too_small) else 0} has {sizes[too_small[0]] if len(too_small) else 0}; ask for fewer"
         )
     place = ranges(np.zeros_like(sizes), sizes)
     which = np.searchsorted(np.cumsum(counts), place, side="right")
@@ -155,24 +155,24 @@ def split_edges(
         >>> sorted(split.pairs)
         ['test', 'train', 'val']
     """
-    own, rows = _links(graph)
-    key = np.unique(own)
-    order = named_rng(seed).permutation(len(key))
+    stored_keys, rows = _links(graph)
+    keys = np.unique(stored_keys)
+    order = named_rng(seed).permutation(len(keys))
     if times is not None:
-        first = np.full(len(key), np.inf)
-        np.minimum.at(first, np.searchsorted(key, own), _checked_times(graph, times)[rows])
+        first = np.full(len(keys), np.inf)
+        np.minimum.at(first, np.searchsorted(keys, stored_keys), _checked_times(graph, times)[rows])
         order = order[np.argsort(first[order], kind="stable")]
-    if len(key) < 3:
+    if len(keys) < 3:
         raise DataError(
-            f"{graph.name} has {len(key)} links between different nodes; training, validation and test take one each "
+            f"{graph.name} has {len(keys)} links between different nodes; training, validation and test take one each "
             "at least"
         )
-    val, test = (max(1, round(share * len(key))) for share in fractions[1:])
-    test = min(test, len(key) - 2)
-    val = min(val, len(key) - 1 - test)
-    which = np.empty(len(key), np.int8)
-    which[order] = np.repeat(np.arange(3, dtype=np.int8), [len(key) - val - test, val, test])
-    return _by_split(graph, key, which, rows)
+    val, test = (max(1, round(share * len(keys))) for share in fractions[1:])
+    test = min(test, len(keys) - 2)
+    val = min(val, len(keys) - 1 - test)
+    which = np.empty(len(keys), np.int8)
+    which[order] = np.repeat(np.arange(3, dtype=np.int8), [len(keys) - val - test, val, test])
+    return _by_split(graph, keys, which, rows)
 
 
 def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
@@ -184,26 +184,33 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
 
     Raises:
         DataError: a pair that is not a link of the graph, one in two splits, or an empty split.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> drawn = hopstate.splits.split_edges(graph).pairs
+        >>> given = hopstate.splits.given_split(graph, {"val": drawn["val"], "test": drawn["test"]}).pairs
+        >>> (given["train"] == drawn["train"]).all().item()
+        True
     """
-    own_keys, rows = _links(graph)
-    key = np.unique(own_keys)
+    stored_keys, rows = _links(graph)
+    key = np.unique(stored_keys)
     which = np.zeros(len(key), np.int8)
-    taken = np.zeros(len(key), bool)
-    for name, own in pairs.items():
-        wanted = link_keys(own, graph.num_nodes)
-        at = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
-        bad = np.flatnonzero(key[at] != wanted) if len(key) else np.arange(len(wanted))
+    assigned = np.zeros(len(key), bool)
+    for name, links in pairs.items():
+        keys = link_keys(links, graph.num_nodes)
+        place = np.minimum(np.searchsorted(key, keys), max(len(key) - 1, 0))
+        bad = np.flatnonzero(key[place] != keys) if len(key) else np.arange(len(keys))
         if len(bad):
-            u, v = own[bad[0]]
+            u, v = links[bad[0]]
             raise DataError(
                 f"the split's {name} pair of rows ({u}, {v}) is not a link of {graph.name} between two nodes"
             )
         number = SPLITS.index(name)
-        twice = np.flatnonzero(taken[at] & (which[at] != number))
+        twice = np.flatnonzero(assigned[place] & (which[place] != number))
         if len(twice):
-            u, v = own[twice[0]]
-            raise DataError(f"the pair of rows ({u}, {v}) is in {name} and in {SPLITS[int(which[at[twice[0]]])]}")
-        which[at], taken[at] = number, True
+            u, v = links[twice[0]]
+            raise DataError(f"the pair of rows ({u}, {v}) is in {name} and in {SPLITS[int(which[place[twice[0]]])]}")
+        which[place], assigned[place] = number, True
     sizes = np.bincount(which, minlength=3)
     if sizes.min() == 0:
         raise DataError(f"the given split leaves {SPLITS[int(sizes.argmin())]} of {graph.name} without a link")
@@ -239,6 +246,12 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
     Args:
         graph: the graph.
         messages: (n, 2) rows of nodes, the links over which messages pass.
+
+    Example:
+        >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
+        >>> train = hopstate.splits.split_edges(graph).pairs["train"]
+        >>> hopstate.splits.message_edges(graph, train).num_edges == 2 * len(train)
+        True
     """
     rows = edges_of_links(graph, messages, loops=True)
     kept = np.zeros(graph.num_edges, bool)
@@ -370,13 +383,18 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
 
 
 def dyglib_split(
-    stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15, new_ratio: float = 0.1, seed: int = 2020
+    stream: EventStream,
+    *,
+    val_ratio: float = 0.15,
+    test_ratio: float = 0.15,
+    new_node_ratio: float = 0.1,
+    seed: int = 2020,
 ) -> EventSplit:
     """Split as DyGLib: by quantiles of time. A tenth of the nodes, sampled from later events, is removed from training.
 
     Args:
         val_ratio, test_ratio: shares of the events.
-        new_ratio: share of all nodes to remove from training.
+        new_node_ratio: share of all nodes to remove from training.
         seed: of `random.sample`.
 
     Raises:
@@ -396,10 +414,12 @@ def dyglib_split(
     later = int(np.searchsorted(stream.t, val_time, side="right"))
     # The order of this set decides who is drawn, so it is built exactly as there: sources, then destinations.
     pool = set(ids[stream.src[later:]].tolist()).union(set(ids[stream.dst[later:]].tolist()))
-    met = len(np.union1d(stream.src, stream.dst))
-    count = int(new_ratio * met)
+    num_seen = len(np.union1d(stream.src, stream.dst))
+    count = int(new_node_ratio * num_seen)
     if count > len(pool):
-        raise ConfigError(f"new_ratio {new_ratio} asks for {count} new nodes, only {len(pool)} are seen after training")
+        raise ConfigError(
+            f"new_node_ratio {new_node_ratio} asks for {count} new nodes, only {len(pool)} are seen after training"
+        )
     drawn = random.Random(seed).sample(tuple(pool), count)
     new = np.flatnonzero(np.isin(ids, drawn))
     second = int(np.searchsorted(stream.t, test_time, side="right"))

@@ -211,25 +211,25 @@ def _state(folder: Path, head: dict[str, Any], *, verify: bool) -> StreamState:
     facts |= {key: tuple(map(str, head[key])) for key in _NAMES}
     facts["clock"] = -math.inf if head["clock"] is None else head["clock"]
     _check_facts(facts)
-    files, parts, after = [], [], 0
+    files, parts, last_event = [], [], 0
     for entry in head["events"]:
         path, first, last = _file(folder, entry), entry["first"], entry["last"]
         arrays = _tensors(path, verify=verify)
         _check_events(arrays, path, last - first)
-        if first != after:
-            raise DataError(f"event {after} is followed by event {first}")
+        if first != last_event:
+            raise DataError(f"event {last_event} is followed by event {first}")
         files.append(EventFile(path, first, last, 0))
         parts.append(arrays)
-        after = last
-    if after != facts["num_events"]:
-        raise DataError(f"{after} of {facts['num_events']} events")
+        last_event = last
+    if last_event != facts["num_events"]:
+        raise DataError(f"{last_event} of {facts['num_events']} events")
     names = node_type = None
     ids = [_unpacked(arrays["ids"], head["ids"]) for arrays in parts] if head["ids"] is not None else []
     types = [arrays["node_type"] for arrays in parts] if facts["node_type_names"] else []
     if ids or types:
         names = Vocabulary(np.concatenate(ids)) if ids else None
         node_type = np.concatenate(types) if types else None
-        counts = np.cumsum([len(some) for some in ids or types]).tolist()
+        counts = np.cumsum([len(values) for values in ids or types]).tolist()
         files = [file._replace(num_nodes=count) for file, count in zip(files, counts, strict=True)]
     if names is not None and len(names) != facts["num_nodes"]:
         raise DataError(f"{len(names)} ids of {facts['num_nodes']} nodes")

@@ -20,12 +20,23 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from hopstate.data.dates import UNITS, format_time
-from hopstate.data.events import ADD, DELETE, GONE, NEVER, EventStream, check_deletes, edge_ends, expand_node_deletions
+from hopstate.data.events import (
+    ADD,
+    DELETE,
+    GONE,
+    NEVER,
+    TYPE_FIELDS,
+    EventStream,
+    check_deletes,
+    edge_ends,
+    expand_node_deletions,
+    in_known_types,
+)
 from hopstate.data.neighbor_store import Column, EventRelations, NeighborStore, NeighborView
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import CheckpointError, DataError, TimeOrderError, nearest
+from hopstate.errors import CheckpointError, DataError, TimeOrderError
 from hopstate.io.scratch import digest_of
 
 _TYPES = ("relation_names", "node_type", "node_type_names")
@@ -105,7 +116,7 @@ class EventLog:
         """Return the log to append to after its first events: itself, or a copy if it holds more or other times."""
         if size == len(self) and (not size or self.t.rows.dtype == time_dtype):
             return self
-        made = EventLog()
+        log = EventLog()
         kind = None if self.kind is None else self.kind.rows[:size]
         ended = None
         if self.ends is not None:
@@ -114,8 +125,8 @@ class EventLog:
             ended = np.stack([ids, ends[ids]])
         relation = None if self.relation is None else self.relation.rows[:size]
         columns = self.src.rows[:size], self.dst.rows[:size], self.t.rows[:size].astype(time_dtype)
-        made.append(*columns, kind, ended, relation)
-        return made
+        log.append(*columns, kind, ended, relation)
+        return log
 
     def append(
         self,
@@ -155,8 +166,8 @@ class EventLog:
             if ended is not None:
                 self.ends.rows[ended[0]] = ended[1]
         for deletions, store in self._stores.items():
-            some = slice(None) if deletions else added
-            store.append(src[some], dst[some], t[some], ids[some])
+            rows = slice(None) if deletions else added
+            store.append(src[rows], dst[rows], t[rows], ids[rows])
         self._note_first(src[added], dst[added], ids[added])
         if relation is not None:
             self._note_relations((src[added], dst[added]), ids[added], relation[added])
@@ -226,13 +237,13 @@ class EventFeatures:
 
     def after(self, size: int, needed: int, added: np.ndarray) -> EventFeatures:
         """Return the features once more are added after the first `size` events; those before id `needed` may go."""
-        kept, first = self.rows, self.first
-        if len(kept) != size - first:
-            kept = Column(kept.rows[: size - first])
-        if 2 * (needed - first) > len(kept):
-            kept, first = Column(kept.rows[needed - first :].copy()), needed
-        kept.append(added)
-        return EventFeatures(kept, first)
+        features, first = self.rows, self.first
+        if len(features) != size - first:
+            features = Column(features.rows[: size - first])
+        if 2 * (needed - first) > len(features):
+            features, first = Column(features.rows[needed - first :].copy()), needed
+        features.append(added)
+        return EventFeatures(features, first)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -362,14 +373,14 @@ class StreamState:
 
     def events(self, first: int = 0, stop: int | None = None) -> EventStream:
         """Return events first .. stop-1 under their ids, with their features if all were kept, without nodes'."""
-        some = slice(first, self.num_events if stop is None else stop)
-        columns: dict[str, Any] = {name: getattr(self, name)[some] for name in ("src", "dst", "t")}
+        rows = slice(first, self.num_events if stop is None else stop)
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("src", "dst", "t")}
         if self.kind is not None:
-            columns["kind"] = self.kind[some]
+            columns["kind"] = self.kind[rows]
         if self.relation_names:
-            columns["relation"] = np.empty(0, np.int32) if self.relation is None else self.relation[some]
+            columns["relation"] = np.empty(0, np.int32) if self.relation is None else self.relation[rows]
         if self.edge_attr is not None and self.edge_attr.first <= first:
-            columns["edge_attr"] = self.edge_attr[np.arange(first, some.stop)]
+            columns["edge_attr"] = self.edge_attr[np.arange(first, rows.stop)]
         facts: dict[str, Any] = {"num_nodes": self.num_nodes, "node_ids": self.node_ids}
         facts |= {"time_unit": self.time_unit or ""} | {name: getattr(self, name) for name in _TYPES}
         if self.node_type is not None:  # there may be rows for nodes to come
@@ -442,6 +453,9 @@ class StreamState:
                 f"events up to {format_time(self.last_time, new.time_unit, new.dates)}; give only later events (has "
                 "this file been streamed already?)"
             )
+        if len(self) or self.num_nodes:
+            for field in TYPE_FIELDS:
+                new = in_known_types(new, field, getattr(self, f"{field}_names"), needed=field == "relation")
         (src, dst), ids, num_nodes = _rows(self, new)
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(self), "labels": new.labels}
         types = _types_with(self, new, num_nodes, ids)
@@ -537,8 +551,8 @@ def _active_edges(
     ids = np.unique(view.all_of(np.unique(np.concatenate([quiet, nodes]))).event_ids)
     ids = ids[state.edge_ends[ids] >= len(state)] if state.log.ends is not None else ids
     u, v = state.src[ids], state.dst[ids]
-    asked = np.isin(u * num_nodes + v, src * num_nodes + dst) | np.isin(u, nodes) | np.isin(v, nodes)
-    return ids[asked], u[asked], v[asked]
+    selected = np.isin(u * num_nodes + v, src * num_nodes + dst) | np.isin(u, nodes) | np.isin(v, nodes)
+    return ids[selected], u[selected], v[selected]
 
 
 def _in_clock(state: StreamState, new: EventStream) -> EventStream:
@@ -606,26 +620,15 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
 
 
 def _types_with(old: StreamState, new: EventStream, num_nodes: int, ids: Vocabulary | None) -> dict[str, Any]:
-    """Return the relations and node types of new events in the numbers of old, as fields of `EventStream`."""
-    first = not len(old) and not old.num_nodes
-    if first:
-        return {}
-    if bool(old.relation_names) != bool(new.relation_names):
-        has, lacks = ("earlier events have", "no relations") if old.relation_names else ("it has", "earlier ones none")
-        raise DataError(f"{new.name}: {has} relations, {lacks}. Read both with the same --read.relation_column")
-    found: dict[str, Any] = {"relation_names": old.relation_names, "node_type_names": old.node_type_names}
-    if new.relation is not None:
-        found["relation"] = renumbered_relations(new, old.relation_names)
+    """Return the types of the nodes of old and new events, as fields of `EventStream`."""
     if old.node_type is None:
-        return found | {"node_type": None}
-    found["node_type"] = _widened(old.node_type, num_nodes)
+        return {}
+    types = _widened(old.node_type, num_nodes)
     if new.node_type is not None:
-        types = renumbered(new.node_type, new.node_type_names, old.node_type_names, new.name, what="node type")
         rows = _rows_of_nodes(new, ids)
-        known = (rows >= 0) & (types >= 0)
-        late = known & (rows >= len(old.node_type))  # a node keeps the type that it came with
-        found["node_type"][rows[late]] = types[late]
-    return found
+        late = (rows >= len(old.node_type)) & (new.node_type >= 0)  # a node keeps the type that it came with
+        types[rows[late]] = new.node_type[late]
+    return {"node_type": types, "node_type_names": old.node_type_names}
 
 
 def _rows_of_nodes(new: EventStream, ids: Vocabulary | None) -> np.ndarray:
@@ -640,35 +643,6 @@ def _rows_of_nodes(new: EventStream, ids: Vocabulary | None) -> np.ndarray:
 def _widened(types: np.ndarray, num_nodes: int) -> np.ndarray:
     """Return a copy of types (M,) with -1 for the nodes from M on."""
     return np.concatenate([types, np.full(num_nodes - len(types), -1, np.int16)])
-
-
-def renumbered_relations(new: EventStream, known: tuple[str, ...]) -> np.ndarray:
-    """Return the relations of new events as numbers of the known names. The relation of a deleted node is ignored."""
-    assert new.relation is not None
-    numbers = new.relation if new.kind is None else np.where(new.kind == GONE, -1, new.relation)
-    return np.maximum(renumbered(numbers, new.relation_names, known, new.name), 0)
-
-
-def renumbered(
-    numbers: np.ndarray, names: tuple[str, ...], known: tuple[str, ...], where: str, what: str = "relation"
-) -> np.ndarray:
-    """Return numbers of names as numbers of the known names; -1 stays.
-
-    Raises:
-        DataError: a name that occurs is not known.
-    """
-    if names == known:
-        return numbers
-    place = {name: number for number, name in enumerate(known)}
-    new = np.array([place.get(name, -1) for name in names], numbers.dtype)
-    unknown = np.flatnonzero((numbers >= 0) & (new[numbers] < 0))
-    if len(unknown):
-        name = names[numbers[unknown[0]]]
-        listed = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
-        raise DataError(
-            f"{where}: unknown {what} (known: {listed}): got {name!r} in row {unknown[0]}{nearest(name, known)}"
-        )
-    return np.where(numbers < 0, numbers, new[numbers]).astype(numbers.dtype)
 
 
 class NodeFeatures:

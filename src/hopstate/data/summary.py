@@ -32,7 +32,7 @@ RARE = 0.01  # share of the labelled rows below which a class is suspicious
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Facts about a data set."""
+    """Facts about a dataset."""
 
     title: str  # name and kind
     facts: dict[str, Any]  # in reading order
@@ -49,7 +49,7 @@ class Summary:
 
 
 def summarize(data: EventStream | Graph | GraphSet) -> Summary:
-    """Return the summary of a data set: counts, degrees, times, features, labels, and what looks wrong.
+    """Return the summary of a dataset: counts, degrees, times, features, labels, and what looks wrong.
 
     Example:
         >>> print(hopstate.inspect(hopstate.read_events(events)).title)
@@ -130,7 +130,7 @@ def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
         "time span": format_duration(stream.t[-1] - stream.t[0], stream.time_unit),
         "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
     }
-    for name, lengths in (("events", gaps), ("a node's events", node_gaps(head))):
+    for name, lengths in (("events", gaps), ("a node's events", node_time_deltas(head))):
         if len(lengths):
             spans = (np.median(lengths), lengths.max())
             facts[f"between {name}, median / longest"] = " / ".join(
@@ -139,7 +139,7 @@ def _time_facts(head: EventStream, stream: EventStream) -> dict[str, Any]:
     return facts
 
 
-def node_gaps(stream: EventStream) -> np.ndarray:
+def node_time_deltas(stream: EventStream) -> np.ndarray:
     """Return the times between consecutive events of the same node, over all nodes."""
     nodes, times = np.concatenate([stream.src, stream.dst]), np.concatenate([stream.t, stream.t])
     order = np.lexsort((times, nodes))
@@ -289,11 +289,11 @@ def _set_doubts(graphs: GraphSet) -> Iterator[str]:
 
 # ---- features and labels ------------------------------------------------------------------------------------
 def _feature_facts(x: np.ndarray | None, edge_attr: np.ndarray | None) -> dict[str, Any]:
-    found = {}
+    facts = {}
     for name, array in (("node features", x), ("edge features", edge_attr)):
         zero = array is not None and array.size and not np.any(array)
-        found[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
-    return found
+        facts[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
+    return facts
 
 
 def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
@@ -312,18 +312,18 @@ def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
         return {}
     kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in column_specs_of_run(table.columns))
     frame = pd.DataFrame(table.values[:MAX_ROWS], columns=list(table.columns))
-    shown = [_column_text(frame, own, kind) for own, kind in list(kinds.items())[:MAX_LISTED]]
-    return {name: "; ".join(shown) + (f"; and {len(kinds) - MAX_LISTED} more" if len(kinds) > MAX_LISTED else "")}
+    facts = [_column_text(frame, own, kind) for own, kind in list(kinds.items())[:MAX_LISTED]]
+    return {name: "; ".join(facts) + (f"; and {len(kinds) - MAX_LISTED} more" if len(kinds) > MAX_LISTED else "")}
 
 
 def _column_text(frame: pd.DataFrame, name: str, kind: str) -> str:
     if kind == "category":
-        own = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
-        counts = own.sum().astype(int).sort_values(ascending=False, kind="stable")
-        shown = [f"{str(key).partition('=')[2] or 'none'}: {n:,}" for key, n in counts.head(3).items()]
+        indicators = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
+        counts = indicators.sum().astype(int).sort_values(ascending=False, kind="stable")
+        parts = [f"{str(key).partition('=')[2] or 'none'}: {n:,}" for key, n in counts.head(3).items()]
         others = int(frame[f"{OTHER}{name}"].sum())
-        shown += ["..."] * (len(counts) > 3) + [f"others: {others:,}"] * (others > 0)
-        return f"{name} category of {len(counts)} ({', '.join(shown)})"
+        parts += ["..."] * (len(counts) > 3) + [f"others: {others:,}"] * (others > 0)
+        return f"{name} category of {len(counts)} ({', '.join(parts)})"
     column = frame[f"{DATE}{name}" if kind == "date" else name].astype(np.float64)
     column = column[np.isfinite(column)]
     if column.empty:
@@ -350,19 +350,19 @@ def _feature_doubts(
         return
     constant = low == high
     if table is not None and len(table.columns) == len(low):  # "other" categories are often unused
-        constant &= [not one.startswith(OTHER) for one in table.columns]
+        constant &= [not column.startswith(OTHER) for column in table.columns]
     if constant.any():
         yield f"{int(constant.sum())} of {len(low)} {name} features never change"
-    ratio, large, small = scale_ratio(array if table is None else table.values)
+    ratio, largest, smallest = scale_ratio(array if table is None else table.values)
     if ratio > WARN_SCALE_RATIO:
-        names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (large, small)]
-        what = (
+        names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (largest, smallest)]
+        remedy = (
             "fit does not scale them by default (--read.scale standard)"
             if published
             else "fit standardizes them by training rows (--read.scale none keeps them)"
         )
-        most = f"{names[0]} and {names[1]}" if large != small else f"{names[0]}, which lies far from 0"
-        yield f"{name} features differ in scale by {ratio:.0e}, most {most}: {what}"
+        columns_text = f"{names[0]} and {names[1]}" if largest != smallest else f"{names[0]}, which lies far from 0"
+        yield f"{name} features differ in scale by {ratio:.0e}, most {columns_text}: {remedy}"
 
 
 def class_counts(y: np.ndarray, names: Sequence[str] | None) -> pd.Series | None:
@@ -386,8 +386,8 @@ def _label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str, suf
     known = int(counts.sum()) if counts is not None else int(values.notna().any(axis=1).sum())
     facts = {f"labels{suffix}": f"{known:,} of {len(values):,} {of} ({known / len(values):.0%}) have one"}
     if counts is None:
-        shown = [f"{name}: {_target_text(values[at])}" for at, name in enumerate(_target_names(y, names)[:MAX_LISTED])]
-        return facts | {f"targets{suffix}": "; ".join(shown)} if known else facts
+        parts = [f"{name}: {_target_text(values[at])}" for at, name in enumerate(_target_names(y, names)[:MAX_LISTED])]
+        return facts | {f"targets{suffix}": "; ".join(parts)} if known else facts
     listed = [f"{name}: {n:,}" for name, n in counts.head(2 * MAX_LISTED).items()]
     listed += [f"others: {counts.iloc[2 * MAX_LISTED :].sum():,}"] * (len(counts) > 2 * MAX_LISTED)
     return facts | {f"classes{suffix}": ", ".join(listed)} if known else facts

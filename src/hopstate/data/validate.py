@@ -140,9 +140,12 @@ def check_num_nodes(num_nodes: int, entries: int, where: str, stated: int | None
 
 
 def dense_array(value: Any, what: str) -> Any:
-    """Return an array, a list or a tensor (sparse, on a device, of bfloat16) as a dense array; None as it is."""
+    """Return an array, a list, a scipy matrix or a tensor (sparse, on a device, of bfloat16) as a dense array.
+
+    None stays None.
+    """
     if value is None or not hasattr(value, "detach"):
-        return None if value is None else np.asarray(value)
+        return None if value is None else np.asarray(value.toarray() if hasattr(value, "toarray") else value)
     try:
         dense = value.detach().to_dense().cpu()
         return (dense.float() if str(dense.dtype) == "torch.bfloat16" else dense).numpy()
@@ -171,7 +174,7 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
 
 def as_float32(value: Any, what: str) -> np.ndarray:
     """Return numbers as float32; complex ones and texts are an error."""
-    array = np.asarray(value)
+    array = dense_array(value, what)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} are {array.dtype}, not numbers")
     return array.astype(np.float32, copy=False)
@@ -234,11 +237,11 @@ def _check_classes(graph: Graph, where: str) -> None:
     if graph.y.size and graph.y.min() < -1:
         bad = np.unique(np.nonzero(graph.y < -1)[0])
         raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}; classes are 0, 1, ... and -1 is 'unknown'")
-    most = int(graph.y.max(initial=-1))
-    if most > 10 * graph.num_nodes + 1000:
-        bad = np.unique(np.nonzero(graph.y == most)[0])
+    highest = int(graph.y.max(initial=-1))
+    if highest > 10 * graph.num_nodes + 1000:
+        bad = np.unique(np.nonzero(graph.y == highest)[0])
         raise DataError(
-            f"{where}: class {most} in {_rows(bad)}, for {graph.num_nodes} nodes; classes are numbered 0, 1, ...: "
+            f"{where}: class {highest} in {_rows(bad)}, for {graph.num_nodes} nodes; classes are numbered 0, 1, ...: "
             "renumber them, or give targets as fractions"
         )
     if graph.class_names is not None and graph.y.max(initial=-1) >= len(graph.class_names):
@@ -333,7 +336,7 @@ def check_labels(labels: np.ndarray, where: str) -> None:
 
 
 def check_events(stream: EventStream) -> None:
-    """Raise DataError at the first promise of `EventStream` that its arrays break, naming the event."""
+    """Raise DataError if arrays violate an invariant of `EventStream`; the message names the first event."""
     where = f"{stream.name}{f' ({stream.source})' if stream.source else ''}"
     E = len(stream.src)
     for name, kinds in (("src", ("int64",)), ("dst", ("int64",)), ("t", ("int64", "float64"))):

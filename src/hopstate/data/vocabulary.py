@@ -198,24 +198,24 @@ class Vocabulary:
             if keys.ndim != 1:
                 return self.rows(keys.reshape(-1)).reshape(keys.shape)
         text = not isinstance(keys, np.ndarray) or keys.dtype.kind in "UTO"
-        found = np.full(len(keys), -1, np.int64)
+        rows = np.full(len(keys), -1, np.int64)
         if self.is_text != text or not len(self) or not len(keys):
-            return found
+            return rows
         if len(self._shared.array):
-            found = self._shared.rows_of_texts(keys) if text else self._shared.rows_of_integers(keys)
+            rows = self._shared.rows_of_texts(keys) if text else self._shared.rows_of_integers(keys)
         if self._shared.added:
-            missing = np.flatnonzero(found < 0)
+            missing = np.flatnonzero(rows < 0)
             for place, key in zip(missing.tolist(), keys.take(missing).tolist(), strict=True):
                 row = self._shared.row_of.get(str(key) if text else key, -1)
-                found[place] = row if row < self._size else -1  # others share the ids and have added more
-        return found
+                rows[place] = row if row < self._size else -1  # others share the ids and have added more
+        return rows
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """Return the user's ids of the given rows, of any shape, as int64 or objects."""
         if np.ndim(rows) > 1:
             return self.names(np.reshape(rows, -1)).reshape(np.shape(rows))
-        taken = self.take(rows)
-        return taken.to_numpy(zero_copy_only=False) if self.is_text else taken
+        selected = self.take(rows)
+        return selected.to_numpy(zero_copy_only=False) if self.is_text else selected
 
     def take(self, rows: np.ndarray) -> Any:
         """Return the user's ids of the given rows, as int64 or as a string array of pyarrow."""
@@ -241,11 +241,11 @@ class Vocabulary:
         added = ids_array(fresh)
         if isinstance(added, np.ndarray) == self.is_text:
             return Vocabulary(_joined(self._array, added))
-        made = object.__new__(Vocabulary)  # ids that are unique are not checked again
-        made._shared = self._shared if len(self._shared) == self._size else _Ids(self._array)
-        made._shared.add(added.tolist())
-        made._size = len(made._shared)
-        return made
+        vocabulary = object.__new__(Vocabulary)  # ids that are unique are not checked again
+        vocabulary._shared = self._shared if len(self._shared) == self._size else _Ids(self._array)
+        vocabulary._shared.add(added.tolist())
+        vocabulary._size = len(vocabulary._shared)
+        return vocabulary
 
     def is_of(self, other: Vocabulary | None) -> bool:
         """Return whether this is another vocabulary or that with ids appended: rows there are rows here."""
@@ -294,10 +294,8 @@ def unusable_ids(texts: Any) -> Iterator[tuple[Any, str, str]]:
 
 def consist_of(texts: Any, signs: bytes) -> bool:
     """Return whether texts of pyarrow hold no other bytes than some: a look at all of their memory."""
-    known = np.zeros(256, bool)
-    known[list(signs)] = True
     chunks = texts.chunks if hasattr(texts, "chunks") else [texts]
-    return all(known[np.frombuffer(chunk.buffers()[2] or b"", np.uint8)].all() for chunk in chunks)
+    return not any(bytes(chunk.buffers()[2] or b"").translate(None, signs) for chunk in chunks)
 
 
 def count_shared(first: Any, second: Any) -> int:

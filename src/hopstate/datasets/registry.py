@@ -191,11 +191,11 @@ def _read_events(entry: Dataset, options: dict[str, Any]) -> Any:
 
 def _checked(entry: Dataset, graph: Graph, path: Path) -> Graph:
     """Return graph if it has the published sizes, else raise FormatError."""
-    found = (graph.num_nodes, graph.num_features, graph.num_classes)
-    wanted = (entry.nodes, entry.features, entry.classes)
-    if found != wanted:
+    sizes = (graph.num_nodes, graph.num_features, graph.num_classes)
+    published = (entry.nodes, entry.features, entry.classes)
+    if sizes != published:
         raise FormatError(
-            f"{path} holds (nodes, features, classes) = {found}, the published {entry.name} {wanted}; "
+            f"{path} holds (nodes, features, classes) = {sizes}, the published {entry.name} {published}; "
             f"remove the file and fetch it again from {entry.address}"
         )
     return graph

@@ -349,7 +349,8 @@ class OrderConfig:
         num_customers, num_shops: nodes of the two types.
         num_events: events of all relations.
         favorites: shops that a customer orders from, others that the customer visits, and friends to transfer to.
-        pay: mean time from an order to its payment, in hours.
+        pay: mean time from an order to its payment, and from a payment to its review, in hours. Its standard deviation
+            is an eighth of it, so that other orders come in between.
         transfers, visits: shares of these among the events that nothing else causes; the others are orders.
         reviews: share of payments that are followed by a review of the shop.
         noise: share of orders, visits and transfers to anybody.
@@ -360,13 +361,13 @@ class OrderConfig:
         ConfigError: fewer than two nodes of a type, fewer favorites than one, or a share outside 0..1.
     """
 
-    num_customers: int = 300
+    num_customers: int = 100
     num_shops: int = 100
     num_events: int = 8_000
     favorites: int = 6
-    pay: float = 24.0
-    transfers: float = 0.2
-    visits: float = 0.4
+    pay: float = 72.0
+    transfers: float = 0.1
+    visits: float = 0.3
     reviews: float = 0.3
     noise: float = 0.1
     days: float = 90.0
@@ -381,6 +382,7 @@ class OrderConfig:
             raise ConfigError(f"days and pay must be over 0: got {self.days} and {self.pay}")
 
 
+SHARPNESS = 64.0  # shape of the gamma distribution of the time to a payment
 RELATIONS = ("order", "pay", "review", "transfer", "visit")
 
 
@@ -388,7 +390,8 @@ def generate_orders(config: OrderConfig | None = None) -> EventStream:
     """Generate a stream whose relations decide the target: customers order from shops and pay them later.
 
     An order goes to a favorite shop, a visit to another favorite shop, a transfer to a friend. Each order is paid once,
-    and a payment may be followed by a review of the same shop.
+    about `pay` hours later, and a payment may be followed by a review of the same shop. Recency does not tell which of
+    several open orders is paid.
 
     Returns:
         A stream in seconds with the relations `RELATIONS` and the node types "customer" and "shop".
@@ -396,6 +399,7 @@ def generate_orders(config: OrderConfig | None = None) -> EventStream:
     c = config or OrderConfig()
     rng = named_rng(c.seed)
     N, M, hour = c.num_customers, c.num_shops, 3600.0
+    term = c.pay * hour / SHARPNESS
     shops, visited = rng.integers(N, N + M, (2, N, c.favorites))
     friends = (np.arange(N)[:, None] + rng.integers(1, N, (N, c.favorites))) % N
     events: list[tuple[float, int, int, int]] = []
@@ -411,10 +415,10 @@ def generate_orders(config: OrderConfig | None = None) -> EventStream:
         if visits:
             events.append((t, u, shop, 4))
             continue
-        paid = t + rng.exponential(c.pay * hour)
+        paid = t + term * rng.gamma(SHARPNESS)
         events += [(t, u, shop, 0), (paid, u, shop, 1)]
         if rng.random() < c.reviews:
-            events.append((paid + rng.exponential(c.pay * hour), u, shop, 2))
+            events.append((paid + term * rng.gamma(SHARPNESS), u, shop, 2))
     events.sort()
     t, src, dst, relation = np.array(events[: c.num_events]).T
     return EventStream(

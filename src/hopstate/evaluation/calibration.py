@@ -53,17 +53,17 @@ def calibration(y: np.ndarray, probabilities: np.ndarray, *, bins: int = 15) -> 
         raise DataError(f"probabilities lie in 0..1; these reach from {p.min():.4g} to {p.max():.4g}")
     count, sums, hits, error = np.zeros(bins, np.int64), np.zeros(bins), np.zeros(bins), 0.0
     for first in range(0, len(p), STEP):
-        part, own = p[first : first + STEP], y[first : first + STEP].astype(np.float64)
+        part, outcomes = p[first : first + STEP], y[first : first + STEP].astype(np.float64)
         place = np.minimum((part * bins).astype(np.int64), bins - 1)
         count += np.bincount(place, minlength=bins)
         sums += np.bincount(place, part, bins)
-        hits += np.bincount(place, own, bins)
-        error += float(((part - own) ** 2).sum())
+        hits += np.bincount(place, outcomes, bins)
+        error += float(((part - outcomes) ** 2).sum())
     with np.errstate(invalid="ignore"):
         mean, share = sums / count, hits / count
-    gap = np.abs(np.nan_to_num(mean - share))
+    error_of_bins = np.abs(np.nan_to_num(mean - share))
     return Calibration(
-        ece=float(gap @ count / len(p)),
+        ece=float(error_of_bins @ count / len(p)),
         brier=error / len(p),
         edges=np.linspace(0, 1, bins + 1),
         mean_probability=mean,

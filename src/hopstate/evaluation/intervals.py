@@ -78,7 +78,7 @@ def bootstrap_areas(
 def label_intervals(
     metrics: Sequence[str],
     y: np.ndarray,
-    found: np.ndarray,
+    predictions: np.ndarray,
     *,
     weights: np.ndarray | None = None,
 ) -> dict[str, Interval]:
@@ -93,13 +93,15 @@ def label_intervals(
     intervals: dict[str, Interval] = {}
     if y.ndim == 1 and len(y):
         if "accuracy" in metrics:
-            decided = found if weights is None else found * weights
-            intervals["accuracy"] = bootstrap_mean((decided.argmax(1) == y).astype(np.float64), repeats=DEFAULT_REPEATS)
-        if found.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
-            areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=DEFAULT_REPEATS)
-            intervals |= {name: own for name, own in areas.items() if name in metrics}
-    elif found.shape == (len(y), 1) and len(y) and "mae" in metrics:
-        intervals["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=DEFAULT_REPEATS)
+            weighted = predictions if weights is None else predictions * weights
+            intervals["accuracy"] = bootstrap_mean(
+                (weighted.argmax(1) == y).astype(np.float64), repeats=DEFAULT_REPEATS
+            )
+        if predictions.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
+            areas = bootstrap_areas(predictions[y == 1, 1], predictions[y == 0, 1], None, repeats=DEFAULT_REPEATS)
+            intervals |= {name: interval for name, interval in areas.items() if name in metrics}
+    elif predictions.shape == (len(y), 1) and len(y) and "mae" in metrics:
+        intervals["mae"] = bootstrap_mean(np.abs(predictions - y)[:, 0], repeats=DEFAULT_REPEATS)
     return intervals
 
 

@@ -55,5 +55,5 @@ def sort_key(metric: str, mean: float) -> float:
 def figure(metric: str, mean: float, std: float | None = None) -> str:
     """Return mean ± std, in percent where the metric is a share of 1."""
     scale, digits = (1, 4) if is_error(metric) else (100, 2)
-    spread = "" if std is None else f" ± {scale * std:.{digits}f}"
-    return f"{scale * mean:.{digits}f}{spread}"
+    deviation = "" if std is None else f" ± {scale * std:.{digits}f}"
+    return f"{scale * mean:.{digits}f}{deviation}"

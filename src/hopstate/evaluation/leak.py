@@ -28,15 +28,15 @@ class LeakReport:
     """Result of a passed leakage test.
 
     Args:
-        moments: times at which scores were compared.
+        times: times at which scores were compared.
         scores: number of compared scores.
     """
 
-    moments: tuple[float, ...]
+    times: tuple[float, ...]
     scores: int
 
     def __str__(self) -> str:
-        return f"no leak: {self.scores:,} scores at {len(self.moments)} moments did not change when the future did"
+        return f"no leak: {self.scores:,} scores at {len(self.times)} times did not change when the future did"
 
 
 def link_scores(scorer: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> Scores:
@@ -48,7 +48,7 @@ def check_leak(
     stream: EventStream,
     *,
     score: Callable[..., Scores] = link_scores,
-    moments: int = 6,
+    times: int = 6,
     queries: int = 64,
     batch_size: int = 200,
     seed: int = 0,
@@ -60,7 +60,7 @@ def check_leak(
         stream: the event stream; a few thousand events are enough.
         score: maps (model, src (Q,), dst (Q,), t (Q,)), and relations (Q,) if the stream has some, to scores (Q,) or
             (Q, C). Default: link scores.
-        moments: number of times to check. Default: 6.
+        times: number of times to check. Default: 6.
         queries: number of pairs scored at and before each time. Default: 64.
         batch_size: events per batch in the replay. Default: 200.
         seed: random seed. Default: 0.
@@ -70,17 +70,17 @@ def check_leak(
         DataError: the stream has fewer than two distinct times.
     """
 
-    def scores(altered: EventStream, *asked: np.ndarray) -> np.ndarray:
+    def scores(altered: EventStream, *queried: np.ndarray) -> np.ndarray:
         model = build(altered)
 
         def of(rows: np.ndarray) -> Scores:
-            return score(model, *(column[rows] for column in asked))
+            return score(model, *(column[rows] for column in queried))
 
-        return replay_anywhere(model, of, altered, asked[2], batch_size, wide=True)
+        return replay_anywhere(model, of, altered, queried[2], batch_size, wide=True)
 
     rng = named_rng(seed)
-    times, compared = _moments(stream, moments, batch_size, rng), 0
-    for t in times:
+    chosen, compared = _times(stream, times, batch_size, rng), 0
+    for t in chosen:
         pairs = _queries(stream, t, queries, rng)
         before = scores(stream, *pairs)
         for alteration in ALTERATIONS:
@@ -95,10 +95,10 @@ def check_leak(
                     f"{after[q]!r} when only events at or after time {t} were altered ({alteration}); "
                     f"{len(differs)} of {len(after)} scores changed. Use only events strictly before the query time"
                 )
-    return LeakReport(moments=tuple(times.tolist()), scores=compared)
+    return LeakReport(times=tuple(chosen.tolist()), scores=compared)
 
 
-def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+def _times(stream: EventStream, count: int, batch_size: int, rng: np.random.Generator) -> np.ndarray:
     """Choose times in the last three quarters: with the most equal timestamps, at batch boundaries, and random ones."""
     values, sizes = np.unique(stream.t, return_counts=True)
     if len(values) < 2:
@@ -121,8 +121,8 @@ def _queries(stream: EventStream, t: float, count: int, rng: np.random.Generator
     src = np.concatenate([stream.src[rows], free[0]])
     dst = np.concatenate([stream.dst[rows], free[1]])
     when = np.full(len(src), t, stream.t.dtype)
-    some = len(now) + np.arange(0, len(past), 4)
-    when[some] = stream.t[rows[some]]  # a pair at the time it met: its own event is not to be seen
+    earlier = len(now) + np.arange(0, len(past), 4)
+    when[earlier] = stream.t[rows[earlier]]  # at the time of the pair's own event, which must not count
     if stream.relation is None:
         return src, dst, when
     free_relation = rng.integers(0, len(stream.relation_names), len(free[0]), np.int32)
@@ -141,8 +141,8 @@ def _alter(
     elif alteration == "add":
         future = _concatenate(future, _randomize(future, stream.num_nodes, rng))
     elif alteration == "add between the pairs":
-        some = rng.integers(0, len(future["src"]), 2 * len(queries[0]))
-        more = _randomize({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
+        copied = rng.integers(0, len(future["src"]), 2 * len(queries[0]))
+        more = _randomize({k: v[copied] for k, v in future.items()}, stream.num_nodes, rng)
         more["src"], more["dst"] = np.concatenate(queries[:2]), np.concatenate([queries[1], queries[0]])
         more["t"][:] = t
         if len(queries) > 3:

@@ -91,9 +91,9 @@ TOP_K = 10  # places that NDCG and recall look at
 
 def pair_kinds(store: Histories, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
     """Return (Q,) indices into KINDS, strictly before t: repeat pair, new pair of seen nodes, or unseen node."""
-    met = store.last_meeting(src, dst, t)[1]
-    old = [store.last(ends, t, 1).lengths > 0 for ends in (src, dst)]
-    return np.where(met, 0, np.where(old[0] & old[1], 1, 2))
+    repeated = store.last_meeting(src, dst, t)[1]
+    seen = [store.last(ends, t, 1).lengths > 0 for ends in (src, dst)]
+    return np.where(repeated, 0, np.where(seen[0] & seen[1], 1, 2))
 
 
 def ranking_metrics(
@@ -123,27 +123,27 @@ def ranking_metrics(
     """
     src, dst, t = (column[rows] for column in (stream.src, stream.dst, stream.t))
     rank = ranks(positive, negative, offsets)
-    found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
-    moment = np.unique(t, return_inverse=True)[1].reshape(-1)
-    query = np.unique(src * len(rows) + moment, return_inverse=True)[1].reshape(-1)
+    metrics = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
+    time_number = np.unique(t, return_inverse=True)[1].reshape(-1)
+    query = np.unique(src * len(rows) + time_number, return_inverse=True)[1].reshape(-1)
     values = {"mrr": 1 / rank, f"ndcg@{TOP_K}": ndcg(rank, TOP_K), f"recall@{TOP_K}": recall_at_k(rank, TOP_K, query)}
     store = NeighborStore.from_stream(stream)
     kind = pair_kinds(store, src, dst, t)
     values |= {f"mrr_{name}": 1 / rank[kind == i] for i, name in enumerate(KINDS)}
     if len(stream.relation_names) > 1:
-        found |= relation_metrics(rank, stream.pairs(rows)[3], stream.relation_names)
+        metrics |= relation_metrics(rank, stream.pairs(rows)[3], stream.relation_names)
     values["mrr_among_repeat_candidates"] = 1 / _ranks_among_past_destinations(
         store, (src, dst, t), kind, positive, negative, offsets, candidates
     )
     for name, column in values.items():
         if not len(column):
             continue
-        found[name] = float(column.mean())
+        metrics[name] = float(column.mean())
         if name.startswith("mrr_"):
-            found[name.replace("mrr", "num_events")] = len(column)
+            metrics[name.replace("mrr", "num_events")] = len(column)
         if bootstrap:
-            found |= interval_columns({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
-    return found
+            metrics |= interval_columns({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
+    return metrics
 
 
 def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str]) -> dict[str, float]:
@@ -160,12 +160,12 @@ def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str
     means = {
         name: np.bincount(relation, values, len(names))[seen] / counts[seen] for name, values in by_relation.items()
     }
-    found = {f"{name}_macro": float(values.mean()) for name, values in means.items()}
+    metrics = {f"{name}_macro": float(values.mean()) for name, values in means.items()}
     for at in np.argsort(-counts[seen], kind="stable")[:MAX_RELATIONS].tolist():
         label = names[seen[at]]
-        found |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
-        found[f"num_events[{label}]"] = int(counts[seen[at]])
-    return found
+        metrics |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
+        metrics[f"num_events[{label}]"] = int(counts[seen[at]])
+    return metrics
 
 
 def _ranks_among_past_destinations(
@@ -179,15 +179,15 @@ def _ranks_among_past_destinations(
 ) -> np.ndarray:
     """Return the ranks of repeat pairs among past destinations of the source; skips events without any."""
     src, _, t = events
-    of = np.repeat(np.arange(len(src)), np.diff(offsets))
-    asked = np.flatnonzero(kind[of] == 0)
-    kept = asked[store.last_meeting(src[of[asked]], candidates[asked], t[of[asked]])[1]]
-    count = np.bincount(of[kept], minlength=len(src))
-    mine = count > 0
-    if not mine.any():
+    event = np.repeat(np.arange(len(src)), np.diff(offsets))
+    rows = np.flatnonzero(kind[event] == 0)
+    past = rows[store.last_meeting(src[event[rows]], candidates[rows], t[event[rows]])[1]]
+    num_past = np.bincount(event[past], minlength=len(src))
+    ranked = num_past > 0
+    if not ranked.any():
         return np.empty(0)
-    bounds = np.concatenate([[0], np.cumsum(count[mine])])
-    return ranks(positive[mine], negative[kept], bounds)
+    bounds = np.concatenate([[0], np.cumsum(num_past[ranked])])
+    return ranks(positive[ranked], negative[past], bounds)
 
 
 _PAGES = 1024  # batches after which what was read of a mapped stream is given back
@@ -236,27 +236,27 @@ def score_queries(
     """
     first = rows[np.minimum(boundaries, len(rows) - 1)]
     first[-1] += 1
-    cuts = [np.searchsorted(one.rows, first) for one in queries]
-    found = [np.empty(len(one.src)) for one in queries]
+    cuts = [np.searchsorted(query.rows, first) for query in queries]
+    scores_of_sets = [np.empty(len(query.src)) for query in queries]
     for b in replay_batches(scorer, stream, rows=rows, boundaries=boundaries, history=history):
         if b + 1 == len(first):
             break
-        parts = [one.part(int(cut[b]), int(cut[b + 1])) for one, cut in zip(queries, cuts, strict=True)]
-        own = np.concatenate([some for _, some in parts])
-        if len(own):
-            order = np.argsort(own, kind="stable")  # event by event, whatever the sets
-            rows_of_pairs = own[order]
-            src = np.concatenate([one.src[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
-            dst = np.concatenate([one.dst[at] for one, (at, _) in zip(queries, parts, strict=True)])[order]
-            scores = np.empty(len(own))
+        parts = [query.part(int(cut[b]), int(cut[b + 1])) for query, cut in zip(queries, cuts, strict=True)]
+        event_rows = np.concatenate([rows_of_part for _, rows_of_part in parts])
+        if len(event_rows):
+            order = np.argsort(event_rows, kind="stable")  # event by event, whatever the sets
+            rows_of_pairs = event_rows[order]
+            src = np.concatenate([query.src[at] for query, (at, _) in zip(queries, parts, strict=True)])[order]
+            dst = np.concatenate([query.dst[at] for query, (at, _) in zip(queries, parts, strict=True)])[order]
+            scores = np.empty(len(event_rows))
             columns = src, dst, *stream.pairs(rows_of_pairs)[2:]
-            scores[order] = as_scores(scorer.score(*columns), len(own))
-            for out, (at, some) in zip(found, parts, strict=True):
-                out[at], scores = scores[: len(some)], scores[len(some) :]
+            scores[order] = as_scores(scorer.score(*columns), len(event_rows))
+            for out, (at, rows_of_part) in zip(scores_of_sets, parts, strict=True):
+                out[at], scores = scores[: len(rows_of_part)], scores[len(rows_of_part) :]
         if b % _PAGES == _PAGES - 1:
             release_pages(stream.src, stream.dst, stream.t)
     release_pages(stream.src, stream.dst, stream.t)
-    return [check_scores(scores) for scores in found]
+    return [check_scores(scores) for scores in scores_of_sets]
 
 
 LinkProtocol = Literal["pooled", "dyglib"]
@@ -362,12 +362,12 @@ def link_negatives(
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
     chosen = dict(negatives or {})
     positives = {name: sample_rows(stream.additions(splits.rows(name)), max_events) for name in (split, f"new_{split}")}
-    there = [name for name, rows in positives.items() if len(rows)]
-    how: DrawOptions = {"num_negatives": num_negatives, "seed": seed, "max_events": max_events}
-    for key in ((p, s) for p in there for s in strategies):
+    parts = [name for name, rows in positives.items() if len(rows)]
+    options: DrawOptions = {"num_negatives": num_negatives, "seed": seed, "max_events": max_events}
+    for key in ((p, s) for p in parts for s in strategies):
         if key not in chosen:
             try:
-                chosen[key] = strategy_of(key[1]).draw(stream, splits, key[0], **how)
+                chosen[key] = strategy_of(key[1]).draw(stream, splits, key[0], **options)
             except NoOtherPairError:  # a few events with new nodes may be all pairs that these make
                 if key[0] == split:
                     raise
@@ -418,16 +418,20 @@ def link_report(
 ) -> LinkReport:
     """Compute the metrics of scores."""
     rows, reliability = [], {}
-    for (name, strategy), own in scores.items():
+    for (name, strategy), link_scores in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
-        row = {"split": name, "setting": setting, "strategy": strategy, "num_events": len(own.rows)}
-        rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst))
-        if own.collisions is not None and own.collisions.mean() >= _MIN_COLLISION_SHARE:
-            rows[-1]["collision_rate"] = float(own.collisions.mean())
-        values = [some for some in (own.positive, own.negative) if len(some)]
+        row = {"split": name, "setting": setting, "strategy": strategy, "num_events": len(link_scores.rows)}
+        rows.append(
+            row | _metrics(link_scores, strategy, protocol, bootstrap, seed, stream, negatives[name, strategy].dst)
+        )
+        if link_scores.collisions is not None and link_scores.collisions.mean() >= _MIN_COLLISION_SHARE:
+            rows[-1]["collision_rate"] = float(link_scores.collisions.mean())
+        values = [
+            scores_of_kind for scores_of_kind in (link_scores.positive, link_scores.negative) if len(scores_of_kind)
+        ]
         if not STRATEGIES[strategy].ranking and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
-            reliability[name, strategy] = found = calibration(*own.without_collisions().pooled())
-            rows[-1] |= {"ece": found.ece, "brier": found.brier}
+            reliability[name, strategy] = curve = calibration(*link_scores.without_collisions().pooled())
+            rows[-1] |= {"ece": curve.ece, "brier": curve.brier}
     distinct = frozenset(distinct_sets({key: negatives[key] for key in scores}))
     return LinkReport(rows=rows, scores=dict(scores), distinct=distinct, reliability=reliability)
 
@@ -446,29 +450,29 @@ def score_split(
 
     The model first observes the events at `history`, by default all before the split.
     """
-    own = stream.additions(rows)
-    wanted = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))
-    asked = [QueryPairs.events(stream, wanted)]
+    events = stream.additions(rows)
+    positive_rows = np.unique(np.concatenate([np.empty(0, np.int64), *(drawn.rows for drawn in negatives.values())]))
+    queries = [QueryPairs.events(stream, positive_rows)]
     for key, drawn in negatives.items():
-        place = np.minimum(np.searchsorted(own, drawn.rows), max(len(own) - 1, 0))
-        if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
+        position = np.minimum(np.searchsorted(events, drawn.rows), max(len(events) - 1, 0))
+        if len(drawn.rows) and not (len(events) and np.array_equal(events[position], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
-        asked.append(QueryPairs(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
+        queries.append(QueryPairs(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
     boundaries = batch_boundaries(stream.t[as_slice(rows)], batch_size, keep_ties=keep_ties)
-    positive, *others = score_queries(
-        scorer, stream, asked, rows, boundaries, _history_batches(stream, rows, history, batch_size)
+    positive, *negative = score_queries(
+        scorer, stream, queries, rows, boundaries, _history_batches(stream, rows, history, batch_size)
     )
     return {
         key: LinkScores(
             rows=drawn.rows,
-            positive=positive[np.searchsorted(wanted, drawn.rows)],
+            positive=positive[np.searchsorted(positive_rows, drawn.rows)],
             negative=scores,
             offsets=drawn.offsets,
             collisions=None
             if STRATEGIES[drawn.strategy].ranking
             else drawn.collisions(stream),  # these are other nodes
         )
-        for (key, drawn), scores in zip(negatives.items(), others, strict=True)
+        for (key, drawn), scores in zip(negatives.items(), negative, strict=True)
     }
 
 
@@ -480,7 +484,7 @@ def _history_batches(
 
 
 def _metrics(
-    score_queries: LinkScores,
+    link_scores: LinkScores,
     strategy: str,
     protocol: str,
     bootstrap: int,
@@ -490,25 +494,25 @@ def _metrics(
 ) -> dict[str, float]:
     """Return AP and ROC AUC, or ranking metrics, with optional intervals."""
     if STRATEGIES[strategy].ranking:
-        ranked = np.diff(score_queries.offsets) > 0  # alone, a positive would be first of one
+        ranked = np.diff(link_scores.offsets) > 0  # alone, a positive would be first of one
         if not ranked.all():
-            left = int((~ranked).sum())
-            message = f"{left} of {len(ranked)} events have no negative to be ranked against; MRR leaves them out"
+            skipped = int((~ranked).sum())
+            message = f"{skipped} of {len(ranked)} events have no negative to be ranked against; MRR leaves them out"
             warnings.warn(message, HopstateWarning, stacklevel=2)
         if not ranked.any():
             return {"mrr": float("nan")} | {f"hits@{k}": float("nan") for k in HITS}
-        bounds = np.concatenate([[0], np.cumsum(np.diff(score_queries.offsets)[ranked])])
-        own = (score_queries.rows[ranked], score_queries.positive[ranked], score_queries.negative, bounds, candidates)
-        return ranking_metrics(stream, *own, bootstrap=bootstrap, seed=seed)
+        bounds = np.concatenate([[0], np.cumsum(np.diff(link_scores.offsets)[ranked])])
+        columns = (link_scores.rows[ranked], link_scores.positive[ranked], link_scores.negative, bounds, candidates)
+        return ranking_metrics(stream, *columns, bootstrap=bootstrap, seed=seed)
     if protocol == "dyglib":
-        return _batch_means(score_queries)
-    found = _ap_and_auc(score_queries.positive, score_queries.negative)
+        return _batch_means(link_scores)
+    metrics = _ap_and_auc(link_scores.positive, link_scores.negative)
     if bootstrap:
         areas = bootstrap_areas(
-            score_queries.positive, score_queries.negative, score_queries.offsets, repeats=bootstrap, seed=seed
+            link_scores.positive, link_scores.negative, link_scores.offsets, repeats=bootstrap, seed=seed
         )
-        found |= interval_columns(areas)
-    return found
+        metrics |= interval_columns(areas)
+    return metrics
 
 
 def _batch_means(score_queries: LinkScores) -> dict[str, float]:

@@ -35,6 +35,11 @@ class Metric:
         higher_is_better: whether higher is better.
         two_classes: defined for two classes only, as the metric of the second one.
         counts_unknown: rows of a class that the model does not know count as wrong. Otherwise they are ignored.
+
+    Example:
+        >>> rank = Metric(name="rank", label="mean rank", functions={"ranks": np.mean}, higher_is_better=False)
+        >>> float(rank.functions["ranks"](np.array([1, 3])))
+        2.0
     """
 
     name: str
@@ -63,11 +68,15 @@ def check_metric(name: str, kind: Kind, *, auto: bool = False) -> Metric:
 
     Raises:
         ConfigError: the metric is unknown, or is for other targets.
+
+    Example:
+        >>> check_metric("mrr", "ranks").label
+        'MRR'
     """
     known = metrics_of_kind(kind)
     if name not in known:
-        shown = ", ".join((*(("auto",) if auto else ()), *known))
-        raise ConfigError(f"unknown metric {name!r} for {OF_WORDS[kind]}{nearest(name, known)}; known: {shown}")
+        listed = ", ".join((*(("auto",) if auto else ()), *known))
+        raise ConfigError(f"unknown metric {name!r} for {OF_WORDS[kind]}{nearest(name, known)}; known: {listed}")
     return METRICS[name]
 
 
@@ -86,22 +95,27 @@ def evaluate_metrics(
     Raises:
         ConfigError: a metric is unknown, or needs two classes and the data has more.
         DivergenceError: a prediction is NaN or infinite.
+
+    Example:
+        >>> y, probabilities = np.array([0, 1]), np.array([[0.9, 0.1], [0.8, 0.2]])
+        >>> evaluate_metrics("classes", ["accuracy"], y, probabilities)["accuracy"]
+        0.5
     """
     check_scores(predictions, "predictions")
     metrics = [check_metric(name, kind) for name in names]
     if kind != "classes":
-        found = {metric.name: metric.functions[kind](y, predictions) for metric in metrics}
-        undefined = kind == "labels" and names and np.isnan(found[names[0]])
-        return found | ({"loss": _label_loss(y, predictions)} if undefined else {})
-    found, classes = {}, predictions.shape[1]
+        values = {metric.name: metric.functions[kind](y, predictions) for metric in metrics}
+        undefined = kind == "labels" and names and np.isnan(values[names[0]])
+        return values | ({"loss": _label_loss(y, predictions)} if undefined else {})
+    values, classes = {}, predictions.shape[1]
     known = y < classes
-    decided = predictions if weights is None else predictions * weights
+    weighted = predictions if weights is None else predictions * weights
     for metric in metrics:
         if metric.two_classes and classes != 2:
             raise ConfigError(f"metric {metric.name} needs 2 classes, the data have {classes}; use accuracy")
-        rows = (y, decided) if metric.counts_unknown else (y[known], predictions[known])
-        found[metric.name] = metric.functions[kind](*rows)
-    return found | {"loss": cross_entropy(y[known], predictions[known])}
+        rows = (y, weighted) if metric.counts_unknown else (y[known], predictions[known])
+        values[metric.name] = metric.functions[kind](*rows)
+    return values | {"loss": cross_entropy(y[known], predictions[known])}
 
 
 # ---- areas -----------------------------------------------------------------------------------------------
@@ -167,8 +181,8 @@ def ovr_roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     1.0
     """
     classes = np.unique(y)
-    found = [roc_auc((y == c).astype(np.int64), probabilities[:, c]) for c in classes] if len(classes) > 1 else []
-    return float(np.mean(found)) if found else float("nan")
+    areas = [roc_auc((y == c).astype(np.int64), probabilities[:, c]) for c in classes] if len(classes) > 1 else []
+    return float(np.mean(areas)) if areas else float("nan")
 
 
 # ---- classes ---------------------------------------------------------------------------------------------
@@ -206,8 +220,8 @@ def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
         >>> round(balanced_accuracy(y, probabilities), 4)
         0.8333
     """
-    found = probabilities.argmax(1) == y
-    return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
+    correct = probabilities.argmax(1) == y
+    return float(np.mean([correct[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
 
 
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
@@ -228,6 +242,10 @@ def pairwise_loss(positive: np.ndarray, negative: np.ndarray) -> float:
     """Return the mean of log(1 + exp(negative - positive)) over logits (n,) of links and their negatives.
 
     It applies to binary cross-entropy and softmax, because a constant added to all logits does not change it.
+
+    Example:
+        >>> round(pairwise_loss(np.array([2.0]), np.array([0.0])), 4)
+        0.1269
     """
     return float(np.logaddexp(0, negative - positive).mean()) if len(negative) else float("nan")
 
@@ -237,12 +255,12 @@ def _mean_over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Call
     """Return a metric that averages a binary metric over the labels (columns) with both classes."""
 
     def mean(y: np.ndarray, probabilities: np.ndarray) -> float:
-        found = []
-        for own, chances in zip(y.T, probabilities.T):
-            known = ~np.isnan(own)
-            if len(np.unique(own[known])) == 2:
-                found.append(metric(own[known].astype(np.int64), chances[known]))
-        return float(np.mean(found)) if found else float("nan")
+        values = []
+        for labels, scores in zip(y.T, probabilities.T):
+            known = ~np.isnan(labels)
+            if len(np.unique(labels[known])) == 2:
+                values.append(metric(labels[known].astype(np.int64), scores[known]))
+        return float(np.mean(values)) if values else float("nan")
 
     return mean
 
@@ -254,13 +272,18 @@ def micro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
     0.6666666666666666
     """
     known = ~np.isnan(y)
-    said, true = probabilities[known] > 0.5, y[known] > 0.5
-    total = said.sum() + true.sum()
-    return float(2 * (said & true).sum() / total) if total else float("nan")
+    predicted, true = probabilities[known] > 0.5, y[known] > 0.5
+    total = predicted.sum() + true.sum()
+    return float(2 * (predicted & true).sum() / total) if total else float("nan")
 
 
 def label_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the accuracy over all known labels of y (n, T), with probabilities (n, T) thresholded at 0.5."""
+    """Return the accuracy over all known labels of y (n, T), with probabilities (n, T) thresholded at 0.5.
+
+    Example:
+        >>> label_accuracy(np.array([[1, 0, np.nan], [1, 1, 0]]), np.array([[0.9, 0.8, 0.9], [0.2, 0.6, 0.1]]))
+        0.6
+    """
     known = ~np.isnan(y)
     return float(((probabilities > 0.5) == (y > 0.5))[known].mean()) if known.any() else float("nan")
 
@@ -323,13 +346,13 @@ def spearman(y: np.ndarray, values: np.ndarray) -> float:
 
 def _mean_over_columns(metric: Function, y: np.ndarray, values: np.ndarray, *, both: bool = False) -> float:
     """Return the mean of a metric over the columns where y (n, T) varies (with both: values too), ignoring NaN in y."""
-    found = []
+    values_of_columns = []
     for own, guess in zip(y.T, values.T):
         known = ~np.isnan(own)
         varies = len(np.unique(own[known])) > 1 and (not both or len(np.unique(guess[known])) > 1)
         if varies:
-            found.append(metric(own[known], guess[known]))
-    return float(np.mean(found)) if found else float("nan")
+            values_of_columns.append(metric(own[known], guess[known]))
+    return float(np.mean(values_of_columns)) if values_of_columns else float("nan")
 
 
 for _metric in (

@@ -85,14 +85,14 @@ def normalized_mae(truth: np.ndarray, prediction: np.ndarray, train: np.ndarray)
         train: (m,) targets of the training split, at least two that differ.
 
     Raises:
-        DataError: shapes that disagree, or training targets without a spread.
+        DataError: shapes that disagree, or equal training targets.
 
     >>> normalized_mae(np.array([1.0, 3.0]), np.array([2.0, 3.0]), np.array([0.0, 2.0]))
     0.35355339059327373
     """
     if truth.shape != prediction.shape or not len(truth):
         raise DataError(f"{len(prediction)} predictions for {len(truth)} targets")
-    spread = float(np.std(train, ddof=1)) if len(train) > 1 else 0.0
-    if not spread > 0:
-        raise DataError("the training targets have no spread to divide by")
-    return float(np.abs(truth - prediction).mean() / spread)
+    deviation = float(np.std(train, ddof=1)) if len(train) > 1 else 0.0
+    if not deviation > 0:
+        raise DataError("the training targets are all equal")
+    return float(np.abs(truth - prediction).mean() / deviation)

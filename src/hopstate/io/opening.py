@@ -88,7 +88,7 @@ def check_size(
     """Check that claimed bytes may be read from a file, or made of it.
 
     Args:
-        stored_bytes: their compressed bytes in the file; by default the size of the file.
+        stored_bytes: their compressed bytes in the file; by default those of the file.
         what: takes them, for the message.
         min_bytes: are allowed whatever is stored.
     """
@@ -96,11 +96,17 @@ def check_size(
     if given is not None:
         limit, why = given, f"over the limit of {given:,} (--read.max_bytes)"
     else:
-        size = Path(path).stat().st_size if stored_bytes is None else stored_bytes
+        size = _stored_bytes(path) if stored_bytes is None else stored_bytes
         limit = max(min_bytes, MAX_UNPACK_RATIO * size)
         why = f"far more than its {size:,} bytes on disk; if you trust the file, allow it with --read.max_bytes"
     if claimed > limit:
         raise FormatError(f"{path}: {what} would take {claimed:,} bytes, {why}")
+
+
+def _stored_bytes(path: str | Path) -> int:
+    """Return how many bytes of a file are on disk: a sparse file stores fewer than its size."""
+    status = Path(path).stat()
+    return min(status.st_size, 512 * getattr(status, "st_blocks", status.st_size))  # Windows does not tell
 
 
 def check_regular(path: str | Path) -> Path:

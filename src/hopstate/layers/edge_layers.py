@@ -140,18 +140,18 @@ class PNA(_Explainable, PNAConv):
         A message p_i + q_j is linear in both nodes. Therefore p_i shifts the aggregates of q_j, except the standard
         deviation.
         """
-        own, dim = graph.receiver_rows(h), h.shape[1]
-        before, after = self.pre_nns[0][0], self.post_nns[0][0]
-        to, sent = before.weight.split(dim, 1)
-        *places, spread = neighbor_statistics(graph.indptr, graph.indices, F.linear(h, sent))
+        receivers, dim = graph.receiver_rows(h), h.shape[1]
+        pre, post = self.pre_nns[0][0], self.post_nns[0][0]
+        weight_to, weight_from = pre.weight.split(dim, 1)
+        *aggregates, deviation = neighbor_statistics(graph.indptr, graph.indices, F.linear(h, weight_from))
         counts = graph.indptr.diff()[:, None]
-        moved = torch.where(counts > 0, F.linear(own, to, before.bias), 0)
-        found = torch.cat([*(place + moved for place in places), spread], 1)
+        shift = torch.where(counts > 0, F.linear(receivers, weight_to, pre.bias), 0)
+        aggregated = torch.cat([*(aggregate + shift for aggregate in aggregates), deviation], 1)
         factor = (counts + 1).to(h.dtype).log() / self.aggr_module.avg_deg_log
-        first, *rest = after.weight.split([dim, *[4 * dim] * len(SCALERS)], 1)
-        plain, amplified, attenuated = (F.linear(found, weight) for weight in rest)
-        least = (counts.clamp(min=1) + 1).to(h.dtype).log() / self.aggr_module.avg_deg_log
-        return self.lin(F.linear(own, first, after.bias) + plain + amplified * factor + attenuated / least)
+        first, *weights = post.weight.split([dim, *[4 * dim] * len(SCALERS)], 1)
+        identity, amplified, attenuated = (F.linear(aggregated, weight) for weight in weights)
+        damping = (counts.clamp(min=1) + 1).to(h.dtype).log() / self.aggr_module.avg_deg_log
+        return self.lin(F.linear(receivers, first, post.bias) + identity + amplified * factor + attenuated / damping)
 
 
 class RGCN(_Explainable, RGCNConv):

@@ -80,17 +80,18 @@ class TimeEncoding(nn.Module):
         return cls((torch.tensor(root, dtype=torch.float64) ** power).float(), learn=False)
 
     @classmethod
-    def between(cls, dim: int, slowest: float, fastest: float, *, learn: bool) -> TimeEncoding:
-        """Return omega log-spaced from fastest to slowest; learn makes omega and a phase parameters.
+    def between(cls, dim: int, min_frequency: float, max_frequency: float, *, learn: bool) -> TimeEncoding:
+        """Return omega log-spaced from max_frequency to min_frequency; learn makes omega and a phase parameters.
 
         Raises:
-            ConfigError: dim is below 1, or not 0 < slowest <= fastest.
+            ConfigError: dim is below 1, or not 0 < min_frequency <= max_frequency.
         """
-        if dim < 1 or not 0 < slowest <= fastest < math.inf:
+        if dim < 1 or not 0 < min_frequency <= max_frequency < math.inf:
             raise ConfigError(
-                f"a time encoding needs dim >= 1 and 0 < slowest <= fastest; got {dim}, {slowest}, {fastest}"
+                f"a time encoding needs dim >= 1 and 0 < min_frequency <= max_frequency; "
+                f"got {dim}, {min_frequency}, {max_frequency}"
             )
-        ends = math.log10(fastest), math.log10(slowest)
+        ends = math.log10(max_frequency), math.log10(min_frequency)
         return cls((10.0 ** torch.linspace(*ends, dim, dtype=torch.float64)).float(), learn=learn)
 
     @shapecheck

@@ -326,7 +326,11 @@ def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat.items()]
 
 
-_LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
+_LARGEST = {
+    "layers": 10_000,
+    "order": 1_000,
+    "quadrature_nodes": 1_000,
+}  # by the end of a name; other sizes of a model go up to SIZE
 SIZE = 1 << 20
 _COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors": SIZE}  # by the last of a name's parts
 _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
@@ -335,9 +339,9 @@ _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
 def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: ArgumentParser) -> RunT:
     names = [f.name for f in dataclasses.fields(method.config)]
     try:
+        _check_sizes(parsed.as_dict())  # first: settings compute tables of their sizes when they are checked
         built = parser.instantiate(parsed)
         config = method.config(**{name: built[name] for name in names})
-        _check_sizes(as_dict(config))
     except ConfigError as error:
         raise ConfigError(f"{error}{parser.given_in()}" if isinstance(parser, Parser) else str(error)) from error
     # jsonargparse keeps exceptions of unions in cycles, and their frames lead to the data of the calls around them
@@ -352,12 +356,12 @@ def _check_sizes(tree: Mapping[str, Any]) -> None:
             continue
         if not -(2**63) <= value < 2**63:
             raise ConfigError(f"{key} must lie within 64 bits; got {shorten(value)}")
-        most = next((most for end, most in _LARGEST.items() if key.endswith(end)), SIZE)
-        if value > most and key.partition(".")[0] in _GROUPS:
-            raise ConfigError(f"{key}={value} is a size that no model has; at most {most:,}")
-        most = _COUNTS.get(key.rpartition(".")[2], value)
-        if value > most:
-            raise ConfigError(f"{key}={value} is more than any command would end with; at most {most:,}")
+        limit = next((limit for suffix, limit in _LARGEST.items() if key.endswith(suffix)), SIZE)
+        if value > limit and key.partition(".")[0] in _GROUPS:
+            raise ConfigError(f"{key}={value} is a size that no model has; at most {limit:,}")
+        limit = _COUNTS.get(key.rpartition(".")[2], value)
+        if value > limit:
+            raise ConfigError(f"{key}={value} is more than any command would end with; at most {limit:,}")
 
 
 def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> RunT:

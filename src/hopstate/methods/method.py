@@ -99,7 +99,8 @@ class ReadOptions:
 
     Args:
         format: "auto" detects it from content and extension; otherwise one of the formats in `hopstate datasets`.
-        features: table of node features with a node id column, for edge lists.
+        features: table of node features with a node id column, for edge lists; or a folder with a table for each type
+            of nodes, named as the type (user.csv, item.csv).
         labels: table of node labels with a node id column and an optional "split" column (train, val, test).
         scale: scaling of node and edge features, fitted to training nodes and their edges: "standard" (mean and
             standard deviation), "robust" (median and quartiles) or "none". "auto": none for published datasets,

@@ -30,8 +30,8 @@ from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning,
 def check_same(name: str, x: Tensor, shape: tuple[int, ...], legend: str, u: Tensor) -> None:
     """Check that x is floating-point, has this shape and is on u's device."""
     if tuple(x.shape) != tuple(shape):
-        wanted = f"expected {legend} = {tuple(shape)} where u has {tuple(u.shape)}"
-        raise ShapeError(f"{name} has shape {tuple(x.shape)}, {wanted}")
+        expected = f"expected {legend} = {tuple(shape)} where u has {tuple(u.shape)}"
+        raise ShapeError(f"{name} has shape {tuple(x.shape)}, {expected}")
     if not x.dtype.is_floating_point:
         raise ShapeError(
             f"{name} has dtype {x.dtype}, expected a floating dtype: float32, float64, bfloat16 or float16"

@@ -84,12 +84,12 @@ def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) 
         return values, vectors
     a = _symmetric(indptr, indices)
     parts = _components(a)
-    found: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries)
-    for rows, own in zip(parts, shares(np.array([len(rows) for rows in parts]), count)):
-        if own:
-            smallest, basis = _component_eigenpairs(a[rows][:, rows], int(own))
-            found += [(float(v), rows, basis[:, i]) for i, v in enumerate(smallest)]
-    for column, (value, rows, entries) in enumerate(sorted(found, key=lambda pair: pair[0])):
+    pairs: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries)
+    for rows, num_pairs in zip(parts, shares(np.array([len(rows) for rows in parts]), count)):
+        if num_pairs:
+            smallest, basis = _component_eigenpairs(a[rows][:, rows], int(num_pairs))
+            pairs += [(float(v), rows, basis[:, i]) for i, v in enumerate(smallest)]
+    for column, (value, rows, entries) in enumerate(sorted(pairs, key=lambda pair: pair[0])):
         values[column], vectors[rows, column] = value, entries
     return values, vectors
 
@@ -123,22 +123,22 @@ def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
     scale = sp.diags_array(1 / np.sqrt(degree))
     laplacian = (sp.eye_array(n) - scale @ a @ scale).tocsr()
     trivial = np.sqrt(degree / degree.sum())
-    wanted = min(count, n - 1)
-    if n <= DENSE or wanted > n // 3:
+    num_pairs = min(count, n - 1)
+    if n <= DENSE or num_pairs > n // 3:
         values, vectors = np.linalg.eigh(laplacian.toarray() + 3 * np.outer(trivial, trivial))
-        return _canonical(values[:-1], vectors[:, :-1], wanted)  # the trivial vector was moved to eigenvalue 3
-    values, vectors = _iterate(laplacian, trivial, wanted)
-    return _canonical(values, vectors, wanted)
+        return _canonical(values[:-1], vectors[:, :-1], num_pairs)  # the trivial vector was moved to eigenvalue 3
+    values, vectors = _iterate(laplacian, trivial, num_pairs)
+    return _canonical(values, vectors, num_pairs)
 
 
-def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+def _iterate(laplacian: Any, trivial: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     # both operators are positive, so the projected-out space, at eigenvalue 0, sorts last
     apply = _inverse(laplacian) if _factor_stays_sparse(laplacian) else lambda x: 3 * x - laplacian @ x
     generator = named_rng(0)
-    values, vectors = _rayleigh_ritz(laplacian, _lanczos(apply, trivial[:, None], wanted, generator))
+    values, vectors = _rayleigh_ritz(laplacian, _lanczos(apply, trivial[:, None], count, generator))
     while len(values) < len(trivial) - 1:
         basis = np.concatenate([trivial[:, None], vectors], 1)
-        highest = values[wanted - 1] - EQUAL
+        highest = values[count - 1] - EQUAL
         # a coarse solve usually shows that no smaller eigenvalue is left; otherwise solve accurately
         rough = _lanczos(apply, basis, 1, generator, tolerance=1e-3)
         (value,), vector = _rayleigh_ritz(laplacian, rough)
@@ -149,7 +149,7 @@ def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarr
         values, vectors = _rayleigh_ritz(laplacian, np.concatenate([vectors, new], 1))
         if smallest > highest:
             break
-    worst = np.linalg.norm(laplacian @ vectors[:, :wanted] - vectors[:, :wanted] * values[:wanted], axis=0).max()
+    worst = np.linalg.norm(laplacian @ vectors[:, :count] - vectors[:, :count] * values[:count], axis=0).max()
     if not worst <= RESIDUAL:
         raise HopstateError(
             f"Laplacian eigenvectors did not converge: residual {worst:.2g}; request fewer eigenvectors"
@@ -215,11 +215,11 @@ def _rayleigh_ritz(laplacian: Any, basis: np.ndarray) -> tuple[np.ndarray, np.nd
     return values, q @ rotation
 
 
-def _canonical(values: np.ndarray, vectors: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+def _canonical(values: np.ndarray, vectors: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     cuts = np.flatnonzero(np.diff(values) > EQUAL) + 1
     groups = np.split(np.arange(len(values)), cuts)
-    basis = [canonical_basis(vectors[:, g]) for g in groups if g[0] < wanted]
-    return values[:wanted], np.concatenate(basis, 1)[:, :wanted]
+    basis = [canonical_basis(vectors[:, g]) for g in groups if g[0] < count]
+    return values[:count], np.concatenate(basis, 1)[:, :count]
 
 
 def canonical_basis(space: np.ndarray) -> np.ndarray:

@@ -49,10 +49,10 @@ def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
 def group_sequences(bounds: np.ndarray, channels: int) -> np.ndarray:
     """Split packed sequences into groups of similar size, by shape only; return the group bounds."""
     tokens, sequences = int(bounds[-1]), bounds.size - 1
-    wanted = max(1, min(sequences, MAX_GROUPS, tokens * channels // MIN_GROUP))
-    if wanted == 1:
+    num_groups = max(1, min(sequences, MAX_GROUPS, tokens * channels // MIN_GROUP))
+    if num_groups == 1:
         return np.array([0, sequences])
-    inner = np.searchsorted(bounds, np.arange(1, wanted) * (tokens / wanted))
+    inner = np.searchsorted(bounds, np.arange(1, num_groups) * (tokens / num_groups))
     return np.unique(np.concatenate([[0], inner, [sequences]])).astype(np.int64)
 
 

@@ -35,13 +35,12 @@ def _card(folder: RunFolder, chosen: Method, settings: Mapping[str, Any]) -> str
 
 
 def _head(folder: RunFolder, method: Method) -> list[str]:
-    made = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
-    versions = made.get("versions") or {}
+    environment = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
+    versions = environment.get("versions") or {}
     lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
     if versions:
-        lines.append(
-            f"made    {made.get('time', '?')} with hopstate {versions.get('hopstate', '?')}, seed {made.get('seed')}"
-        )
+        trained = f"trained {environment.get('time', '?')} with hopstate {versions.get('hopstate', '?')}"
+        lines.append(f"{trained}, seed {environment.get('seed')}")
     return lines
 
 
@@ -125,13 +124,13 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
     run = shlex.quote(str(folder.path))
     if not done:
         return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
-    found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
+    lines = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
     score = [f"hopstate score {run} --pairs SOURCE,TARGET", f"hopstate rank {run} --source SOURCE --top 10"]
     if settings.get("task") == "link":
-        return [*found, *score]
+        return [*lines, *score]
     if method.data != "events":
-        return found
-    found.append(f"hopstate stream {run} --data new-events.csv --out scores.csv")
+        return lines
+    lines.append(f"hopstate stream {run} --data new-events.csv --out scores.csv")
     if "evaluation" not in settings:
-        return found
-    return [*found, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]
+        return lines
+    return [*lines, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]

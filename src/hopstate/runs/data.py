@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventStream, types_by_relation
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
@@ -62,12 +62,12 @@ def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges
         if kind != "none" or table is not None:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
-    found = {
+    scalers = {
         name: _fit(getattr(holder, name), tables[name], rows_of_name, kind, read)
         for name, rows_of_name in rows.items()
         if len(rows_of_name)
     }
-    return {name: one.sums() for name, one in found.items()} if isinstance(record, GraphSet) else found
+    return {name: one.sums() for name, one in scalers.items()} if isinstance(record, GraphSet) else scalers
 
 
 def _training_rows(
@@ -96,8 +96,16 @@ def _training_rows(
         if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
-        rows = {"x": lambda: nodes, "edge_attr": lambda: _edges_at(record, nodes)}
+        rows = {"x": lambda: _with_unlabeled_types(record, nodes), "edge_attr": lambda: _edges_at(record, nodes)}
     return {name: rows[name]() for name in names}
+
+
+def _with_unlabeled_types(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Return training nodes, and all nodes of types that have no training node."""
+    if not graph.node_type_names or not len(nodes):
+        return nodes
+    assert graph.node_type is not None
+    return np.union1d(nodes, np.flatnonzero(~np.isin(graph.node_type, graph.node_type[nodes])))
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
@@ -205,8 +213,8 @@ def apply_scalers(
             changes[name] = _apply_scaler(values, table, scalers[name], record.name, name, warn=warn)
         elif table is not None and table.has_missing:
             raise DataError(
-                f"{record.name} has missing values among its features, and the run was trained without scales or "
-                "fillings; repair them, or train again with --read.missing mean"
+                f"{record.name} has missing values among its features, and the run was trained without scaling or "
+                "imputation. Fill them in, or train again with --read.missing mean"
             )
     if isinstance(record, Graph) and "edge_attr" in changes:
         changes["edge_table"] = record.edge_table
@@ -244,8 +252,8 @@ def _apply_scaler(
     scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
-        left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=left))
+        skipped = tuple(map(str, stored.get("left") or ()))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=skipped))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -308,27 +316,27 @@ def check_sources(folder: RunFolder, names: Container[str] = SOURCES) -> None:
     size of their files justifies.
     """
     place = folder.path / "config.json"
-    every = flatten(folder.settings())
-    flat = {name: value for name, value in every.items() if name in names}
+    settings = flatten(folder.settings())
+    named = {name: value for name, value in settings.items() if name in names}
     for name in _FILES:
-        value = flat.get(name)
+        value = named.get(name)
         if isinstance(value, str) and not _is_plain(value, of_data=name == "data"):
             raise ConfigError(
                 f"{place} names {name}={shorten(value)}, which is not a plain "
                 f"file, a folder or a known dataset. If you trust it, give it yourself: --{name} {shorten(value)}"
             )
-    for name, most in (("read.num_nodes", node_limit(folder, every)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
-        value = flat.get(name)
-        if value is not None and parse_bytes(value) > most:
+    for name, limit in (("read.num_nodes", node_limit(folder, settings)), ("read.max_bytes", MIN_UNPACKED_BYTES)):
+        value = named.get(name)
+        if value is not None and parse_bytes(value) > limit:
             raise ConfigError(
                 f"{place} gives {name}={shorten(value)}, more than its files justify "
-                f"(at most {most:,}). If you "
-                f"trust it, give it yourself: --data {shorten(every.get('data'))} --{name} {shorten(value)}"
+                f"(at most {limit:,}). If you "
+                f"trust it, give it yourself: --data {shorten(settings.get('data'))} --{name} {shorten(value)}"
             )
 
 
 def _is_plain(text: str, *, of_data: bool) -> bool:
-    """Return whether a run folder may name this: files and folders, data in memory, and known data sets."""
+    """Return whether a run folder may name this: files and folders, data in memory, and known datasets."""
     if text.startswith("memory:"):
         return True
     if of_data and (named := find_dataset(text)) is not None and not exists(text):
@@ -345,7 +353,7 @@ def node_limit(folder: RunFolder, settings: Mapping[str, Any]) -> int:
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name for a method that works on a kind of data."""
+    """Return the record of a file, folder or dataset name for a method that works on a kind of data."""
     record = load_saved(source)
     if record is not None:
         return record
@@ -401,8 +409,8 @@ def resolve_config(
     otherwise from the method's defaults.
 
     `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
-    `automatic`, and taken from it if it has some, so that several runs use the same. Without `auto` there are none,
-    unless the run begins from another (`init`).
+    `automatic`; if it already has some, these are used, so that several runs use the same. Without `auto` there are
+    none, unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -419,20 +427,20 @@ def resolve_config(
                 f"may open a network address. Give it again: --loop.logger {resumed.loop.logger}, or --loop.logger none"
             )
         return resumed, record
-    begun = isinstance(config, EventNodeRun) and config.init is not None
-    if method.auto_config is None or not (auto or begun):
+    from_another_run = isinstance(config, EventNodeRun) and config.init is not None
+    if method.auto_config is None or not (auto or from_another_run):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
     first = not automatic
     chosen = automatic or dict(method.auto_config(record, config, data_metrics(config.data)))
     if automatic is not None:
         automatic |= chosen
-    settled = parse(chosen)
-    stood = flatten(as_dict(settled))
-    words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen) if stood[key] == chosen[key])
-    if words and first:
-        note(settled.loop, f"{method.name}, automatic settings: {words}")
-    return settled, record
+    resolved = parse(chosen)
+    settings = flatten(as_dict(resolved))
+    text = ", ".join(f"{key}={settings[key]}" for key in sorted(chosen) if settings[key] == chosen[key])
+    if text and first:
+        note(resolved.loop, f"{method.name}, automatic settings: {text}")
+    return resolved, record
 
 
 def same_data(run: RunFolder, record: Record) -> bool:
@@ -448,9 +456,9 @@ def load_data_facts(run: RunFolder) -> dict[str, Any]:
     for key, value in facts.items():
         if key in _KINDS and not _KINDS[key](value):
             raise CheckpointError(f"{place} gives {key} as {shorten(value)}; train again")
-    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (most := node_limit(run, flatten(run.settings()))):
+    if facts["num_nodes"] > 1 << 20 and facts["num_nodes"] > (limit := node_limit(run, flatten(run.settings()))):
         raise CheckpointError(
-            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {most:,}. Train again"
+            f"{place} gives num_nodes as {facts['num_nodes']:,}; its files justify at most {limit:,}. Train again"
         )
     return facts
 
@@ -469,6 +477,10 @@ def _are_texts(value: Any) -> bool:
 
 def _are_counts(value: Any) -> bool:
     return type(value) is dict and all(map(_is_count, value.values()))
+
+
+def _are_two_types(value: Any) -> bool:
+    return type(value) is list and len(value) == 2 and all(type(one) is int and -1 <= one < 1 << 15 for one in value)
 
 
 def _is_target(value: Any) -> bool:
@@ -500,6 +512,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("used_features", "feature_dims"), _are_counts),
     **dict.fromkeys(("has_deletes", "text_ids", "node_codes"), lambda value: type(value) is bool),
     "two_sets": lambda value: value in (None, True, False),
+    "relation_types": lambda value: type(value) is list and all(map(_are_two_types, value)),
     "edge_columns": lambda value: value is None or _is_count(value),
     "target": _is_target,
     "features": _are_scales,
@@ -513,7 +526,7 @@ def check_same_data(run: RunFolder, record: Record) -> None:
 
 
 def data_metrics(source: str) -> tuple[str, ...]:
-    """Return the published metric of a named data set, else nothing."""
+    """Return the published metric of a named dataset, else nothing."""
     known = find_dataset(source)
     return (known.metric,) if known is not None else ()
 
@@ -555,6 +568,8 @@ def _record_facts(record: Record) -> dict[str, Any]:
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
         facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
         facts["two_sets"] = record.two_sets
+        if record.relation is not None and record.node_type is not None:
+            facts["relation_types"] = types_by_relation(record)
         facts["text_ids"] = record.node_ids is not None and record.node_ids.is_text
     return facts
 
@@ -577,8 +592,8 @@ def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data:
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
-    return found | _columns_of(folder, run_read)
+    options = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
+    return options | _columns_of(folder, run_read)
 
 
 def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any]:
@@ -603,14 +618,14 @@ def inherited_graph_options(
     keys = ("undirected", "duplicates", "self_loops")
     if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: run_read[key] for key in keys if key in run_read}
-    found = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
+    options = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
     goal = (load_data_facts(folder).get("target") or {}).get("goal")
-    if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
-        found["split_column"] = None  # other labels need no splits
-    found |= _columns_of(folder, run_read)
+    if options.get("split_column") and not has_column(read.get("labels"), options["split_column"]):
+        options["split_column"] = None  # other labels need no splits
+    options |= _columns_of(folder, run_read)
     if goal is not None:
-        found["task"] = "classification" if goal == "classes" else "regression"
-    return found
+        options["task"] = "classification" if goal == "classes" else "regression"
+    return options
 
 
 def is_table(path: Path, format: str = "auto") -> bool:

@@ -39,32 +39,42 @@ def ensemble(
     Raises:
         ConfigError: fewer than two runs, or runs on other data or splits.
         CheckpointError: a run is not finished.
+
+    Example:
+        >>> events.to_csv("both.csv", index=False)
+        >>> runs = [hopstate.fit(method, "both.csv", loop__progress=False).path for method in ("recency", "edgebank")]
+        >>> hopstate.ensemble(runs).method
+        'ensemble'
     """
     folders = [RunFolder.open(run) for run in runs]
-    known = [settings_of_run(folder) for folder in folders]
-    if len(folders) < 2 or {method.data for method, _ in known} not in ({"events"}, {"graph"}):
+    resolved = [settings_of_run(folder) for folder in folders]
+    if len(folders) < 2 or {method.data for method, _ in resolved} not in ({"events"}, {"graph"}):
         raise ConfigError(f"runs: an ensemble combines at least two runs on links of one kind of data; got {len(runs)}")
-    for folder, (method, shared) in zip(folders, known, strict=True):
+    for folder, (method, shared) in zip(folders, resolved, strict=True):
         if not issubclass(method.config, LinkRun) and shared.get("task") != "link":
             raise ConfigError(f"runs: an ensemble combines runs on links; {folder.path} ({method.name}) predicts nodes")
-    first, kind = {**folders[0].settings()}, known[0][0].data
+    first, kind = {**folders[0].settings()}, resolved[0][0].data
     method = get_method("ensemble" if kind == "events" else "link-ensemble")
-    if kind == "events" and all("evaluation" in shared for _, shared in known):
+    if kind == "events" and all("evaluation" in shared for _, shared in resolved):
         # a node memory moves by batches of its own size, and no other member depends on a size
-        first["evaluation"] = first["evaluation"] | {"batch_size": min(s["evaluation"]["batch_size"] for _, s in known)}
+        first["evaluation"] = first["evaluation"] | {
+            "batch_size": min(s["evaluation"]["batch_size"] for _, s in resolved)
+        }
     first["data"] = first["data"] if data is None else str(data)
     groups = {key: first[key] for key in ("data", "read", "split", "link", "evaluation") if key in first}
     shared = {key: value for key, value in groups.items() if key in method.config.__dataclass_fields__}
-    made = config_from(method, flatten({**shared, **(config or {}), "runs": [str(folder.path) for folder in folders]}))
+    combined = config_from(
+        method, flatten({**shared, **(config or {}), "runs": [str(folder.path) for folder in folders]})
+    )
     if data is not None:
         check_sources(folders[0], [name for name in SOURCES if name != "data"])
-    record = load_run_data(folders[0], *known[0]) if data is None else load_data(made.data, made.read, kind)
+    record = load_run_data(folders[0], *resolved[0]) if data is None else load_data(combined.data, combined.read, kind)
     for folder in folders:
         if not same_data(folder, record):
-            raise ConfigError(f"{folder.path} was trained on other data than {made.data} holds now")
+            raise ConfigError(f"{folder.path} was trained on other data than {combined.data} holds now")
     in_memory = data is None and (folders[0].path / FACTS).is_file()
     save = partial(_copy_inputs, folders[0]) if in_memory else None
-    return fit_config(method, made, out=out, record=record, with_baselines=True, save_data=save)
+    return fit_config(method, combined, out=out, record=record, with_baselines=True, save_data=save)
 
 
 def _copy_inputs(source: RunFolder, run: RunFolder, record: Any) -> str:

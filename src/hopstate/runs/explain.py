@@ -87,7 +87,7 @@ def leave_one_out(
         t: (Q,) times, not before the state's last event.
         relation: (Q,) relations of the pairs, None if events have none.
     """
-    found, relations = [], [None] * len(t) if relation is None else relation.tolist()
+    explanations, relations = [], [None] * len(t) if relation is None else relation.tolist()
     for first in range(0, len(t), PAIRS_AT_ONCE):
         part = slice(first, first + PAIRS_AT_ONCE)
         pairs = zip(u[part].tolist(), v[part].tolist(), t[part], relations[part], strict=True)
@@ -98,10 +98,12 @@ def leave_one_out(
             scores = yield from follower.scores_without(replays, follow)
         else:
             scores = yield from _history_scores(replays, follow)
-        for replay, own in zip(replays, scores, strict=True):
-            whole, *others = map(_log_odds, own.tolist())
-            found.append([(event, whole - other) for event, other in zip(replay.left_out, others, strict=True)])
-    return found
+        for replay, scores_of_pair in zip(replays, scores, strict=True):
+            score, *scores_without = map(_log_odds, scores_of_pair.tolist())
+            explanations.append(
+                [(event, score - without) for event, without in zip(replay.left_out, scores_without, strict=True)]
+            )
+    return explanations
 
 
 def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None = None) -> EventReplay:
@@ -113,7 +115,7 @@ def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None =
     replayed = ids[ids < queries.moved] if memory else ids[:0]
     cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1
     batches = np.split(replayed, cuts) if len(replayed) else ()
-    whole_life = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
+    emptied = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]
     return EventReplay(
         past=past,
         pair=(u, v),
@@ -121,7 +123,7 @@ def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None =
         relation=relation,
         batches=[_batch(past, batch, queries.task.feature_dims[1]) for batch in batches],
         left_out=[past.event(number) for number in ids.tolist()],
-        emptied=np.array(whole_life, np.int64),
+        emptied=np.array(emptied, np.int64),
     )
 
 
@@ -134,20 +136,20 @@ def _history_scores(
     replays: Sequence[EventReplay], follow: Callable[[StreamState], LinkScorer]
 ) -> Steps[list[np.ndarray]]:
     """Return (V + 1,) scores of each pair without a memory: from all events, and without each of V events."""
-    found = []
+    scores_of_pairs = []
     for replay in replays:
         followers = [follow(state) for state in replay.states()]
         query, scores = replay.query(), list[Scores]()
         for first in range(0, len(followers), STATES_AT_ONCE):
-            some = followers[first : first + STATES_AT_ONCE]
-            readers = [follower for follower in some if isinstance(follower, HistoryScorer)]
+            chunk = followers[first : first + STATES_AT_ONCE]
+            readers = [follower for follower in chunk if isinstance(follower, HistoryScorer)]
             if readers:
                 scores += readers[0].score_over(readers, *query)
             else:
-                scores += [follower.score(*query) for follower in some]
+                scores += [follower.score(*query) for follower in chunk]
             yield
-        found.append(np.concatenate([as_scores(score, 1) for score in scores]))
-    return found
+        scores_of_pairs.append(np.concatenate([as_scores(score, 1) for score in scores]))
+    return scores_of_pairs
 
 
 def _batch(past: StreamState, ids: np.ndarray, width: int) -> EventBatch:
@@ -183,15 +185,15 @@ def explain_pairs(
 ) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
-    found = np.full(len(t), "", object)
+    texts = np.full(len(t), "", object)
     explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
     for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         own = None if relation is None else relation[i : i + 1]
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
-        found[i] = "; ".join([*named, text])
-    return found
+        texts[i] = "; ".join([*named, text])
+    return texts
 
 
 def _value(row: Any) -> str:
@@ -211,18 +213,18 @@ def _events_text(opened: QuerySession, source: int, target: int, events: Sequenc
 
 
 def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
-    """Return what is known of a pair whose score no event changes."""
+    """Return facts about a pair that no event contributes to."""
     store = opened.queries.past.store()
     pair = np.array([u]), np.array([v]), np.array([t])
-    last, met = store.last_meeting(*pair)
+    last, has_event = store.last_meeting(*pair)
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
-    known = (
+    text = (
         f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
-        if met[0]
+        if has_event[0]
         else "never met"
     )
-    return f"{known}; {len(first & second)} shared among the latest 32 of each"
+    return f"{text}; {len(first & second)} shared among the latest 32 of each"
 
 
 def _name(opened: QuerySession, row: int) -> str:
@@ -239,8 +241,8 @@ def feature_table(follower: LinkScorer, u: int, v: int, t: Any, relation: np.nda
     if isinstance(follower, ExplainsPairs):
         names, x, shares = follower.feature_shares(*_one(u, v, t, relation))
         values, added = x[0], shares[0]
-    found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
-    return _largest_first(found[found["contribution"] != 0])
+    table = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
+    return _largest_first(table[table["contribution"] != 0])
 
 
 def _largest_first(table: pd.DataFrame) -> pd.DataFrame:
@@ -384,14 +386,14 @@ def explain(
             past = load_state(folder, task)
         else:
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
+        explanation = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
     if out is not None:
-        write_table(found.table, Path(out))
-        if len(found.features):
-            write_table(found.features, features_path(out))
+        write_table(explanation.table, Path(out))
+        if len(explanation.features):
+            write_table(explanation.features, features_path(out))
     if plot is not None:
-        found.plot(plot)
-    return found
+        explanation.plot(plot)
+    return explanation
 
 
 def explain_pair(
@@ -416,8 +418,8 @@ def explain_pair(
     kinds: dict[str, Any] = {"event_id": np.int64, "src": np.int64, "dst": np.int64, "t": opened.past.time_dtype}
     table = pd.DataFrame([event for event, _ in events], columns=list(kinds)).astype(kinds)
     of_source = (table["src"] == u) | (table["dst"] == u)
-    own = np.where(of_source, u, v)
-    neighbor = np.where(table["src"] == own, table["dst"], table["src"])
+    endpoint = np.where(of_source, u, v)
+    neighbor = np.where(table["src"] == endpoint, table["dst"], table["src"])
     table = pd.DataFrame(
         {
             "end": np.where(of_source, "source", "target"),
@@ -510,8 +512,8 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
 
     if not isinstance(task, NodeTask):
         raise ConfigError("--node is of runs that predict nodes; of links name a pair (--pair)")
-    known = task.labels.node_ids or Vocabulary(np.arange(len(task.labels.y)))
-    row = _row(known, node, "node")
+    node_ids = task.labels.node_ids or Vocabulary(np.arange(len(task.labels.y)))
+    row = _row(node_ids, node, "node")
     if not callable(method.export):
         raise ConfigError(f"{method.name} has no program to take gradients of: {method.export}")
     form = export_spec(method, task, fills=True)
@@ -521,11 +523,13 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
         raise ConfigError(f"{method.name} has no features to take gradients of (inputs: {', '.join(inputs)})")
     x = inputs[name] = inputs[name].detach().requires_grad_()
     lists = _edge_lists(form.module, inputs)
-    ends = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *(own for *_, own in lists)], 1)
+    ends = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *(feature_columns for *_, feature_columns in lists)], 1)
     edges, place = ends.unique(dim=1, return_inverse=True)
     mask = torch.ones(edges.shape[1], dtype=x.dtype, requires_grad=True)
     try:
-        for (given, module, _), part in zip(lists, place.split([own.shape[1] for *_, own in lists])):
+        for (given, module, _), part in zip(
+            lists, place.split([feature_columns.shape[1] for *_, feature_columns in lists])
+        ):
             set_masks(module, mask[part], given, apply_sigmoid=False)
             given.message_mask = mask[part]  # type: ignore[attr-defined]  # see `layers.edge_list`
         out = form.module(*inputs.values())[row]
@@ -535,30 +539,36 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
         by_x, by_edge = torch.autograd.grad(out[best], (x, mask), allow_unused=True)
     finally:
         clear_masks(form.module)
-    added = (torch.zeros_like(x) if by_x is None else by_x * x).detach().double().numpy()
-    found = np.zeros(len(mask)) if by_edge is None else by_edge.double().numpy()
+    contributions = (torch.zeros_like(x) if by_x is None else by_x * x).detach().double().numpy()
+    by_edge_values = np.zeros(len(mask)) if by_edge is None else by_edge.double().numpy()
     output = target.names[best] if several else target.positive or target.names[0]
     width, word = x.shape[-1], "encoding " if names else ""  # encodings follow the features
     names = [*names, *(f"{word}{k}" for k in range(width - len(names)))][:width]
     columns = [f"hop {k}: {name}" for k in range(x.shape[1]) for name in names] if x.ndim == 3 else names
-    own = {"feature": columns, "value": x[row].detach().flatten().numpy(), "contribution": added[row].ravel()}
-    total = added.reshape(len(added), -1).sum(1)
-    ids = known.names(np.arange(len(total)))
-    counting, passing = np.flatnonzero(total), np.flatnonzero(found)
+    feature_columns = {
+        "feature": columns,
+        "value": x[row].detach().flatten().numpy(),
+        "contribution": contributions[row].ravel(),
+    }
+    total = contributions.reshape(len(contributions), -1).sum(1)
+    ids = node_ids.names(np.arange(len(total)))
+    counting, passing = np.flatnonzero(total), np.flatnonzero(by_edge_values)
     ends = edges[:, passing].numpy()
     return NodeExplanation(
-        node, str(output), float(out[best].detach()), _largest_first(pd.DataFrame(own)),
+        node, str(output), float(out[best].detach()), _largest_first(pd.DataFrame(feature_columns)),
         _largest_first(pd.DataFrame({"node": ids[counting], "contribution": total[counting]})),
-        _largest_first(pd.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]], "contribution": found[passing]})),
+        _largest_first(
+            pd.DataFrame({"source": ids[ends[0]], "target": ids[ends[1]], "contribution": by_edge_values[passing]})
+        ),
     )  # fmt: skip
 
 
 def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, nn.Module, torch.Tensor]]:
     """Return each list of edges (2, e), the module whose layers pass messages over it, and nodes (2, e) at the ends."""
-    found = [(edges, module, edges) for edges in [inputs.get("edge_index")] if edges is not None]
+    lists = [(edges, module, edges) for edges in [inputs.get("edge_index")] if edges is not None]
     if (inside := inputs.get("token_edge_index")) is not None:  # of a Graph Mamba Network
-        found.append((inside, module.model.local, inputs["token_nodes"][inside]))
-    return found
+        lists.append((inside, module.model.local, inputs["token_nodes"][inside]))
+    return lists
 
 
 def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None) -> NodeExplanation:
@@ -566,11 +576,13 @@ def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None)
     known, _ = settings_of_run(folder)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
     with load_run(run, data, device="cpu") as (_, task):
-        found = explain_node(task, known, node, names)
+        explanation = explain_node(task, known, node, names)
     if out is not None:
-        for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
+        for path, table in zip(
+            node_paths(out), (explanation.features, explanation.nodes, explanation.edges), strict=True
+        ):
             write_table(table, Path(path))
-    return found
+    return explanation
 
 
 def node_paths(out: str | Path) -> tuple[Path, Path, Path]:

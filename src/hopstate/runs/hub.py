@@ -217,6 +217,10 @@ def push_to_hub(run: str | Path, name: str, *, private: bool = True, ids: bool =
         ConfigError: name is not a valid name on the hub.
         DownloadError: the hub refuses the upload, or cannot be reached.
         CheckpointError, MissingFileError: there is no finished run.
+
+    Example:
+        >>> hopstate.push_to_hub(run.path, "owner/name")  # doctest: +SKIP
+        'https://huggingface.co/owner/name/commit/...'
     """
     if not _HUB_NAME.fullmatch(name):
         raise ConfigError(f"{shorten(name)} is not a name of the hub: OWNER/NAME")
@@ -271,7 +275,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         protocol={group: flatten(settings.get(group) or {}) for group in ("split", "evaluation")},
         seed=settings["loop"].get("seed"),
         result=result,
-        figures=_figures(result, baselines, load_curves(saved).get("intervals", {})),
+        figures=_metric_rows(result, baselines, load_curves(saved).get("intervals", {})),
         baselines=[baseline for baseline, values in baselines.items() if values.get(result["metric"]) is not None],
         not_above=baselines_not_beaten(test, baselines, result["metric"], result.get("mode", "max")),
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
@@ -279,10 +283,10 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
     )  # fmt: skip
 
 
-def _figures(
+def _metric_rows(
     result: Mapping[str, Any], baselines: Mapping[str, Mapping[str, Any]], intervals: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
-    """Return rows of a table: the names of columns, then a metric a row, with its 95% limits where there are any."""
+    """Return rows of a table: column names, then one metric per row, with 95% limits if there are any."""
     columns: dict[str, dict[str, Any]] = {split: dict(values) for split, values in result["metrics"].items() if values}
     for metric, (low, high) in intervals.items():
         columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})

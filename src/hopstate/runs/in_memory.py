@@ -123,19 +123,19 @@ def _check_pyg(data: Any, kind: str) -> None:
 
 
 # ---- in the run folder -----------------------------------------------------------------------------------------------
-def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool | None) -> str:
-    """Save what a run was given in memory in its folder; return a note where it is not saved."""
+def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], keep: bool | None) -> str:
+    """Save data that were passed in memory in the run folder; return a note if they are not saved."""
     register(run, record)
-    again = "with `hopstate.load` it has to be given again as data"
-    if wanted is False:
-        return f"the data were given in memory and are not kept with the run (keep_data=False): {again}"
+    hint = "with `hopstate.load` it has to be given again as data"
+    if keep is False:
+        return f"the data were given in memory and are not kept with the run (keep_data=False): {hint}"
     if not tables and not isinstance(record, (Graph, EventStream)):
-        return f"the data were given in memory, and a {type(record).__name__} cannot be kept with the run: {again}"
+        return f"the data were given in memory, and a {type(record).__name__} cannot be kept with the run: {hint}"
     size = sum(map(_bytes, tables.values())) if tables else _bytes(record)
-    if wanted is None and size > MOST_BYTES:
+    if keep is None and size > MOST_BYTES:
         return (
             f"the data were given in memory and are not kept with the run ({size / 2**30:,.1f} GiB; keep_data=True "
-            f"keeps them): {again}"
+            f"keeps them): {hint}"
         )
     folder = run.path / FOLDER
     make_folder(folder)

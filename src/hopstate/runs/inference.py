@@ -272,12 +272,18 @@ def node_outputs(
         TimeOrderError: a time before the last known event.
         DataError: an unknown id, or an invalid time.
         ShapeError: not a time for each node.
+
+    Example:
+        >>> labeled = events.assign(label=[0, 1] * 60)
+        >>> run = hopstate.fit("dyg-mamba-nodes", labeled, model__num_layers=1, loop__epochs=1, loop__progress=False)
+        >>> hopstate.node_outputs(run.path, [1, 4], time=120).columns.tolist()
+        ['node', 't', 'score']
     """
     import pandas as pd
 
     from hopstate.training.tasks.event_node import EventNodeTask
 
-    given = nodes
+    original = nodes
     if time is None:
         if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
@@ -287,15 +293,15 @@ def node_outputs(
             name = settings_of_run(folder)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         past, dates = load_state(folder, task, state, ignore_state=ignore_state), time_zone_of_dates(folder)
-        asked = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
-        times = query_times(past, time, len(asked), "nodes", dates)
-        unknown = asked.names[asked.rows < 0]
+        queried = resolve_nodes(past, np.atleast_1d(np.asarray(nodes)), "nodes")
+        times = query_times(past, time, len(queried), "nodes", dates)
+        unknown = queried.names[queried.rows < 0]
         if len(unknown):
             raise DataError(
                 f"unknown nodes: got {unknown[0].item()!r} and {len(unknown) - 1} more. Give ids as in the run's own "
                 "data, or stream the events in which they occur"
             )
-        found = PairQueries(task, past).scores(asked.rows, asked.rows, times)
+        scores = PairQueries(task, past).scores(queried.rows, queried.rows, times)
         times = format_times(times, past.time_unit or "", dates)
-        table = pd.DataFrame({"node": asked.names, "t": times} | task.targets.columns(found))
-        return with_index_of(table, given)
+        table = pd.DataFrame({"node": queried.names, "t": times} | task.targets.columns(scores))
+        return with_index_of(table, original)

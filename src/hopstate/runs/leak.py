@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 def check_leak(
     run: str | Path,
     *,
-    moments: int = 6,
+    times: int = 6,
     queries: int = 64,
     events: int = 5000,
     seed: int = 0,
     device: str | None = None,
 ) -> LeakReport:
-    """Change, add and remove events after random moments and check that no earlier score changes.
+    """Change, add and remove events after random times and check that no earlier score changes.
 
     Args:
         run: run folder of a method for event streams.
-        moments: number of times to check. Default: 6.
+        times: number of times to check. Default: 6.
         queries: pairs scored at and before each time. Default: 64.
         events: number of latest events to work on. Default: 5000.
-        seed: seed of the moments and alterations. Default: 0.
+        seed: seed of the times and alterations. Default: 0.
         device: where to compute. Default: the run's setting.
 
     Returns:
-        The number of moments and of compared scores.
+        The number of times and of compared scores.
 
     Raises:
         LeakError: a score depends on a later event.
         ConfigError: the run's data have no times.
 
     Example:
-        >>> print(hopstate.check_leak(run.path, moments=2, queries=4))
-        no leak: 48 scores at 2 moments did not change when the future did
+        >>> print(hopstate.check_leak(run.path, times=2, queries=4))
+        no leak: 48 scores at 2 times did not change when the future did
     """
     from hopstate.evaluation import leak
 
@@ -51,5 +51,5 @@ def check_leak(
         task.model.eval().double()
         stream = task.stream.slice(max(0, len(task.stream) - events), len(task.stream))
         return leak.check_leak(
-            task.scorer_over, stream, score=task.score_events, moments=moments, queries=queries, seed=seed
+            task.scorer_over, stream, score=task.score_events, times=times, queries=queries, seed=seed
         )

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import NAIVE, as_utc_times
-from hopstate.data.events import EventStream
+from hopstate.data.events import TYPE_FIELDS, EventStream, in_known_types, with_types_by_relation
 from hopstate.data.graph import Graph
 from hopstate.data.readers.tables import as_frame, is_array, is_frame
 from hopstate.data.splits import link_keys, load_split_pairs
-from hopstate.data.stream_state import StreamState, renumbered, renumbered_relations
+from hopstate.data.stream_state import StreamState
 from hopstate.data.validate import SPLITS
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import (
@@ -226,8 +226,8 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
     """Return the folder of the state that `stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
-    found = folder.path / "state"
-    return found if holds_stream_state(found) else None
+    state_folder = folder.path / "state"
+    return state_folder if holds_stream_state(state_folder) else None
 
 
 @contextmanager
@@ -342,8 +342,10 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
-    for field in ("relation", "node_type"):
-        events = with_types_of_run(events, field, tuple(facts.get(f"{field}_names", ())))
+    for field in TYPE_FIELDS:
+        known = tuple(facts.get(f"{field}_names", ()))
+        events = in_known_types(events, field, known, needed=field == "relation")
+    events = with_types_of_new_nodes(events, facts)
     dates = time_zone_of_dates(folder)
     if events.dates == NAIVE and dates != NAIVE and facts.get("time_unit"):
         events = events.with_(t=as_utc_times(events.t, events.time_unit, dates, events.name), dates=dates)
@@ -353,29 +355,19 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     return events
 
 
-def with_types_of_run(events: EventStream, field: str, known: tuple[str, ...]) -> EventStream:
-    """Return events with relations or node types (field) in the numbers of a run, without those it does not have."""
-    types, names = getattr(events, field), getattr(events, f"{field}_names")
-    if types is None and known and field == "relation":
-        raise DataError(
-            f"{events.name} has no relations, but the run was trained with {', '.join(known[:5])}. Name their column: "
-            "--read.relation_column NAME"
-        )
-    if types is None or names == known:
+def with_types_of_new_nodes(events: EventStream, facts: Mapping[str, Any]) -> EventStream:
+    """Return events of a run whose nodes have the types that follow from their relations."""
+    if not facts.get("relation_types"):
         return events
-    if known and field == "relation":
-        types = renumbered_relations(events, known)
-    elif known:
-        types = renumbered(types, names, known, events.name, "node type")
-    return events.with_(**{field: types if known else None, f"{field}_names": known})
+    return with_types_by_relation(events, facts["relation_types"], tuple(facts["node_type_names"]))
 
 
 def warn_new_ids(past: StreamState, new: EventStream) -> None:
     """Warn of nodes of new events that a state does not know."""
-    met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
+    known_ids, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
     names = rows if new.node_ids is None else new.node_ids.names(rows)
-    if met is not None:
-        known = met.rows(names.astype(str) if met.is_text and names.dtype.kind == "i" else names) >= 0
+    if known_ids is not None:
+        known = known_ids.rows(names.astype(str) if known_ids.is_text and names.dtype.kind == "i" else names) >= 0
     elif names.dtype.kind != "i":  # an error when they are joined
         return
     else:  # ids are rows
@@ -454,13 +446,12 @@ def split_other_links(run: RunFolder, graph: Graph, num_nodes: int, into: Path, 
                 stacklevel=5,
             )
         return
-    met = int(np.isin(both[0], both[1]).sum())
-    if tabled and met * 2 >= graph.num_nodes:
+    num_shared = int(np.isin(both[0], both[1]).sum())
+    if tabled and num_shared * 2 >= graph.num_nodes:
         raise DataError(
             f"{graph.name} has {len(there['train']):,} of the {len(known['train']):,} links that the run was trained "
-            f"on, and {met:,} of its {graph.num_nodes:,} nodes are the run's own: it is not the run's graph, grown. "
-            f"Score pairs with `hopstate score {run.path} --pairs FILE`; of a graph that has grown give all links, old "
-            "and new"
+            f"on, and {num_shared:,} of its {graph.num_nodes:,} nodes: it is not a later version of the run's graph. "
+            f"Score pairs with `hopstate score {run.path} --pairs FILE`; for a later version, give old and new links"
         )
     _warn_new_split(graph)
 
@@ -481,9 +472,9 @@ def _run_link_keys(run: RunFolder, graph: Graph, ids: np.ndarray, run_ids: np.nd
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], run_ids), max(len(ids) - 1, 0))
     row = np.where(ids[order][at] == run_ids, order[at], -1) if len(ids) else np.full(len(run_ids), -1)
-    found = {}
+    keys = {}
     kept = load_split_pairs(run.path / SPLIT_FILE, len(run_ids))
     for name in SPLITS:
         pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
-        found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
-    return found
+        keys[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
+    return keys

@@ -122,8 +122,10 @@ class TrainedModel(nn.Module):
             )
         ends, t = self._query_rows(*query)
         if isinstance(self.task, (LinkTask, EventNodeTask)):
-            asked = query_relations(self.past, relation, len(t), "pairs") if isinstance(self.task, LinkTask) else None
-            columns = not_none(ends[0], ends[-1], t, asked)
+            relations = (
+                query_relations(self.past, relation, len(t), "pairs") if isinstance(self.task, LinkTask) else None
+            )
+            columns = not_none(ends[0], ends[-1], t, relations)
             return torch.from_numpy(PairQueries(self.task, self.past).scores(*columns))
         raise ConfigError(f"{type(self.network).__name__} supports neither node nor pair queries")
 

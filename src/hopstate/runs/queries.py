@@ -89,9 +89,9 @@ class QuerySession:
         """Return the same run over another state, without reading its files again."""
         if past is self.past:
             return self
-        made = copy(self)
-        made._follow(past)
-        return made
+        session = copy(self)
+        session._follow(past)
+        return session
 
     @cached_property
     def two_sets(self) -> bool:
@@ -421,12 +421,14 @@ def rank_session(
     warn_unseen(opened.past, nodes, *([] if pool.given is None else [pool.given]))
     parts = []
     for i in range(len(nodes)):
-        found = pool.of(nodes, i, t[i])
-        source = nodes.at(np.full(len(found), i))
-        relations = None if codes is None else np.repeat(codes, len(found))
-        scores = yield from opened.scores(source, found, np.full(len(found), t[i]), relations)
+        candidates_of_source = pool.of(nodes, i, t[i])
+        source = nodes.at(np.full(len(candidates_of_source), i))
+        relations = None if codes is None else np.repeat(codes, len(candidates_of_source))
+        scores = yield from opened.scores(
+            source, candidates_of_source, np.full(len(candidates_of_source), t[i]), relations
+        )
         best = np.argsort(-scores, kind="stable")[:top]
-        parts.append((source.at(best), found.at(best), np.full(len(best), t[i]), scores[best]))
+        parts.append((source.at(best), candidates_of_source.at(best), np.full(len(best), t[i]), scores[best]))
     src, dst, times, scores_of = zip(*parts, strict=True)
     joined = QueryNodes.join(src), QueryNodes.join(dst), np.concatenate(times)
     relations = None if codes is None else np.repeat(codes, len(joined[2]))
@@ -464,10 +466,10 @@ def _rank_relations(
     table["probability"] = np.divide(by_pair, total, out=np.full_like(by_pair, 1 / count), where=total > 0).ravel()
     table.attrs["probability"] = "of the relation, if the pair has an event next"
     order = np.lexsort((-scores.reshape(-1, count), ~joined))[:, :top]
-    found = table.iloc[(order + np.arange(len(order))[:, None] * count).ravel()].reset_index(drop=True)
-    found.insert(1, "rank", np.tile(np.arange(1, order.shape[1] + 1), len(order)))
-    found.attrs = table.attrs
-    return found
+    ranked = table.iloc[(order + np.arange(len(order))[:, None] * count).ravel()].reset_index(drop=True)
+    ranked.insert(1, "rank", np.tile(np.arange(1, order.shape[1] + 1), len(order)))
+    ranked.attrs = table.attrs
+    return ranked
 
 
 def _joins_types(past: StreamState, targets: QueryNodes) -> np.ndarray:
@@ -512,17 +514,17 @@ class Candidates:
     def of(self, sources: QueryNodes, i: int, t: Any) -> QueryNodes:
         """Return the candidates of source i at a time."""
         row = int(sources.rows[i])
-        found = self._usual(row, t) if self.given is None else self.given
+        candidates = self._usual(row, t) if self.given is None else self.given
         if self.exclude_seen:
-            met = np.zeros(len(found), bool)
-            known = np.flatnonzero(found.rows >= 0)
+            seen = np.zeros(len(candidates), bool)
+            known = np.flatnonzero(candidates.rows >= 0)
             if row >= 0 and len(known):
-                ends = np.full(len(known), row), found.rows[known], np.full(len(known), t)
-                met[known] = self.past.store().last_meeting(*ends)[1]
-            found = found.at(np.flatnonzero(~met & (found.names != sources.names[i])))
-        if self.count is None or len(found) <= self.count:
-            return found
-        return found.at(self._prefilter.best(row, found.rows, t, self.count))
+                ends = np.full(len(known), row), candidates.rows[known], np.full(len(known), t)
+                seen[known] = self.past.store().last_meeting(*ends)[1]
+            candidates = candidates.at(np.flatnonzero(~seen & (candidates.names != sources.names[i])))
+        if self.count is None or len(candidates) <= self.count:
+            return candidates
+        return candidates.at(self._prefilter.best(row, candidates.rows, t, self.count))
 
     def _usual(self, source: int, t: Any) -> QueryNodes:
         rows = default_candidates(self.past, t, None if self.relation is None else int(self.relation[0]))
@@ -572,8 +574,8 @@ class Prefilter:
         common, popularity = np.zeros((2, len(candidates)), np.int64)
         popularity[known] = self._popularity(t)[rows]
         if source >= 0 and len(known):
-            when, met = self.store.last_meeting(np.full(len(rows), source), rows, times)
-            last[known[met]] = when[met] - np.float64(self.past.t[0])
+            last_times, seen = self.store.last_meeting(np.full(len(rows), source), rows, times)
+            last[known[seen]] = last_times[seen] - np.float64(self.past.t[0])
             common[known] = self._common_neighbors(source, rows, times)
         return np.sort(np.lexsort((-popularity, -common, -last))[:count])
 
@@ -604,12 +606,12 @@ def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_e
     past = StreamState().joined(stream, skip_features=True)[1]
     prefilter = Prefilter(past)
     rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:max_events]
-    found = []
+    hits = []
     for u, v, t in zip(stream.src[rows], stream.dst[rows], stream.t[rows]):
         pool = default_candidates(past, t)
         pool = pool[pool != u]
-        found.append(v in pool[prefilter.best(int(u), pool, t, count)])
-    return float(np.mean(found)) if found else float("nan")
+        hits.append(v in pool[prefilter.best(int(u), pool, t, count)])
+    return float(np.mean(hits)) if hits else float("nan")
 
 
 # ---- links of a graph without times --------------------------------------------------------------------------
@@ -690,9 +692,9 @@ class GraphSession:
 
         ids = self.graph.node_ids
         names = {"src": u, "dst": v} if ids is None else {"src": ids.names(u), "dst": ids.names(v)}
-        found = pd.DataFrame(names | {"score": scores, "probability": self.curve(scores)})
-        found.attrs["probability"] = self.curve.text().replace("events", "links")
-        return found
+        table = pd.DataFrame(names | {"score": scores, "probability": self.curve(scores)})
+        table.attrs["probability"] = self.curve.text().replace("events", "links")
+        return table
 
 
 @contextmanager
@@ -746,15 +748,15 @@ def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
     if not (folder.path / CALIBRATION_FILE).is_file():
         return None
     try:
-        found = folder.read_json(CALIBRATION_FILE)
+        saved = folder.read_json(CALIBRATION_FILE)
         if (
-            not isinstance(found, dict)
-            or found.get("model") != _key(folder, task)
-            or found.get("format") != _CALIBRATION_FORMAT
+            not isinstance(saved, dict)
+            or saved.get("model") != _key(folder, task)
+            or saved.get("format") != _CALIBRATION_FORMAT
         ):
             return None
-        scores, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
-        curve = IsotonicCurve(scores, values, int(found["num_events"]), float(found["ratio"]), str(found["strategy"]))
+        scores, values = (np.asarray(saved[name], np.float64) for name in ("scores", "values"))
+        curve = IsotonicCurve(scores, values, int(saved["num_events"]), float(saved["ratio"]), str(saved["strategy"]))
     except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = scores.ndim == 1 and scores.shape == values.shape and len(scores) and np.isfinite([scores, values]).all()

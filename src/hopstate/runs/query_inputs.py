@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.dates import NAIVE, UNITS, as_utc_times, format_time, format_times, parse_times, zone_of
+from hopstate.data.events import renumbered
 from hopstate.data.readers.encode import category_texts
 from hopstate.data.readers.ids import to_integer_ids
 from hopstate.data.readers.roles import (
@@ -24,7 +25,7 @@ from hopstate.data.readers.roles import (
 )
 from hopstate.data.readers.tables import Table, is_frame, read_table
 from hopstate.data.readers.times import parse_time_column
-from hopstate.data.stream_state import StreamState, in_unit, renumbered
+from hopstate.data.stream_state import StreamState, in_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import (
     ConfigError,
@@ -82,17 +83,17 @@ def in_input_order(
     """
     import pandas as pd
 
-    found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
-    found["t"] = format_times(found["t"].to_numpy(), unit, dates)
+    table = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
+    table["t"] = format_times(table["t"].to_numpy(), unit, dates)
     length = record.file_length if record.file_length >= 0 else int(_is_in_file(record).sum())
-    if include_unscored and len(found) < length:
-        found = _filled(found, record, length, unit, dates)
+    if include_unscored and len(table) < length:
+        table = _filled(table, record, length, unit, dates)
     if isinstance(given, pd.DataFrame) and len(given) == length:
-        return found.set_axis(given.index[found.index])
-    return found.reset_index(drop=True)
+        return table.set_axis(given.index[table.index])
+    return table.reset_index(drop=True)
 
 
-def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, dates: str) -> pd.DataFrame:
+def _filled(table: pd.DataFrame, record: EventStream, length: int, unit: str, dates: str) -> pd.DataFrame:
     """Return a table with a row for each of the user's; those without an answer have their ids and times at most."""
     import pandas as pd
 
@@ -100,12 +101,12 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     rows = np.flatnonzero(_is_in_file(events))
     known = to_user_ids(events, rows) | {"t": format_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
-    given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
-    whole = {name: column.dtype for name, column in {**found, **given}.items() if column.dtype.kind in "iu"}
-    found = found.astype(dict.fromkeys(whole, "Int64")).reindex(range(length))
+    given = pd.DataFrame({name: known[name] for name in known if name in table}, index=events.in_file(rows))
+    whole = {name: column.dtype for name, column in {**table, **given}.items() if column.dtype.kind in "iu"}
+    table = table.astype(dict.fromkeys(whole, "Int64")).reindex(range(length))
     for name, column in given.items():
-        found[name] = found[name].fillna(column.astype(found[name].dtype).reindex(range(length)))
-    return found
+        table[name] = table[name].fillna(column.astype(table[name].dtype).reindex(range(length)))
+    return table
 
 
 def _is_in_file(record: EventStream) -> np.ndarray:
@@ -143,18 +144,18 @@ class QueryNodes:
     Args:
         names: (q,) the user's ids.
         rows: (q,) int64 rows in the state, -1 for ids that it does not know.
-        met: (q,) whether the node has an event in the state.
+        seen: (q,) whether the node has an event in the state.
     """
 
     names: np.ndarray
     rows: np.ndarray
-    met: np.ndarray
+    seen: np.ndarray
 
     def __len__(self) -> int:
         return len(self.names)
 
     def at(self, places: np.ndarray) -> QueryNodes:
-        return QueryNodes(self.names[places], self.rows[places], self.met[places])
+        return QueryNodes(self.names[places], self.rows[places], self.seen[places])
 
     @staticmethod
     def join(parts: Sequence[QueryNodes]) -> QueryNodes:
@@ -178,11 +179,11 @@ def resolve_nodes(past: StreamState, names: Any, what: str, *, two_sets: bool = 
         rows = ids.rows(given)
         return QueryNodes(given, rows, rows >= 0)
     rows = np.where((given >= 0) & (given < past.num_nodes), given, -1)
-    met = rows >= 0
-    if met.any():
+    seen = rows >= 0
+    if seen.any():
         sent, received = past.ever_active()
-        met[met] = (sent | received)[rows[met]]
-    return QueryNodes(given, rows, met)
+        seen[seen] = (sent | received)[rows[seen]]
+    return QueryNodes(given, rows, seen)
 
 
 def _text_rows(ids: Vocabulary, given: np.ndarray, letter: str) -> tuple[np.ndarray, np.ndarray]:
@@ -232,7 +233,7 @@ def pair_rows(past: StreamState, src: QueryNodes, dst: QueryNodes) -> tuple[np.n
 
 def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     """Warn of nodes without an event; name the first, each with the nearest known id."""
-    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
+    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.seen].tolist()))
     if not names:
         return
     known = past.node_ids.first() if past.node_ids is not None and past.node_ids.is_text else ()
@@ -311,7 +312,7 @@ def _pair_columns(table: Table, columns: Sequence[str | None]) -> tuple[str, str
         if found[option] is None and option != "time_column":
             raise DataError(
                 f"{table.path} has no column for the {option.removesuffix('_column')} (known names: "
-                f"{', '.join(known)}); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
+                f"{', '.join(known[:10])}, ...); it has: {', '.join(table.names)}. Name it: --read.{option} NAME"
             )
     if not len(table.frame):
         raise DataError(f"{table.path} holds no pairs")
@@ -325,10 +326,10 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
     """Return ids of a file (a `Path`), of a list, or one id."""
     if not isinstance(given, Path):
         _check_no_missing(given if np.ndim(given) else [given], what)
-        found = np.atleast_1d(np.asarray(given))
-        if not len(found):
+        ids = np.atleast_1d(np.asarray(given))
+        if not len(ids):
             raise DataError(f"no {what} were given")
-        return _texts_of_objects(found)
+        return _texts_of_objects(ids)
     if not given.expanduser().exists():
         raise MissingFileError(f"{what}: no file at {given}. Give a file with one column of ids")
     table = _table_of(given, what, 1, vocabulary)
@@ -354,8 +355,8 @@ def query_relations(past: StreamState, given: Any, count: int, what: str) -> np.
         return None
     if given is None and len(known) > 1:
         raise ConfigError(
-            f"the run's events have {len(known)} relations, so a query names one: {', '.join(known[:10])}"
-            f"{', ...' * (len(known) > 10)}. Give --relation NAME (relation in Python), or a column of relations"
+            f"relation: got none, and the run's events have {len(known)}: {', '.join(known[:10])}"
+            f"{', ...' * (len(known) > 10)}. Give one of them, or one for each of the {what}"
         )
     names = np.atleast_1d(np.asarray(known[0] if given is None else given)).astype(str)
     if names.shape not in ((1,), (count,)):
@@ -395,25 +396,25 @@ def query_times(past: StreamState, given: Any, count: int, what: str, dates: str
     if given is None:
         return np.full(count, next_time(last))
     times = np.atleast_1d(np.asarray(given))
-    found = parse_query_times(past, times, dates)
-    if found.shape not in ((1,), (count,)):
-        raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
-    found = np.broadcast_to(found, (count,)).copy()
+    parsed = parse_query_times(past, times, dates)
+    if parsed.shape not in ((1,), (count,)):
+        raise ShapeError(f"one time for each of the {what}, or one for all: got {len(parsed)} for {count}")
+    parsed = np.broadcast_to(parsed, (count,)).copy()
     numbers = bool(dates) and times.dtype.kind in "iuf"
     how = f" (numbers count {past.time_unit} since 1970, as the run's own dates do)" if numbers else ""
     limit = _SECONDS_OF_DATES * 10**9 / UNITS.get(past.time_unit or "", 1)
-    beyond = np.abs(found.astype(np.float64)) > limit
+    beyond = np.abs(parsed.astype(np.float64)) > limit
     if numbers and beyond.any():
         row = int(np.argmax(beyond))
-        raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
-    early = np.flatnonzero(found < last)
+        raise DataError(f"{what}, row {row}: not a date of this run: got {parsed[row]}{how}. Give a date")
+    early = np.flatnonzero(parsed < last)
     if len(early):
-        asked, end = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        early_text, last_text = (format_time(t, past.time_unit or "", dates) for t in (parsed[early[0]], last))
         raise TimeOrderError(
-            f"{what}, row {early[0]}: the time {asked} is before the last known event at {end} ({len(early)} of "
-            f"{count} times are){how}. Ask for later times, or use predict, which scores the run's own events"
+            f"{what}, row {early[0]}: the time {early_text} is before the last known event at {last_text} "
+            f"({len(early)} of {count} times are){how}. Give later times, or use predict, which scores the run's events"
         )
-    return found
+    return parsed
 
 
 def parse_query_times(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:

@@ -158,7 +158,7 @@ def fit(
 
     Args:
         method: a name in `hopstate.methods.MODULES`, such as "nagphormer" or "gcn"; or a custom method, "module:NAME".
-        data: a file, a folder, the name of a data set; a table of edges or events of pandas or pyarrow, read as the
+        data: a file, a folder, the name of a dataset; a table of edges or events of pandas or pyarrow, read as the
             same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
             e.g. a `hopstate.Graph`.
         features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.
@@ -198,7 +198,7 @@ def fit(
     built, record = resolve_config(chosen, parse, out=out, resume=resume, record=record, automatic=automatic)
     if in_memory and resume:
         record = record_of(chosen.data, data, inputs.tables, reader_kwargs(built.read))
-    save = partial(save_inputs, tables=inputs.tables, wanted=keep_data) if in_memory else None
+    save = partial(save_inputs, tables=inputs.tables, keep=keep_data) if in_memory else None
     return fit_config(
         chosen, built, out=out, resume=resume, record=record, with_baselines=True, save_data=save, automatic=automatic
     )
@@ -281,15 +281,15 @@ def fit_config(
             ranks.barrier()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
-        wanted = with_baselines and "test" in result.metrics and ranks.first
-        found = _baselines(method, ready, config, context, task) if wanted else {}
-        if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
+        evaluate_baselines = with_baselines and "test" in result.metrics and ranks.first
+        baselines = _baselines(method, ready, config, context, task) if evaluate_baselines else {}
+        if evaluate_baselines and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             save_run_state(run, record)
         if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
             with torch.no_grad(), trainer.precision():
                 save_calibration(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
-        return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
+        return Run(run.path, method.name, result.metrics, result.interrupted, best, baselines, in_memory)
 
 
 def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:
@@ -306,13 +306,13 @@ def _baselines(
     if method.baselines is None:
         return {}
     try:
-        found = method.baselines(ready, config, context, task)
+        baselines = method.baselines(ready, config, context, task)
     except HopstateError as error:  # the run itself is done
         note(config.loop, f"note: no baselines: {error}")
         return {}
-    found.pop(method.name, None)  # a method is not its own baseline
-    RunFolder(context.run).write_json("baselines.json", found)
-    return baselines_of(found, "test")
+    baselines.pop(method.name, None)  # a method is not its own baseline
+    RunFolder(context.run).write_json("baselines.json", baselines)
+    return baselines_of(baselines, "test")
 
 
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
@@ -416,8 +416,8 @@ def _restored_on_failure(run: RunFolder) -> Iterator[None]:
 def _run_files(folder: Path) -> set[Path]:
     """Return the files that a run may create before its first step."""
     patterns = (*LEFT, "metrics.jsonl", "metrics.csv", "tensorboard/*", "logger-*.json")
-    found = (path for pattern in patterns for path in folder.glob(pattern))
-    return {path for path in found if path.is_file() and not path.is_symlink()}
+    paths = (path for pattern in patterns for path in folder.glob(pattern))
+    return {path for path in paths if path.is_file() and not path.is_symlink()}
 
 
 def _folders(folder: Path) -> set[Path]:

@@ -252,30 +252,30 @@ def draw_ranking_candidates(
                 state_of[train_dst[i]] = q
                 allowed[n] = train_dst[i]
                 n += 1
-        taken = min(n, num_history)
-        for i in range(taken):
+        num_from_history = min(n, num_history)
+        for i in range(num_from_history):
             j, state = below(state, n - i)
             row[i] = pool[allowed[i + j]]
             allowed[i + j] = allowed[i]
         banned = current_offsets[group[q] + 1] - current_offsets[group[q]] + n
-        free = len(pool) - banned
-        want = min(num_negatives - taken, free)
-        if want > free // 2:
+        num_free = len(pool) - banned
+        num_others = min(num_negatives - num_from_history, num_free)
+        if num_others > num_free // 2:
             n = 0
             for p in range(len(pool)):
                 if state_of[p] != q:
                     allowed[n] = p
                     n += 1
-            for i in range(want):
+            for i in range(num_others):
                 j, state = below(state, n - i)
-                row[taken + i] = pool[allowed[i + j]]
+                row[num_from_history + i] = pool[allowed[i + j]]
                 allowed[i + j] = allowed[i]
         else:
             i = 0
-            while i < want:
+            while i < num_others:
                 p, state = below(state, len(pool))
                 if state_of[p] != q:
                     state_of[p] = q
-                    row[taken + i] = pool[p]
+                    row[num_from_history + i] = pool[p]
                     i += 1
-        count[q] = taken + want
+        count[q] = num_from_history + num_others

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -131,10 +131,10 @@ class Negatives:
         if stream is not None and loaded.content_hash != stream.content_hash:
             raise DataError(f"{path} was drawn for another stream than {stream.name}; draw the negatives again")
         if stream is not None:
-            for name, most in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
+            for name, limit in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
                 column = getattr(loaded, name)
-                if len(column) and not 0 <= column.min() <= column.max() < most:
-                    raise FormatError(f"{path} is damaged: {name} leaves 0..{most - 1}; draw the negatives again")
+                if len(column) and not 0 <= column.min() <= column.max() < limit:
+                    raise FormatError(f"{path} is damaged: {name} leaves 0..{limit - 1}; draw the negatives again")
         return loaded
 
     def _check(self, path: Path) -> None:
@@ -388,7 +388,7 @@ def draw_negatives(
         raise DataError(f"{part} contains none of the {len(rows)} events of split {split!r} of {stream.name}")
     numbers = sample_batches(len(rows), max_events, batch_size)  # batches are drawn completely, then cut to part
     numbers = numbers[(numbers >= begin // batch_size) & (numbers <= (end - 1) // batch_size)]
-    wanted = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
+    cut = slice(begin - numbers[0] * batch_size, end - numbers[0] * batch_size) if part else slice(None)
     rows = rows_of_batches(rows, numbers, batch_size)
     observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
     batches = Batches(
@@ -406,10 +406,10 @@ def draw_negatives(
     if stream.relation is not None:
         src, dst = RelationEnds(stream, pool).respected(rows, src, dst, seed=seed, avoid_positives=avoid_positives)
     return Negatives(
-        rows=rows[wanted],
-        offsets=np.arange(len(rows[wanted]) + 1),
-        src=src[wanted],
-        dst=dst[wanted],
+        rows=rows[cut],
+        offsets=np.arange(len(rows[cut]) + 1),
+        src=src[cut],
+        dst=dst[cut],
         strategy=strategy,
         seed=seed,
         batch_size=batch_size,
@@ -431,33 +431,28 @@ class RelationEnds:
         assert stream.relation is not None
         self._stream = stream
         part = slice(None) if rows is None else as_slice(rows)
-        relation, size = stream.relation[part].astype(np.int64), stream.num_nodes
+        relation, src, dst = (column[part] for column in (stream.relation, stream.src, stream.dst))
         self._order = order_of_first(relation)  # seeds draws, so that other numbers of relations change nothing
-        self._allowed, self._keys, self._nodes = [], [], []
-        for ends in (stream.src[part], stream.dst[part]):
-            if stream.node_type is None:
-                self._keys.append(np.unique(relation * size + ends))
-                continue
-            allowed = np.zeros((len(stream.relation_names), len(stream.node_type_names) + 1), bool)
-            allowed[relation, stream.node_type[ends]] = True  # the last column is for -1
-            self._allowed.append(allowed)
-            self._nodes.append(_distinct(ends))
+        self._targets = None if stream.node_type is None else _distinct(dst)
+        self._size = stream.num_nodes if stream.node_type is None else len(stream.node_type_names) + 1
+        self._keys = [np.unique(self._key(relation, ends)) for ends in (src, dst)]
+
+    def _key(self, relation: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Return (Q,) numbers of relations (Q,) with nodes (Q,), or with their types if nodes have types."""
+        types = self._stream.node_type
+        return relation.astype(np.int64) * self._size + (nodes if types is None else types[nodes] + 1)
 
     def joins(self, side: Literal[0, 1], relation: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Return (Q,) whether each relation (Q,) joins each of nodes (Q,) as a source (side 0) or a target (side 1)."""
-        if self._stream.node_type is not None:
-            return self._allowed[side][relation, self._stream.node_type[nodes]]
-        keys, wanted = self._keys[side], relation.astype(np.int64) * self._stream.num_nodes + nodes
+        keys, wanted = self._keys[side], self._key(relation, nodes)
         return keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
 
     def targets(self, relation: int) -> np.ndarray:
         """Return the sorted targets that a relation joins."""
-        if self._stream.node_type is not None:
-            nodes = self._nodes[1]
-            return nodes[self._allowed[1][relation, self._stream.node_type[nodes]]]
-        size = self._stream.num_nodes
-        first, last = np.searchsorted(self._keys[1], [relation * size, (relation + 1) * size])
-        return self._keys[1][first:last] - relation * size
+        if self._targets is not None:
+            return self._targets[self.joins(1, np.full(len(self._targets), relation), self._targets)]
+        first, last = np.searchsorted(self._keys[1], [relation * self._size, (relation + 1) * self._size])
+        return self._keys[1][first:last] - relation * self._size
 
     def respected(
         self, rows: np.ndarray, src: np.ndarray, dst: np.ndarray, *, seed: int, avoid_positives: bool
@@ -572,13 +567,13 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
     head = np.empty(count, kind)  # the first event of each event's pair
     shares = -(-count // _SORTED)
     for share in range(shares):
-        mine = np.flatnonzero(src % shares == share) if shares > 1 else np.arange(count)
-        key = src[mine] * width
-        key += dst[mine]
+        events = np.flatnonzero(src % shares == share) if shares > 1 else np.arange(count)
+        key = src[events] * width
+        key += dst[events]
         order = np.argsort(key, kind="stable")  # stable: events of a pair stay sorted by time
-        key, mine = key[order], mine[order]
+        key, events = key[order], events[order]
         new = np.append(True, key[1:] != key[:-1])[: len(key)]
-        head[mine] = np.repeat(mine[new], np.diff(np.flatnonzero(np.append(new, True))))
+        head[events] = np.repeat(events[new], np.diff(np.flatnonzero(np.append(new, True))))
         release_pages(src, dst)
     first = np.flatnonzero(head == np.arange(count, dtype=kind))
     number = np.empty(count, kind)  # pair number, set at the first event of each pair
@@ -752,7 +747,7 @@ def load_or_draw(
 
 
 def tgb_negatives(
-    published: Mapping[tuple[Any, Any, Any], Iterable[Any]],
+    published: Mapping[tuple[Any, Any, Any], Iterable[Any]] | Sequence[Iterable[Any]],
     stream: EventStream,
     rows: np.ndarray,
     *,
@@ -766,13 +761,21 @@ def tgb_negatives(
         dataset.load_test_ns()
         negatives = tgb_negatives(dataset.negative_sampler.eval_set["test"], stream, splits.test)
 
+    The negatives of TGB 2.0, which depend on the relation and the types of nodes, come from the sampler:
+
+        sources, targets, times, relations = stream.pairs(splits.test)
+        published = dataset.negative_sampler.query_batch(sources, targets, times, relations, "test")
+        negatives = tgb_negatives(published, stream, splits.test)
+
     Pass them to `evaluate_link(..., negatives={("test", "ranking"): negatives})`, or store them with `Negatives.save`.
     For events with unseen nodes, use `negatives.take(splits.new_test)`.
 
-    Source: Huang et al. 2023, arXiv:2307.01026; the layout that py-tgb 2.3.0 reads.
+    Source: Huang et al. 2023, arXiv:2307.01026, and Gastinger et al. 2024, arXiv:2406.09639 (TGB 2.0); the layout that
+    py-tgb 2.3.0 reads.
 
     Args:
-        published: maps (source, destination, time) to destinations, with TGB's node numbers and times in seconds.
+        published: maps (source, destination, time) to destinations, with TGB's node numbers and times in seconds; or
+            the destinations of each event, as the sampler of py-tgb returns them.
         stream: the event stream.
         rows: (P,) int64 positions of the split's events; deletions are ignored.
         nodes: (N,) int64 node row of each TGB number. Default: the numbers are the rows, as in data read by "tgb:NAME"
@@ -785,15 +788,24 @@ def tgb_negatives(
     numbers = np.arange(stream.num_nodes) if nodes is None else np.asarray(nodes, np.int64)
     number = np.full(stream.num_nodes, -1, np.int64)
     number[numbers] = np.arange(len(numbers))
-    ends = number[stream.src[rows]].tolist(), number[stream.dst[rows]].tolist()
-    found: list[np.ndarray] = []
-    for event, key in enumerate(zip(*ends, stream.t[rows].astype(np.int64).tolist(), strict=True)):
-        if key not in published:
+    if isinstance(published, Mapping):
+        if stream.relation is not None:
             raise DataError(
-                f"no TGB negatives for event {key} at position {rows[event]} of {stream.name}. Check the split and the "
-                "version of the data, or pass nodes if node numbers differ"
+                f"{stream.name} has relations: got a mapping of TGB's negatives, which may hold targets to leave out. "
+                "Give what negative_sampler.query_batch returns"
             )
-        found.append(np.asarray(published[key]).astype(np.int64))
+        ends = number[stream.src[rows]].tolist(), number[stream.dst[rows]].tolist()
+        keys = list(zip(*ends, stream.t[rows].astype(np.int64).tolist(), strict=True))
+        missing = next((event for event, key in enumerate(keys) if key not in published), None)
+        if missing is not None:
+            raise DataError(
+                f"no TGB negatives for event {keys[missing]} at position {rows[missing]} of {stream.name}. Check the "
+                "split and the version of the data, or pass nodes if node numbers differ"
+            )
+        published = [published[key] for key in keys]
+    if len(published) != len(rows):
+        raise DataError(f"TGB negatives of {len(rows)} events of {stream.name}: got those of {len(published)}")
+    found = [np.asarray(targets).astype(np.int64) for targets in published]
     dst = np.concatenate([np.empty(0, np.int64), *found])
     if len(dst) and not 0 <= dst.min() <= dst.max() < len(numbers):
         raise DataError(

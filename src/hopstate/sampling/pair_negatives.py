@@ -74,8 +74,8 @@ class NonNeighbors:
 
     def linked(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return (n,) whether u (n,) and v (n,) are linked or the same node."""
-        wanted = u * self.num_nodes + v
-        return self._key[np.minimum(np.searchsorted(self._key, wanted), len(self._key) - 1)] == wanted
+        key = u * self.num_nodes + v
+        return self._key[np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)] == key
 
     def draw(self, rows: np.ndarray, rng: np.random.Generator, strategy: Strategy = "uniform") -> np.ndarray:
         """Draw one non-neighbor for each node.
@@ -90,22 +90,22 @@ class NonNeighbors:
             (n,) non-neighbors, -1 for nodes that have none.
         """
         uniform = np.floor(rng.random(len(rows)) * self.count[rows]).astype(np.int64)
-        found = np.full(len(rows), -1)
+        negatives = np.full(len(rows), -1)
         drawable = np.flatnonzero(self.count[rows] > 0)
-        found[drawable] = self.nth_non_neighbor(
+        negatives[drawable] = self.nth_non_neighbor(
             rows[drawable], np.minimum(uniform[drawable], self.count[rows[drawable]] - 1)
         )
         if strategy in ("uniform", "scored") or not len(self.targets):
-            return found
-        unresolved = np.flatnonzero(found >= 0)
+            return negatives
+        unresolved = np.flatnonzero(negatives >= 0)
         for _ in range(ROUNDS):
             if not len(unresolved):
                 break
             drawn = self._degree(len(unresolved), rng) if strategy == "degree" else self._two_hop(rows[unresolved], rng)
-            good = self.are_valid_negatives(rows[unresolved], drawn)
-            found[unresolved[good]] = drawn[good]
-            unresolved = unresolved[~good]
-        return found
+            valid = self.are_valid_negatives(rows[unresolved], drawn)
+            negatives[unresolved[valid]] = drawn[valid]
+            unresolved = unresolved[~valid]
+        return negatives
 
     def sample(self, rows: np.ndarray, max_count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return up to max_count distinct non-neighbors of each of rows, as nodes (T,) and offsets (len(rows) + 1,)."""

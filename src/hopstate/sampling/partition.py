@@ -29,17 +29,17 @@ SOME = 1 << 22  # entries that are looked at together
 NARROW = 2**32  # bytes of a graph's file up to which its places and ids have 32 bits
 
 
-def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: int = 0) -> np.ndarray:
+def partition(graph: Graph, num_clusters: int, *, partitioner: Partitioner = "auto", seed: int = 0) -> np.ndarray:
     """Partition a graph into clusters.
 
     Args:
         graph: the graph; directed edges count in both directions.
-        clusters: number of clusters, 1..N.
-        how: "kaminpar", "metis", "bisection", or "auto": the first of these that is installed. Default: "auto".
+        num_clusters: number of clusters, 1..N.
+        partitioner: "kaminpar", "metis", "bisection", or "auto": the first of these that is installed. Default: "auto".
         seed: random seed of KaMinPar and METIS. Default: 0.
 
     Returns:
-        (N,) int64 cluster numbers 0..clusters-1; no cluster is empty.
+        (N,) int64 cluster numbers 0..num_clusters-1; no cluster is empty.
 
     Raises:
         ConfigError: there are fewer nodes than clusters.
@@ -51,29 +51,29 @@ def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: i
         >>> cluster.shape, int(cluster.max())
         ((120,), 3)
     """
-    if not 1 <= clusters <= max(1, graph.num_nodes):
-        raise ConfigError(f"{graph.name} has {graph.num_nodes} nodes; it cannot be cut into {clusters} clusters")
-    how = first_installed() if how == "auto" else how
-    if how in MODULES and find_spec(MODULES[how]) is None:
+    if not 1 <= num_clusters <= max(1, graph.num_nodes):
+        raise ConfigError(f"{graph.name} has {graph.num_nodes} nodes; it cannot be cut into {num_clusters} clusters")
+    partitioner = first_installed() if partitioner == "auto" else partitioner
+    if partitioner in MODULES and find_spec(MODULES[partitioner]) is None:
         raise MissingExtraError(
-            f"clusters by {how} need {MODULES[how]}: pip install 'hopstate[{how}]'; a run keeps the partitioner "
-            f"that made its clusters, and a new one may leave the choice to auto (--batching.partitioner)"
+            f"the partitioner {partitioner} needs {MODULES[partitioner]}: pip install 'hopstate[{partitioner}]'. A run "
+            "keeps the partitioner of its clusters. A new run can use --batching.partitioner auto"
         )
-    if clusters == 1:
+    if num_clusters == 1:
         return np.zeros(graph.num_nodes, np.int64)
     indptr, indices = _symmetric(graph)
-    if how == "kaminpar" and len(indices):
-        cluster = _kaminpar(indptr, indices, clusters, seed)
-    elif how == "metis":
-        cluster = _metis(indptr, indices, clusters, seed)
+    if partitioner == "kaminpar" and len(indices):
+        cluster = _kaminpar(indptr, indices, num_clusters, seed)
+    elif partitioner == "metis":
+        cluster = _metis(indptr, indices, num_clusters, seed)
     else:
-        cluster = bisected_clusters(indptr, indices, clusters)
-    cluster = _fill_empty(cluster, clusters)
-    cut, chance = cut_fraction(graph, cluster), 1 - 1 / clusters
-    if cut > POOR * chance and graph.num_nodes >= 50 * clusters:  # tiny clusters always cut nearly all
+        cluster = bisected_clusters(indptr, indices, num_clusters)
+    cluster = _fill_empty(cluster, num_clusters)
+    cut, chance = cut_fraction(graph, cluster), 1 - 1 / num_clusters
+    if cut > POOR * chance and graph.num_nodes >= 50 * num_clusters:  # tiny clusters always cut nearly all
         warnings.warn(
-            f"{cut:.0%} of {graph.name}'s edges lie between its {clusters} clusters, and {chance:.0%} would if nodes "
-            f"were assigned at random: it has little structure to cut along; fewer clusters or random nodes do as well",
+            f"{cut:.0%} of {graph.name}'s edges lie between its {num_clusters} clusters; {chance:.0%} would between "
+            "random ones. The graph has little cluster structure. Use fewer clusters or random nodes",
             HopstateWarning,
             stacklevel=2,
         )
@@ -88,7 +88,7 @@ def cut_fraction(graph: Graph, cluster: np.ndarray) -> float:
 
 def first_installed() -> Partitioner:
     """Return the first installed partitioner, or "bisection"."""
-    return next((how for how in ("kaminpar", "metis") if find_spec(MODULES[how]) is not None), "bisection")
+    return next((name for name in ("kaminpar", "metis") if find_spec(MODULES[name]) is not None), "bisection")
 
 
 def _kaminpar(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.random import named_rng
 
@@ -64,13 +64,13 @@ class ClusterSampler(NodeSampler):
 
     Args:
         cluster: (N,) int64 cluster of each node; negative for nodes in no cluster.
-        per_batch: clusters per batch.
+        clusters_per_batch: clusters per batch.
         seed: random seed.
         rows: restrict batches to these nodes, for example the training nodes. Default: all.
         shuffle: combine clusters differently in each epoch; otherwise only their order changes.
 
     Raises:
-        ConfigError: per_batch is larger than the number of clusters, or there are no nodes.
+        ConfigError: clusters_per_batch is larger than the number of clusters, or there are no nodes.
         DataError: a row is in no cluster.
 
     Example:
@@ -82,7 +82,13 @@ class ClusterSampler(NodeSampler):
     """
 
     def __init__(
-        self, cluster: np.ndarray, per_batch: int, *, seed: int, rows: Nodes | None = None, shuffle: bool = True
+        self,
+        cluster: np.ndarray,
+        clusters_per_batch: int,
+        *,
+        seed: int,
+        rows: Nodes | None = None,
+        shuffle: bool = True,
     ) -> None:
         rows = np.arange(len(cluster)) if rows is None else np.unique(rows)
         if len(rows) and rows[-1] >= len(cluster):
@@ -92,18 +98,18 @@ class ClusterSampler(NodeSampler):
         order = rows[np.argsort(cluster[rows], kind="stable")]
         bounds = np.flatnonzero(np.diff(cluster[order])) + 1
         self._members = [m for m in np.split(order, bounds) if len(m)]
-        if not 1 <= per_batch <= max(1, len(self._members)):
-            raise ConfigError(f"{per_batch} clusters to a batch, but there are {len(self._members)}")
-        self.per_batch, self.seed, self.shuffle = per_batch, seed, shuffle
+        if not 1 <= clusters_per_batch <= max(1, len(self._members)):
+            raise ConfigError(f"{clusters_per_batch} clusters to a batch, but there are {len(self._members)}")
+        self.clusters_per_batch, self.seed, self.shuffle = clusters_per_batch, seed, shuffle
 
     def num_batches(self, epoch: int) -> int:
-        return -(-len(self._members) // self.per_batch)
+        return -(-len(self._members) // self.clusters_per_batch)
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         order = named_rng(DRAWS, self.seed, 1, epoch if self.shuffle else 0).permutation(len(self._members))
         if not self.shuffle:
             number = int(named_rng(DRAWS, self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
-        chosen = np.sort(order[number * self.per_batch : (number + 1) * self.per_batch])
+        chosen = np.sort(order[number * self.clusters_per_batch : (number + 1) * self.clusters_per_batch])
         return NodeSet(np.concatenate([self._members[p] for p in chosen]))
 
 
@@ -153,15 +159,15 @@ class SaintSampler(NodeSampler):
         graph: an undirected graph.
         kind: "node" samples nodes by the squared norm of their column of A_hat, "edge" samples edges by
             1/deg u + 1/deg v, and "walk" samples root nodes uniformly and takes all nodes of their random walks.
-        size: number of sampled nodes, edges or roots (with replacement).
-        length: steps of a walk.
-        coverage: average number of visits per node in the subgraphs that estimate the probabilities of "walk", at least
-            200 subgraphs. Weights are too large by about 1 / coverage.
+        batch_size: number of sampled nodes, edges or roots (with replacement).
+        walk_length: steps of a walk.
+        sample_coverage: average number of visits per node in the subgraphs that estimate the probabilities of "walk".
+            These are at least 200. Weights are too large by about 1 / sample_coverage.
         seed: random seed.
 
     Raises:
         DataError: the graph is directed.
-        ConfigError: size, length or coverage is less than 1.
+        ConfigError: batch_size, walk_length or sample_coverage is less than 1.
 
     Example:
         >>> graph = hopstate.load_dataset("sbm", num_nodes=120)
@@ -175,19 +181,18 @@ class SaintSampler(NodeSampler):
         self,
         graph: Graph,
         kind: SaintKind,
-        size: int,
+        batch_size: int,
         *,
         seed: int,
-        length: int = 4,
-        coverage: int = 50,
+        walk_length: int = 4,
+        sample_coverage: int = 50,
     ) -> None:
-        if size < 1 or length < 1 or coverage < 1:
-            raise ConfigError(f"GraphSAINT draws at least 1 of each; got size {size}, length {length}, {coverage}")
+        check_range(minimum=1, batch_size=batch_size, walk_length=walk_length, sample_coverage=sample_coverage)
         if not graph.is_undirected:
             raise DataError(f"GraphSAINT's probabilities are those of undirected graphs; {graph.name} is directed")
-        self.graph, self.kind, self.size, self.seed, self.length = graph, kind, size, seed, length
+        self.graph, self.kind, self.batch_size, self.seed, self.walk_length = graph, kind, batch_size, seed, walk_length
         self._sources, self._targets = graph.edge_index()
-        self._prepare(coverage)
+        self._prepare(sample_coverage)
         self._batches = max(1, round(graph.num_nodes / max(1.0, float(self.node_probability.sum()))))
 
     def num_batches(self, epoch: int) -> int:
@@ -210,7 +215,7 @@ class SaintSampler(NodeSampler):
             other = 1.0 / (1 + self.graph.degree)
             weight = other * (other + np.bincount(self._sources, other[self._targets], n))  # ||A_hat[:, v]||^2
             self._p = weight / weight.sum()
-            self.node_probability = -np.expm1(self.size * np.log1p(-np.minimum(self._p, 1 - 1e-15)))
+            self.node_probability = -np.expm1(self.batch_size * np.log1p(-np.minimum(self._p, 1 - 1e-15)))
         elif self.kind == "edge":
             if not self.graph.num_edges:
                 raise DataError(f"{self.graph.name} has no edge to draw")
@@ -219,7 +224,7 @@ class SaintSampler(NodeSampler):
             loop = self._sources == self._targets
             touch = np.bincount(self._sources, self._q, n) + np.bincount(self._targets[~loop], self._q[~loop], n)
             self._touch = np.minimum(touch, 1.0)
-            self.node_probability = 1 - (1 - self._touch) ** self.size
+            self.node_probability = 1 - (1 - self._touch) ** self.batch_size
             self._cumulative = np.cumsum(self._q)
         else:
             self._count(coverage)
@@ -230,14 +235,14 @@ class SaintSampler(NodeSampler):
         self._table = WalkTable.of(self.graph.indptr, self.graph.indices)
         cutter = cutter_of(self.graph)
         nodes, edges = np.zeros(self.graph.num_nodes), np.zeros(self.graph.num_edges)
-        drawn, visits, wanted = 0, 0, coverage * self.graph.num_nodes
-        while drawn < FEWEST or visits < wanted:
-            found = self._draw(5, drawn, 0)
-            nodes[found] += 1
-            kept = cutter.induced(found).edges
-            assert kept is not None
-            edges[kept] += 1
-            drawn, visits = drawn + 1, visits + len(found)
+        drawn, visits, min_visits = 0, 0, coverage * self.graph.num_nodes
+        while drawn < FEWEST or visits < min_visits:
+            nodes_drawn = self._draw(5, drawn, 0)
+            nodes[nodes_drawn] += 1
+            edges_drawn = cutter.induced(nodes_drawn).edges
+            assert edges_drawn is not None
+            edges[edges_drawn] += 1
+            drawn, visits = drawn + 1, visits + len(nodes_drawn)
         self.node_probability = np.maximum(nodes, 0.5) / drawn  # a node never seen counts as half seen
         self._edge_probability = np.maximum(edges, 0.5) / drawn
 
@@ -248,24 +253,29 @@ class SaintSampler(NodeSampler):
             a, b, both = self._p[u], self._p[v], 0.0
         else:
             a, b, both = self._touch[u], self._touch[v], 2 * self._q[edges]
-        pair = 1 - (1 - a) ** self.size - (1 - b) ** self.size + np.maximum(1 - a - b + both, 0) ** self.size
+        pair = (
+            1
+            - (1 - a) ** self.batch_size
+            - (1 - b) ** self.batch_size
+            + np.maximum(1 - a - b + both, 0) ** self.batch_size
+        )
         return np.where(u == v, self.node_probability[v], pair)
 
     def _draw(self, *name: int) -> Nodes:
         rng = named_rng(DRAWS, self.seed, *name)
         if self.kind == "node":
-            return np.unique(rng.choice(self.graph.num_nodes, self.size, p=self._p))
+            return np.unique(rng.choice(self.graph.num_nodes, self.batch_size, p=self._p))
         if self.kind == "edge":
-            edges = np.searchsorted(self._cumulative, rng.random(self.size) * self._cumulative[-1], side="right")
+            edges = np.searchsorted(self._cumulative, rng.random(self.batch_size) * self._cumulative[-1], side="right")
             edges = np.minimum(edges, self.graph.num_edges - 1)
             return np.union1d(self._sources[edges], self._targets[edges])
         from hopstate.ops.walks import random_walks
 
-        roots = rng.integers(0, self.graph.num_nodes, self.size)
+        roots = rng.integers(0, self.graph.num_nodes, self.batch_size)
         seed = int(rng.integers(2**62))
         unique, twice = np.unique(roots, return_counts=True)
         walks = [
-            random_walks(self._table, unique[twice >= k], self.length, seed=seed + k)
+            random_walks(self._table, unique[twice >= k], self.walk_length, seed=seed + k)
             for k in range(1, int(twice.max()) + 1)
         ]
         return np.unique(np.concatenate([w.ravel() for w in walks])).astype(np.int64)
@@ -308,11 +318,11 @@ class LayerSampler:
         """
         nodes = self.seeds.node_set(epoch, number).nodes if seeds is None else seeds
         keys = named_rng(DRAWS, self.seed, 6, epoch, number).integers(2**62, size=len(self.fanouts))
-        found: list[LocalGraph] = []
+        layers: list[LocalGraph] = []
         for fanout, key in zip(reversed(self.fanouts), keys):
-            found.insert(0, self._cutter.sample(nodes, fanout, seed=int(key), labor=self.labor))
-            nodes = found[0].nodes
-        return found
+            layers.insert(0, self._cutter.sample(nodes, fanout, seed=int(key), labor=self.labor))
+            nodes = layers[0].nodes
+        return layers
 
 
 class ShadowSampler(NodeSampler):
@@ -324,9 +334,9 @@ class ShadowSampler(NodeSampler):
         graph: the graph.
         rows: (n,) int64 seeds of an epoch.
         batch_size: seeds per batch.
-        how: "ppr" takes the `size` nodes with the largest personalized PageRank, "hops" samples `fanout` neighbors
+        kind: "ppr" takes the `size` nodes with the largest personalized PageRank, "hops" samples `fanout` neighbors
             `depth` times.
-        size, depth, fanout: see how.
+        size, depth, fanout: see kind.
         seed: random seed.
 
     Example:
@@ -343,7 +353,7 @@ class ShadowSampler(NodeSampler):
         batch_size: int,
         *,
         seed: int,
-        how: Literal["ppr", "hops"] = "ppr",
+        kind: Literal["ppr", "hops"] = "ppr",
         size: int = 64,
         depth: int = 2,
         fanout: int = 10,
@@ -351,7 +361,7 @@ class ShadowSampler(NodeSampler):
         if min(size, depth, fanout) < 1:
             raise ConfigError(f"ShaDow's size, depth and fan-out are at least 1; got {size}, {depth}, {fanout}")
         self.seeds = UniformSampler(rows, batch_size, seed=seed)
-        self.how, self.size, self.depth, self.fanout, self.seed = how, size, depth, fanout, seed
+        self.kind, self.size, self.depth, self.fanout, self.seed = kind, size, depth, fanout, seed
         self._cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
@@ -373,6 +383,6 @@ class ShadowSampler(NodeSampler):
 
     def _reach(self, seeds: Nodes, key: np.random.Generator) -> tuple[np.ndarray, Nodes]:
         """Return (offsets, nodes) of the subgraphs: each seed first, then its other nodes."""
-        if self.how == "ppr":
+        if self.kind == "ppr":
             return self._cutter.ppr(seeds, self.size)
         return self._cutter.hops(seeds, self.depth, self.fanout, seed=int(key.integers(2**62)))

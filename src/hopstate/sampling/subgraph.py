@@ -119,13 +119,13 @@ class PrefetchedRows:
     def of(self, array: Tensor, rows: Tensor) -> Tensor | None:
         """Return the copy of some rows of an array; None if any row was not copied."""
         copied, copies = self._copies
-        found = copies.get(array.data_ptr())
-        if found is None:
+        copy = copies.get(array.data_ptr())
+        if copy is None:
             return None
-        wanted = rows.numpy()
-        at = np.searchsorted(copied, wanted)
+        wanted_rows = rows.numpy()
+        at = np.searchsorted(copied, wanted_rows)
         at[at == len(copied)] = 0
-        return found[torch.from_numpy(at)] if np.array_equal(copied[at], wanted) else None
+        return copy[torch.from_numpy(at)] if np.array_equal(copied[at], wanted_rows) else None
 
 
 class PrefetchedNodeSets:

@@ -27,6 +27,7 @@ from hopstate.data.readers.event_tables import FEATURE, KINDS
 from hopstate.data.readers.ids import EXACT
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.roles import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.text import role_name
 from hopstate.data.splits import IN_SECOND, parse_duration
 from hopstate.data.stream_state import StreamState
 from hopstate.data.vocabulary import LONGEST, Vocabulary
@@ -40,6 +41,7 @@ from hopstate.runs.data import (
     reader_kwargs,
     settings_of_run,
 )
+from hopstate.runs.load import with_types_of_new_nodes
 from hopstate.runs.query_inputs import parse_query_times
 from hopstate.training.run_folder import RunFolder
 
@@ -187,13 +189,15 @@ def read_number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None
 
 def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
     """Return times (n,) in the past's unit and type, each read by itself."""
-    for k, value in zip(places, given, strict=True):
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
-        if isinstance(value, int) and abs(value) > INT64_MAX:
-            raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
+    types = set(map(type, given))
+    if types != {int} or max(map(abs, given)) > INT64_MAX:
+        for k, value in zip(places, given, strict=True):
+            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+                raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
+            if isinstance(value, int) and abs(value) > INT64_MAX:
+                raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
     try:
-        if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
+        if len(types) == 1 and not isinstance(given[0], str):
             return parse_query_times(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
         arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]
@@ -212,16 +216,18 @@ def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates
 
 def event_id(event: Mapping[str, Any]) -> str | None:
     """Return an event's own id, None where it has none."""
-    if not isinstance(event, Mapping):
+    if type(event) is not dict and not isinstance(event, Mapping):
         raise DataError(f"an event is an object with fields; got {event!r}")
     found = event.get(ID)
-    if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, (str, int)):
         raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
     if isinstance(found, int) and abs(found) > INT64_MAX:
         raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
     if isinstance(found, str) and not is_id(found, 0):
         raise DataError(f"an event's {ID} has no NUL and up to {LONGEST} bytes; got {found[:40]!r}")
-    return None if found is None else str(found)
+    return str(found)
 
 
 def check_handling(late: str, unknown_fields: str) -> None:
@@ -266,7 +272,7 @@ class EventParser:
         if not self._relation:
             return found
         codes = np.array([self._relations.index(name) for name in names], np.int32)
-        return found.with_(relation=codes, relation_names=self._relations)
+        return with_types_of_new_nodes(found.with_(relation=codes, relation_names=self._relations), self._facts)
 
     def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
@@ -325,7 +331,7 @@ class EventParser:
             return preprocess_as(events, self._facts)
 
     def in_order(
-        self, bodies: list[dict[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
+        self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
     ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
         """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
 
@@ -333,8 +339,7 @@ class EventParser:
         """
         named, t = self._rename_all(bodies, past, places, strict=strict)
         last, aside = past.last_time if len(past) else None, dict[int, Note]()
-        for k, body in enumerate(named):
-            now = t[k].item()
+        for k, (body, now) in enumerate(zip(named, t.tolist(), strict=True)):
             why = self._rejection_reason(now, last, body["t"], places[k], past.time_unit or "")
             if why == "late" and self.late == "clamp":
                 now = last
@@ -361,13 +366,12 @@ class EventParser:
 
     def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
         """Return an event as it would be logged, whatever came before it."""
-        (body,), t = self._rename_all([{k: v for k, v in event.items() if k != ID}], past, [0])
+        (body,), t = self._rename_all([event], past, [0])
         return body | {"t": t[0].item()}
 
     def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
-        forms = {tuple(name for name in event if name != ID) for event in events}
-        return sorted({name for form in forms for name in self._cached_fields(dict.fromkeys(form), 0).unread})
+        return sorted({name for event in events for name in self._cached_fields(event, 0).unread})
 
     def _rename_all(
         self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
@@ -383,14 +387,14 @@ class EventParser:
             "dst": read_id(body[dst], "dst", k, text),
             "t": body[t],
         }
+        if not (kinds or features or relation):
+            return found
         kinds_given = [body[name] for name in kinds]
         if len(kinds_given) > 1 or (kinds_given and kinds_given[0] not in ("add", "delete")):
             raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds_given[-1]!r}")
         found |= {self._kinds[0]: "delete"} if kinds_given == ["delete"] else {}
         if relation is not None:
             found[RELATION] = self._read_relation(body[relation], k)
-        if not features:
-            return found
         rest = {name: body[name] for name in left}
         return found | {name: self._feature(rest, name, k, kinds_given) for name in features}
 
@@ -421,9 +425,9 @@ class EventParser:
         return known
 
     def _read_fields(self, body: Mapping[str, Any], k: int) -> Fields:
-        rest, ends = list(body), []
+        rest, ends = [name for name in body if name != ID], []
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
-            names = [own] if own in rest else [name for name in rest if name.lower() in known]
+            names = [own] if own in rest else [name for name in rest if role_name(name) in known]
             if len(names) != 1:
                 count = "more than one " if names else "no "
                 raise DataError(f"event {k} has {count}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")

@@ -72,12 +72,13 @@ class Row(NamedTuple):
     id: str | None
     body: str
 
-    def stored(self) -> StoredRow:
-        """Return it with its checksum, a CRC-32 of all columns."""
-        return (*self, zlib.crc32(f"{self.id or ''}{self.body}".encode(), 2 * self.position + self.begins))
-
 
 StoredRow = tuple[int, int, str | None, str, int]
+
+
+def with_checksum(position: int, begins: int, id: str | None, body: str) -> StoredRow:
+    """Return a row with its checksum, a CRC-32 of all columns."""
+    return position, begins, id, body, zlib.crc32(f"{id or ''}{body}".encode(), 2 * position + begins)
 
 
 def checksum(*texts: str) -> int:
@@ -147,8 +148,7 @@ class EventLog(ABC):
         with self._atomic():
             first = len(self)
             end = first + len(entries)
-            rows = (Row(first + k, int(k == 0), entry.id, entry.body) for k, entry in enumerate(entries))
-            self._insert_rows(row.stored() for row in rows)
+            self._insert_rows(with_checksum(first + k, int(k == 0), one, body) for k, (body, one) in enumerate(entries))
             self._write_facts({**(facts or {}), "end": end})
         if self._acknowledged is not None:
             self._acknowledged.write(end)
@@ -159,7 +159,7 @@ class EventLog(ABC):
         """Return a row as it was written, None if it is damaged."""
         row = Row(*values[:-1])
         with suppress(TypeError):  # other types than were written
-            if row.begins in (0, 1) and row.stored() == tuple(values):
+            if row.begins in (0, 1) and with_checksum(*row) == tuple(values):
                 return row
         return None
 

@@ -16,7 +16,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import HopstateError
-from hopstate.serving.event_parser import ID, EventParser, Note, event_id
+from hopstate.serving.event_parser import EventParser, Note, event_id
 from hopstate.serving.log import Entry, EventLog, parse_events
 
 
@@ -78,6 +78,8 @@ class Transaction:
         """Return what became of the events, committed from a position on."""
         shown = self.scores.tolist() if self.has_scores else [math.nan] * len(self.new)
         scores = [None if math.isnan(score) else score for score in shown]
+        if len(self.new) == len(self.ids):
+            return [Receipt(first + k, score) for k, score in enumerate(scores)]
         made = {at: Receipt(first + k, score) for k, (at, score) in enumerate(zip(self.new, scores, strict=True))}
         made |= {at: Receipt(None, note=why) for at, (_, why) in self.dead_letters.items()}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
@@ -102,12 +104,12 @@ def read(
 ) -> Transaction:
     """Read events, without scores; an error names the event that cannot be read."""
     ids = [event_id(event) for event in events]
-    logged_positions = log.positions([one for one in ids if one is not None])
-    first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
+    known = [one for one in ids if one is not None]
+    logged_positions = log.positions(known) if known else {}
+    first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None} if known else {}
     fresh = [k for k, one in enumerate(ids) if one is None or (one not in logged_positions and first[one] == k)]
     differing = _differing(events, ids, logged_positions, first, past, parser, log) if len(fresh) < len(ids) else ()
-    named = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
-    named, dead_letters = parser.in_order(named, past, fresh, strict=strict) if fresh else ([], {})
+    named, dead_letters = parser.in_order([events[k] for k in fresh], past, fresh, strict=strict) if fresh else ([], {})
     new = {k: body for i, (k, body) in enumerate(zip(fresh, named, strict=True)) if i not in dead_letters}
     return Transaction(
         ids=ids,
@@ -115,12 +117,23 @@ def read(
         logged_positions=logged_positions,
         new=list(new),
         bodies=list(new.values()),
-        entries=[Entry(json.dumps(body), ids[k]) for k, body in new.items()],
+        entries=[Entry(body, ids[k]) for k, body in zip(new, _as_json(new.values()), strict=True)],
         dead_letters={
             fresh[i]: (Entry(json.dumps(dict(events[fresh[i]])), ids[fresh[i]]), why) for i, why in dead_letters.items()
         },
         differing=differing,
     )
+
+
+def _as_json(bodies: Collection[Mapping[str, Any]]) -> list[str]:
+    """Return flat objects as JSON, by one call, which takes a third of the time of many.
+
+    Within a JSON text a line can only end between values, so that it tells where one object ends.
+    """
+    if not bodies:
+        return []
+    text = json.dumps(list(bodies), separators=(",\n", ": "))
+    return ["{" + one.replace(",\n", ", ") + "}" for one in text[2:-2].split("},\n{")]
 
 
 def _differing(

@@ -97,19 +97,19 @@ class ActiveBatch:
         """
         none = np.empty((2, 0), np.int64)
         new = np.stack([np.asarray(src, np.int64), np.asarray(dst, np.int64)])
-        around = none if context is None else np.asarray(context, np.int64)
-        ended = none if removed is None else np.asarray(removed, np.int64)
+        sampled = none if context is None else np.asarray(context, np.int64)
+        ended_edges = none if removed is None else np.asarray(removed, np.int64)
         late = np.flatnonzero(np.diff(t) < 0)
         if len(late):
             i = late[0]
             raise TimeOrderError(f"event {i + 1} of the batch is at {t[i + 1]}, before event {i} at {t[i]}; sort them")
-        pairs = np.concatenate([new, around, ended], 1)
-        more = np.empty(0, np.int64) if others is None else np.asarray(others, np.int64)
-        nodes, places = np.unique(np.concatenate([pairs.ravel(), more]), return_inverse=True)
+        pairs = np.concatenate([new, sampled, ended_edges], 1)
+        extra = np.empty(0, np.int64) if others is None else np.asarray(others, np.int64)
+        nodes, places = np.unique(np.concatenate([pairs.ravel(), extra]), return_inverse=True)
         if len(nodes) and nodes[0] < 0:
             raise DataError(f"node {nodes[0]} is negative; nodes are rows 0..N-1")
         rows = torch.from_numpy(places[: pairs.size].reshape(2, -1))
-        B, E = new.shape[1], around.shape[1]
+        B, E = new.shape[1], sampled.shape[1]
         active = torch.from_numpy(nodes)
         return cls(
             nodes=active,
@@ -169,32 +169,32 @@ def recent_context(
     ages = elapsed(times[:0], times[:0]).dtype  # exact for integers: nanoseconds since 1970 are finer than float64
     border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes), ages), "node": np.asarray(nodes, np.int64)}
     border["event"] = np.full(len(nodes), -1)
-    kept = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
+    edges = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
     for _ in range(hops):
-        found = look(border["node"], times[border["root"]], k if left_out is None else k + 1, border["root"])
+        neighbors = look(border["node"], times[border["root"]], k if left_out is None else k + 1, border["root"])
         if left_out is not None:
-            found = found.without(left_out[border["root"]], k)
-        row = found.rows()
+            neighbors = neighbors.without(left_out[border["root"]], k)
+        row = neighbors.rows()
         root = border["root"][row]
         fresh = {
             "root": root,
-            "age": border["age"][row] + elapsed(times[root], found.times),
-            "node": found.nodes,
-            "event": found.event_ids,
+            "age": border["age"][row] + elapsed(times[root], neighbors.times),
+            "node": neighbors.nodes,
+            "event": neighbors.event_ids,
             "origin": border["node"][row],
         }
         onward = fresh["event"] != border["event"][row]
-        both = {name: np.concatenate([kept[name], fresh[name][onward]]) for name in kept}
+        both = {name: np.concatenate([edges[name], fresh[name][onward]]) for name in edges}
         order = np.lexsort((both["age"], both["root"]))  # stable: nearer hops first where recency ties
         roots = both["root"][order]
         chosen = order[np.arange(len(order)) - np.searchsorted(roots, roots) < k]
-        new = chosen[chosen >= len(kept["root"])]
+        new = chosen[chosen >= len(edges["root"])]
         border = {name: both[name][new] for name in border}
-        kept = {name: column[chosen] for name, column in both.items()}
-    block = np.zeros(len(kept["root"]), np.int64) if blocks is None else blocks[kept["root"]]
-    order = np.lexsort((kept["event"], block))
-    event, block = kept["event"][order], block[order]
+        edges = {name: column[chosen] for name, column in both.items()}
+    block = np.zeros(len(edges["root"]), np.int64) if blocks is None else blocks[edges["root"]]
+    order = np.lexsort((edges["event"], block))
+    event, block = edges["event"][order], block[order]
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(event) != 0) | (np.diff(block) != 0)
     first = order[new]
-    return Context(np.stack([kept["origin"][first], kept["node"][first]]), event[new], block[new])
+    return Context(np.stack([edges["origin"][first], edges["node"][first]]), event[new], block[new])

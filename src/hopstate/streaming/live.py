@@ -44,18 +44,18 @@ class PairQueries:
             DataError: a node is outside the model's vocabulary.
         """
         position = np.searchsorted(self._open.t, t, side="left")
-        place = np.searchsorted(self._boundaries, position, side="right") - 1
+        batch = np.searchsorted(self._boundaries, position, side="right") - 1
         order, parts = [np.empty(0, np.int64)], []
-        for b in np.unique(place):
-            mine = np.flatnonzero(place == b)
+        for b in np.unique(batch):
+            queries = np.flatnonzero(batch == b)
             self._move_to(int(b))
-            columns = (column[mine] for column in (src, dst, t, *relation))
+            columns = (column[queries] for column in (src, dst, t, *relation))
             scores = self.task.score_events(self.follower, *columns)
-            parts.append(as_scores(scores, len(mine), wide=True))
-            order.append(mine)
-        found = np.concatenate(parts) if parts else np.empty(0)
-        found[np.concatenate(order)] = found.copy()
-        return check_scores(found)
+            parts.append(as_scores(scores, len(queries), wide=True))
+            order.append(queries)
+        all_scores = np.concatenate(parts) if parts else np.empty(0)
+        all_scores[np.concatenate(order)] = all_scores.copy()
+        return check_scores(all_scores)
 
     def at(self, t: int | float) -> Any:
         position = np.searchsorted(self._open.t, t, side="left")
@@ -159,34 +159,34 @@ def continue_stream_sliced(
     _, edge_dim = task.feature_dims
     _check_width(edge_dim, events)
     new, whole = past.joined(events, skip_features=not edge_dim, allow_duplicates=allow_duplicates)
-    open_ = whole.events(past.settled)
+    pending = whole.events(past.settled)
     follower, rows = task.follow(whole), task.rows_to_score(new) if score else np.empty(0, np.int64)
-    edges, asked = batch_boundaries(open_.t, task.live_batch), rows + len(open_) - len(new)
-    place = np.searchsorted(edges, np.searchsorted(open_.t, open_.t, side="left"), side="right") - 1
-    starts = np.searchsorted(place[asked], np.arange(len(edges)))
-    settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
-    scores, done = [], 0
+    boundaries, positions = batch_boundaries(pending.t, task.live_batch), rows + len(pending) - len(new)
+    batch = np.searchsorted(boundaries, np.searchsorted(pending.t, pending.t, side="left"), side="right") - 1
+    starts = np.searchsorted(batch[positions], np.arange(len(boundaries)))
+    settled = int(batch[-1]) if len(pending) else 0  # events to come are scored before this batch, or in it
+    scores, num_observed = [], 0
     if begun is not None and isinstance(follower, HasMemory):
-        first = int(place[asked[0]]) if len(asked) else settled
-        if begun.fits(edges, min(first, settled)):
+        first = int(batch[positions[0]]) if len(positions) else settled
+        if begun.fits(boundaries, min(first, settled)):
             follower.restore(begun.state)
-            done = len(begun.edges) - 1
+            num_observed = len(begun.edges) - 1
     for b in range(settled + 1):
-        mine = asked[slice(*starts[b : b + 2])]
-        if len(mine):
-            columns, score_part = task.query_columns(open_, mine), partial(task.score_events, follower)
+        queried = positions[slice(*starts[b : b + 2])]
+        if len(queried):
+            columns, score_part = task.query_columns(pending, queried), partial(task.score_events, follower)
             scores.append((yield from _scored(score_part, *columns, slice_size=slice_size)))
-        if done <= b < settled:
+        if num_observed <= b < settled:
             yield
-            moved = open_.take(np.arange(edges[b], edges[b + 1]))
+            observed = pending.take(np.arange(boundaries[b], boundaries[b + 1]))
             if isinstance(follower, HasMemory):
-                yield from follower.observing(moved)
+                yield from follower.observing(observed)
             else:
-                follower.observe(moved)
+                follower.observe(observed)
                 yield
-    after = _state_after(whole, follower, past.settled + int(edges[settled]))
-    found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
-    return task.score_columns(new, rows, check_scores(found)) if score else {}, after
+    next_state = _state_after(whole, follower, past.settled + int(boundaries[settled]))
+    all_scores = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
+    return task.score_columns(new, rows, check_scores(all_scores)) if score else {}, next_state
 
 
 def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int | None) -> Steps[np.ndarray]:

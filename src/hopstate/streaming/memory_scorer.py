@@ -43,13 +43,13 @@ class ActiveEvents:
         model: sets the number of hops, the widths and the time delta of pairs without events.
         stream: the event stream.
         store: neighbor store of its visible events.
-        neighbors: maximum number of context events per node (N_u).
+        num_neighbors: maximum number of context events per node (N_u).
         clock, pair_features: time normalization, and features for the decoder from the same store. Default: none.
 
     Example:
         >>> stream = hopstate.read_events(events)
         >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
-        >>> inputs = hopstate.ActiveEvents(model, stream, hopstate.NeighborStore.from_stream(stream), neighbors=4)
+        >>> inputs = hopstate.ActiveEvents(model, stream, hopstate.NeighborStore.from_stream(stream), num_neighbors=4)
         >>> state = model.initial_state(stream.num_nodes)
         >>> for batch in hopstate.event_batches(stream, batch_size=60):
         ...     state = model.update(state, inputs.batch(batch))
@@ -61,13 +61,13 @@ class ActiveEvents:
         stream: EventStream,
         store: Histories,
         *,
-        neighbors: int,
+        num_neighbors: int,
         clock: Clock | None = None,
         pair_features: PairFeatures | None = None,
     ) -> None:
         self.pair_features = pair_features
         self.clock = (clock or Clock()).over(stream.time_unit)
-        self.model, self.neighbors, self.first_id = model, neighbors, stream.first_id
+        self.model, self.num_neighbors, self.first_id = model, num_neighbors, stream.first_id
         self.store: Histories = store
         self.x: Tensor | NodeFeatures | None = (
             torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
@@ -78,14 +78,14 @@ class ActiveEvents:
 
     def over(self, past: StreamState) -> ActiveEvents:
         """Return a copy that reads all events of a stream state."""
-        made = copy(self)
-        made.first_id, made.store = 0, past.store()
-        made.clock = self.clock.over(past.time_unit or "")
-        made.pair_features = None if self.pair_features is None else self.pair_features.over(past)
-        made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
-        made.ends = past.edge_ends if past.has_deletes else None
-        made.node_type = past.types_of_nodes
-        return made
+        events = copy(self)
+        events.first_id, events.store = 0, past.store()
+        events.clock = self.clock.over(past.time_unit or "")
+        events.pair_features = None if self.pair_features is None else self.pair_features.over(past)
+        events.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
+        events.ends = past.edge_ends if past.has_deletes else None
+        events.node_type = past.types_of_nodes
+        return events
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return the model input for a batch of events."""
@@ -98,7 +98,7 @@ class ActiveEvents:
             removed, active_after = self._changes(events, added)
             src, dst, t = src[added], dst[added], t[added]
             edge_attr, relation = (None if rows is None else rows[added] for rows in (edge_attr, relation))
-        gap = self.pair_gaps(src, dst, t) if self.model.time_dim else None
+        gap = self.pair_time_deltas(src, dst, t) if self.model.time_dim else None
         return ActiveBatch.build(
             src,
             dst,
@@ -129,7 +129,7 @@ class ActiveEvents:
             self.store,
             np.concatenate(ends),
             times,
-            self.neighbors,
+            self.num_neighbors,
             self.model.order,
             look_up=self._look_up(last),
             left_out=None if left_out is None else left_out[blocks],
@@ -159,36 +159,37 @@ class ActiveEvents:
         removed[removed] = ~np.isin(ids[removed], ends[~active])
         return np.stack([events.src[removed], events.dst[removed]]), active
 
-    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def pair_time_deltas(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) ln(1 + time since each pair's last event strictly before t)."""
-        last, met = self.store.last_meeting(src, dst, t)
-        never = float(self.model.never)
-        return np.where(met, self.clock.log_gaps(t, last, never), never)
+        last, repeated = self.store.last_meeting(src, dst, t)
+        limit = float(self.model.max_log_delta)
+        return np.where(repeated, self.clock.log_time_deltas(t, last, limit), limit)
 
-    def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def node_time_deltas(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) ln(1 + time since each node's last event strictly before t)."""
-        found, never = self.store.last(nodes, t, 1), float(self.model.never)
-        gap = np.full(len(nodes), never)
-        seen = found.lengths > 0
-        gap[seen] = self.clock.log_gaps(np.asarray(t)[seen], found.times, never)
-        return gap
+        last, limit = self.store.last(nodes, t, 1), float(self.model.max_log_delta)
+        log_deltas = np.full(len(nodes), limit)
+        seen = last.lengths > 0
+        log_deltas[seen] = self.clock.log_time_deltas(np.asarray(t)[seen], last.times, limit)
+        return log_deltas
 
-    def query_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+    def query_time_deltas(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q, G) decoder inputs: times since the last event of pair, src and dst, then pair features."""
         columns = self.model.gaps
-        if self.pair_features is not None:  # which comes by the last events of pairs and ends on its way
-            rows, last = self.pair_features.read(src, dst, t)
-            never = float(self.model.never)
-            found = np.where(last.ids >= 0, self.clock.log_gaps(np.asarray(t)[:, None], last.times, never), never)
-            return torch.cat([self._tensor(found[:, :columns]), self._tensor(rows)], 1)
-        made = [self.pair_gaps(src, dst, t)] if columns else []
+        if self.pair_features is not None:  # reading them also yields the last events of pairs and endpoints
+            features, last = self.pair_features.read(src, dst, t)
+            limit = float(self.model.max_log_delta)
+            log_deltas = self.clock.log_time_deltas(np.asarray(t)[:, None], last.times, limit)
+            log_deltas = np.where(last.ids >= 0, log_deltas, limit)
+            return torch.cat([self._tensor(log_deltas[:, :columns]), self._tensor(features)], 1)
+        deltas = [self.pair_time_deltas(src, dst, t)] if columns else []
         if columns > 1:
-            made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
-        return self._tensor(np.stack(made, 1) if made else np.empty((len(src), 0)))
+            deltas += np.split(self.node_time_deltas(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
+        return self._tensor(np.stack(deltas, 1) if deltas else np.empty((len(src), 0)))
 
-    def query_node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
+    def query_node_time_deltas(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q, 1) time deltas for the decoder: since each node's last event."""
-        return self._tensor(self.node_gaps(nodes, t))[:, None]
+        return self._tensor(self.node_time_deltas(nodes, t))[:, None]
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(next(self.model.parameters()).dtype)
@@ -230,11 +231,11 @@ class MemoryScorer:
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> Tensor:
         """Return (Q,) CPU probabilities of pairs src (Q,), dst (Q,) at times t (Q,), without a memory update."""
         codes = () if relation is None else (type_codes(relation),)
-        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t), *codes)
+        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_time_deltas(src, dst, t), *codes)
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return CPU probabilities of nodes (Q,) at times t (Q,): (Q,) of the second of two classes, or (Q, C)."""
-        return self._scores(self.model.node_logits, (nodes,), self.inputs.query_node_gaps(nodes, t))
+        return self._scores(self.model.node_logits, (nodes,), self.inputs.query_node_time_deltas(nodes, t))
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], *columns: Tensor) -> Tensor:
         parts = []

@@ -200,7 +200,7 @@ class MemoryModel(TemporalModel):
     time_dim: width of the time encodings; 0 if updates do not use times.
     update_all: every node with an earlier event is active in every batch.
     gaps: number of time deltas that `link_logits` or `node_logits` reads, 0 for none.
-    never: time delta of pairs and nodes without an earlier event.
+    max_log_delta: ln(1 + time delta) of pairs and nodes without an earlier event.
     """
 
     tag: str
@@ -210,7 +210,7 @@ class MemoryModel(TemporalModel):
     time_dim: int = 0
     update_all: bool = False
     gaps: int = 0
-    never: Tensor | float
+    max_log_delta: Tensor | float
 
     def initial_state(self, num_nodes: int = 0) -> NodeState:
         """Return the memory before the first event."""

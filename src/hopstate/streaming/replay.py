@@ -64,11 +64,11 @@ def replay(
     starts = np.append(np.searchsorted(place[order], boundaries), len(order))
     scores: np.ndarray | None = None
     for b in replay_batches(model, stream, rows=rows, boundaries=boundaries, history=history):
-        mine = order[starts[b] : starts[b + 1]]
-        if len(mine):
-            given = as_scores(score(mine), len(mine), wide)
-            scores = np.full((len(order), *given.shape[1:]), np.nan) if scores is None else scores
-            scores[mine] = given
+        queries = order[starts[b] : starts[b + 1]]
+        if len(queries):
+            batch_scores = as_scores(score(queries), len(queries), wide)
+            scores = np.full((len(order), *batch_scores.shape[1:]), np.nan) if scores is None else scores
+            scores[queries] = batch_scores
     return check_scores(np.empty(0) if scores is None else scores)
 
 
@@ -83,13 +83,13 @@ def replay_batches(
         model, stream, rows, boundaries, history: see `replay`.
     """
     model.reset()
-    shown = getattr(model, "observes", True)
-    for batch in history if shown else ():
+    observes = getattr(model, "observes", True)
+    for batch in history if observes else ():
         model.observe(batch)
     for b in range(len(boundaries)):
         report_progress(b, len(boundaries) - 1)
         yield b
-        if shown and b + 1 < len(boundaries):
+        if observes and b + 1 < len(boundaries):
             model.observe(stream.take(rows[boundaries[b] : boundaries[b + 1]]))
 
 
@@ -116,7 +116,7 @@ def replay_split(
     """
     return replay(
         model,
-        lambda mine: score(queried_rows[mine]),
+        lambda queries: score(queried_rows[queries]),
         stream,
         np.searchsorted(rows, queried_rows),
         rows=rows,

@@ -164,7 +164,7 @@ def write_path_features(u, v, t, codes, times, where, run, first, partners, offs
         begin: first of the seven columns.
     """
     keys, counts, latest = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64), np.empty(SLOTS, times.dtype)
-    stamps, met = np.full(SLOTS, -1, np.int64), np.full(SLOTS, -1, np.int64)
+    stamps, counted = np.full(SLOTS, -1, np.int64), np.full(SLOTS, -1, np.int64)
     for q in range(len(u)):
         a, b, row = u[q], v[q], out[q, begin:]
         events, thirds = _fill_table(a, b, where[q, 2], where[q, 3], codes, times, q, keys, stamps, counts, latest)
@@ -186,8 +186,8 @@ def write_path_features(u, v, t, codes, times, where, run, first, partners, offs
                 if stamps[slot] == q:
                     here += 1
                     both += counts[slot]
-                    if met[slot] != q:
-                        met[slot] = q
+                    if counted[slot] != q:
+                        counted[slot] = q
                         reached += 1
                     time = min(when[i], latest[slot])
                     if not found or time > newest:
@@ -265,18 +265,18 @@ def write_move_features(u, v, t, codes, times, where, at, partners, offsets, nod
         out: (Q, F) float32; see `pair_features.NAMES`.
         begin: first of the three columns.
     """
-    mine, own, of = np.empty(WIDE, np.int64), 0, -1
+    own_moves, num_own, last_row = np.empty(WIDE, np.int64), 0, -1
     for q in range(len(u)):
         row, r = out[q, begin:], at[q]
         row[:3] = NONE
         if r < 0:
             continue
-        if r != of:
+        if r != last_row:
             begin_u, end_u = max(where[q, 0], where[q, 1] - WIDE), where[q, 1]
-            own = _moves_after_partner(partners[r], begin_u, end_u, codes, times, mine)
-            of = r
-        row[0] = _share_of(mine, own, v[q])
-        moves, hits, soon = 0, 0, 0
+            num_own = _moves_after_partner(partners[r], begin_u, end_u, codes, times, own_moves)
+            last_row = r
+        row[0] = _share_of(own_moves, num_own, v[q])
+        moves, hits, within = 0, 0, 0
         for e in range(offsets[r], offsets[r + 1]):
             if put[e] == 0 or nodes[e] == u[q] or nodes[e] == partners[r]:
                 continue
@@ -285,9 +285,9 @@ def write_move_features(u, v, t, codes, times, where, at, partners, offsets, nod
             found = False
             for k in range(put[e]):
                 found |= went[e, k] == v[q]
-            soon += found
+            within += found
         if moves:
-            row[1], row[2] = np.float32(hits / moves), np.float32(soon / moves)
+            row[1], row[2] = np.float32(hits / moves), np.float32(within / moves)
 
 
 WIDE = 256  # latest events of a node to scan
@@ -367,16 +367,16 @@ def _write_meetings(t, begin, end, codes, times, unit, code, other, row, seen, f
         seen[MET] += 1
         for k in range(4):
             fades[k] += math.exp(-gap / SPANS[k])
-        met = seen[MET]
-        if met == 1:
+        rank = seen[MET]
+        if rank == 1:
             row[0] = age
-        elif met == 2:
+        elif rank == 2:
             row[5] = age
-        elif met == 4:
+        elif rank == 4:
             row[10] = age
-        elif met == 8:
+        elif rank == 8:
             row[11] = age
-        elif met == 16:
+        elif rank == 16:
             row[12] = age
         if codes[at] == code:
             seen[SENT] += 1
@@ -404,12 +404,12 @@ def _read_pair(q, t, a, b, here, codes, events, times, unit, out, latest, when, 
     if a == b:
         code, other = np.int32(b), np.int32(b)
     sent = _count(codes, begin, end, code)
-    met = sent if a == b else sent + _count(codes, begin, end, other)
-    if met == 0:
+    total = sent if a == b else sent + _count(codes, begin, end, other)
+    if total == 0:
         return
     p = _write_meetings(t, begin, end, codes, times, unit, code, other, out[q], seen[q], fades[q])
     latest[q, 0], when[q, 0] = events[p], times[p]
-    seen[q, MEETINGS] = met
+    seen[q, MEETINGS] = total
     seen[q, SENT_IN_ALL] = sent
     first[q, 0] = times[_find_first(codes, begin, end, code, other)]
 
@@ -578,15 +578,15 @@ def _write_simultaneous(t, begin_u, end_u, begin_v, end_v, times, unit, row):
 
 @njit(cache=True, nogil=True)
 def _write_pair_features(t, first, unit, seen, fades, row):
-    """Write the pair features that do not depend on the rank of a meeting."""
-    met = seen[MEETINGS]
-    row[3], row[4] = _log(met), _log(seen[SENT_IN_ALL])
+    """Write the pair features that do not depend on the rank of a meeting, in the columns of `pair_features.NAMES`."""
+    total = seen[MEETINGS]
+    row[3], row[4] = _log(total), _log(seen[SENT_IN_ALL])
     for k in range(4):
         row[16 + k] = np.float32(fades[k])
-    if met > 0:
-        row[6] = age_of(t, first, unit) if met > 1 else NONE
+    if total > 0:
+        row[6] = age_of(t, first, unit) if total > 1 else NONE
         row[7], row[8] = _log(seen[SINCE]), _log(seen[SINCE + 1])
-        row[9] = np.float32(met / min(seen[EVENTS], seen[EVENTS + 1]))
+        row[9] = np.float32(total / min(seen[EVENTS], seen[EVENTS + 1]))
 
 
 @njit(cache=True, nogil=True)

@@ -160,9 +160,9 @@ def draw_curves(
             (left, "val_loss", {"label": "validation"}),
             (right, f"val_{metric}", {"color": "tab:green"}),
         ):
-            shown = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
-            if shown:
-                axis.plot(*zip(*shown, strict=True), marker="." if len(shown) < 3 else "", **style)
+            points = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), marker="." if len(points) < 3 else "", **style)
         left.set(xlabel="epoch", ylabel="loss")
         if left.lines:  # models without gradients have no loss
             left.legend(frameon=False)

@@ -222,6 +222,17 @@ def test_what_cannot_be_a_graph_is_named(tmp_path, texts, read, name):
     assert not (tmp_path / "s" / "graph.json").exists()
 
 
+def test_a_folder_of_tables_gives_types_of_nodes(tmp_path):
+    (tmp_path / "e.csv").write_text("source,target\na,x\nb,y\n")
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "user.csv").write_text("id,age\na,1\nb,2\n")
+    (tmp_path / "nodes" / "item.csv").write_text("id,price\nx,1.5\ny,3\n")
+    prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges", features=str(tmp_path / "nodes"))
+    store = read_graph(tmp_path / "s")
+    assert store.node_type_names == ("item", "user")
+    assert store.content_hash == read_graph(tmp_path / "e.csv", features=tmp_path / "nodes").content_hash
+
+
 def test_an_id_without_a_row_of_features_is_named(tmp_path):
     (tmp_path / "e.csv").write_text("source,target\na,b\nb,c\n")
     (tmp_path / "x.csv").write_text("id,f\na,1\nb,2\n")

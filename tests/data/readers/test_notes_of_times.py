@@ -20,3 +20,12 @@ def test_a_column_of_dates_is_named_with_its_options(tmp_path, day, form):
     read = {"time_format": form} if form else {}
     events = read_events(tmp_path / "e.csv", source_column="a", target_column="b", time_column="when", **read)
     assert len(events) == 40
+
+
+@pytest.mark.parametrize(("name", "first"), [("year", 1990), ("Time Stamp", 0), ("start", 1_600_000_000)])
+def test_a_number_that_looks_like_a_time_is_named_with_its_option(tmp_path, name, first):
+    rows = "".join(f"u{i % 7},v{i % 5},{first + i},{i % 3}\n" for i in range(40))
+    (tmp_path / "e.csv").write_text(f"a,b,{name},weight\n{rows}")
+    notes = read_graph(tmp_path / "e.csv", duplicates="keep").notes
+    assert any(repr(name) in note and "--read.time_column" in note for note in notes)
+    assert not any("'weight'" in note for note in notes)

@@ -26,7 +26,7 @@ def listed(count: int, **fields) -> list[Data]:
 
 
 def kept(folder, raw: str, parts: dict[str, list[Data]]) -> None:
-    """Lay out a data set as its class leaves it behind: names of raw files, and processed ones."""
+    """Lay out a dataset as its class leaves it behind: names of raw files, and processed ones."""
     for name in raw.split():
         (folder / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "raw" / name).touch()

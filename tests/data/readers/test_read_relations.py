@@ -1,5 +1,8 @@
 """Relations and types of nodes are read from tables, stores and torch-geometric objects, and kept."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +11,7 @@ from torch_geometric.data import HeteroData, TemporalData
 
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
+from hopstate.data.preprocessing import FeatureScaler
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.stream_checkpoint import load_stream_state, save_stream_state
@@ -145,3 +149,75 @@ def test_a_deletion_ends_an_edge_of_its_relation(past: StreamState) -> None:
     )
     added, _ = past.joined(everything)
     assert [past.relation_names[r] for r in added.relation] == ["call", "pay"]
+
+
+def tables_of_nodes(folder: Path, **columns: Any) -> Path:
+    folder.mkdir()
+    pd.DataFrame({"id": ["a", "b", "c"], "age": [10, 20, 60]}).to_csv(folder / "user.csv", index=False)
+    items = {"id": ["x", "y"], "price": [1.5, 3], "age": [3, 4], "kind": ["tea", "tea"], **columns}
+    pd.DataFrame(items).to_parquet(folder / "item.parquet")
+    pd.DataFrame({"id": ["z"]}).to_csv(folder / "shop.csv", index=False)
+    return folder
+
+
+def test_each_type_has_a_table_of_nodes(tmp_path: Path) -> None:
+    edges = {"source": ["a", "b", "c", "x"], "target": ["x", "y", "z", "z"]}
+    graph = read_graph(edges, features=tables_of_nodes(tmp_path / "nodes"))
+    types = [graph.node_type_names[k] for k in graph.node_type]
+    assert dict(zip(graph.node_ids.ids.tolist(), types, strict=True)) == {
+        **dict.fromkeys("abc", "user"),
+        **dict.fromkeys("xy", "item"),
+        "z": "shop",
+    }
+    column = graph.table.columns.index
+    ages = graph.table.values[:, column("user.age")]
+    assert dict(zip(graph.node_ids.ids.tolist(), ages.tolist(), strict=True)) == pytest.approx(
+        {"a": 10, "b": 20, "c": 60, "x": np.nan, "y": np.nan, "z": np.nan}, nan_ok=True
+    )
+    assert graph.x[:, column("item.age")].tolist() == [3, 4, 0, 0, 0, 0]
+    assert graph.x[:, column("category item.kind=tea")].tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def test_a_type_is_scaled_by_its_own_nodes(tmp_path: Path) -> None:
+    edges = {"source": ["a", "b", "c", "x"], "target": ["x", "y", "z", "z"]}
+    graph = read_graph(edges, features=tables_of_nodes(tmp_path / "nodes"))
+    columns = graph.table.columns_of(np.arange(6))
+    values = graph.table.align_to(columns, "")
+    scaler = FeatureScaler.fit(values, np.arange(6), kind="standard", missing="auto", columns=columns)
+    x = scaler.apply(values)[:, columns.index("user.age")]
+    ages = np.array([10, 20, 60])
+    assert x == pytest.approx([0, 0, 0, *((ages - 30) / ages.std())], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "error", "named"),
+    [
+        ({"id": ["x", "a"]}, {}, DataError, "'a'"),
+        ({"age": ["3", "many"]}, {"columns": ["item.age=number"]}, DataError, "item.parquet"),
+        ({}, {"columns": ["user.height=number"]}, DataError, "user.csv"),
+        ({}, {"node_type_column": "source,target"}, ConfigError, "node_type_column"),
+    ],
+)
+def test_a_bad_table_of_a_type_is_named(columns, options, error, named, tmp_path: Path) -> None:
+    folder = tables_of_nodes(tmp_path / "nodes", **columns)
+    with pytest.raises(error, match=named):
+        read_graph({"source": ["a"], "target": ["x"]}, features=folder, **options)
+
+
+def test_types_of_torch_geometric_keep_features_of_their_own_width() -> None:
+    data = HeteroData()
+    data["paper"].x, data["author"].x = torch.arange(6.0).reshape(3, 2), torch.ones(2, 4)
+    data["paper"].y, data["paper"].train_mask = torch.tensor([0, 1, 2]), torch.tensor([True, True, False])
+    data["venue"].num_nodes = 1
+    data["paper", "cites", "paper"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    graph = read_graph(data, undirected=False)
+    paper, author = (
+        [graph.table.columns.index(f"{name}.{i}") for i in range(n)] for name, n in (("paper", 2), ("author", 4))
+    )
+    assert graph.x[:3, paper].tolist() == data["paper"].x.tolist()
+    assert graph.x[3:5, author].tolist() == data["author"].x.tolist()
+    assert np.isnan(graph.table.values[3:, paper]).all()
+    assert np.isnan(graph.table.values[:3, author]).all()
+    assert graph.y.tolist() == [0, 1, 2, -1, -1, -1]
+    assert graph.masks["train"].tolist() == [True, True, False, False, False, False]

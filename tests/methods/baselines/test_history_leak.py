@@ -31,7 +31,7 @@ def _scorer(kind: str, stream: EventStream, live: bool) -> HistoryScorer:
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
 def test_no_leak(kind, live):
     stream = make_stream(300)
-    report = check_leak(lambda altered: _scorer(kind, altered, live), stream, moments=4, batch_size=40)
+    report = check_leak(lambda altered: _scorer(kind, altered, live), stream, times=4, batch_size=40)
     assert report.scores > 0
 
 
@@ -43,4 +43,4 @@ def test_the_guard_sees_a_look_up_that_is_not_strict():
         return scorer
 
     with pytest.raises(LeakError):
-        check_leak(leaky, make_stream(300), moments=4, batch_size=40)
+        check_leak(leaky, make_stream(300), times=4, batch_size=40)

@@ -93,7 +93,7 @@ def test_command_line(events, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"kind": "date"}, {"val_ratio": 0.9}, {"kind": "time"}, {"kind": "dyglib", "new_ratio": 1.0}]
+    "wrong", [{"kind": "date"}, {"val_ratio": 0.9}, {"kind": "time"}, {"kind": "dyglib", "new_node_ratio": 1.0}]
 )
 def test_impossible_splits_are_named(wrong):
     with pytest.raises(ConfigError, match=r"split\."):

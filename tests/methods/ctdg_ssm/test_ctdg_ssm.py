@@ -90,7 +90,7 @@ def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> Non
 
 
 def test_every_parameter_learns() -> None:
-    extra: dict[str, Any] = {"hidden": 5, "pair_dim": 3, "read_norm": True, "node_gaps": True}
+    extra: dict[str, Any] = {"hidden": 5, "pair_dim": 3, "embedding_norm": True, "node_time_deltas": True}
     m = model(static="learnable", static_dim=3, num_nodes=12, order=2, **extra)
     state = run(m, stream())
     m.link_logits(state, torch.tensor([1]), torch.tensor([3]), torch.rand(1, 3)).sum().backward()
@@ -179,7 +179,7 @@ def test_deleting_what_was_added_moves_the_memory_back() -> None:
     pair, none = np.array([[0], [1]]), np.empty(0, np.int64)
     errors = []
     for alpha in (1e-2, 1e-3):
-        m = model(order=1, filter_start=alpha, step_bias=-40.0, edge_dim=0, static="random", time_dim=0)
+        m = model(order=1, filter_init=alpha, step_bias=-40.0, edge_dim=0, static="random", time_dim=0)
         start = m.initial_state(2)
         start.memory.normal_(generator=torch.Generator().manual_seed(0))
         removed = ActiveBatch.build(none, none, none, removed=pair)
@@ -289,7 +289,7 @@ def test_blocks_out_of_order_are_named_by_node() -> None:
     [
         {"dim": 0},
         {"order": -1},
-        {"filter_start": -1.0},
+        {"filter_init": -1.0},
         {"static": "onehot"},
         {"static": "magic"},
         {"max_norm": 0.0},

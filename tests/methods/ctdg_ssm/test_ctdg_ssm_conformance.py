@@ -41,7 +41,7 @@ def permute(inputs: Inputs, order: Tensor) -> Inputs:
     return x[order], torch.argsort(order)[pairs], attr
 
 
-@pytest.mark.parametrize(("order", "options"), [(0, {}), (1, {"read_norm": True}), (2, {"max_norm": 0.5})])
+@pytest.mark.parametrize(("order", "options"), [(0, {}), (1, {"embedding_norm": True}), (2, {"max_norm": 0.5})])
 def test_conformance(order: int, options: dict[str, object]) -> None:
     g = torch.Generator().manual_seed(0)
     pairs = torch.randint(0, N, (2, BATCHES * SIZE), generator=g)

@@ -300,13 +300,13 @@ def test_if_state_or_scores_cannot_be_written_the_state_stays(
 def test_stream_by_command(run: Run, tmp_path: Path) -> None:
     later(NEXT, 30).to_csv(tmp_path / "later.csv", index=False)
     command = ["stream", str(run.path), "--data", str(tmp_path / "later.csv"), "--out", str(tmp_path / "scores.csv")]
-    assert main(["check-leak", str(run.path), "--moments", "2", "--queries", "16"]) == 0
+    assert main(["check-leak", str(run.path), "--times", "2", "--queries", "16"]) == 0
     assert main(command) == 0
     assert len(pd.read_csv(tmp_path / "scores.csv")) == 30
     assert main(command) == 1  # they are in the state already
     assert main([*command, "--ignore-state"]) == 0
     assert main(["stream", str(run.path), "--out", str(tmp_path / "scores.csv")]) == 2
-    assert main(["fit", "ctdg-ssm", "--data", str(tmp_path / "later.csv"), "--model.filter_start=-0.6"]) == 2
+    assert main(["fit", "ctdg-ssm", "--data", str(tmp_path / "later.csv"), "--model.filter_init=-0.6"]) == 2
 
 
 def test_classes_of_sequences(tmp_path: Path) -> None:

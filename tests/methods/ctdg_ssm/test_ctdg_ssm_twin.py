@@ -142,7 +142,7 @@ def batches(whole: bool = False) -> list[tuple[ActiveBatch, dict[str, Any]]]:
     [
         (0, {}, False),
         (1, {}, True),
-        (2, {"filter_start": 1.0}, False),
+        (2, {"filter_init": 1.0}, False),
         (1, {"norm": False}, False),
         (2, {"residual": False}, True),
         (0, {"update_all": True}, True),

@@ -39,7 +39,7 @@ def _task(stream: EventStream, folder: Path, **settings: Any) -> Any:
 
 def test_no_score_sees_the_future(trained: Callable[[str], Run]) -> None:
     with load_run(trained("dyg-mamba").path) as (_, task):
-        report = check_leak(task.scorer_over, task.stream, moments=4, queries=32)
+        report = check_leak(task.scorer_over, task.stream, times=4, queries=32)
     assert report.scores > 100
 
 

@@ -124,7 +124,7 @@ def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[R
     for member in members:
         own = run.baselines[f"{member.method} ({member.path.name})"]
         assert own["average_precision"] == pytest.approx(member.metrics["test"]["average_precision"], abs=F32_SUM)
-    assert main(["check-leak", str(run.path), "--moments", "2"]) == 0
+    assert main(["check-leak", str(run.path), "--times", "2"]) == 0
     assert hopstate.evaluate(run.path) == pytest.approx(run.metrics["test"], abs=F32_SUM)
 
 

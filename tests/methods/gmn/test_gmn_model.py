@@ -128,7 +128,7 @@ def test_every_variant_is_one_setting_away_and_learns(change):
     assert min(losses[1:]) < losses[0]
 
 
-@pytest.mark.parametrize("change", [{"pooling": "sum"}, {"graph_pooling": "all", "features_out": True}])
+@pytest.mark.parametrize("change", [{"pooling": "sum"}, {"graph_pooling": "all", "input_readout": True}])
 def test_packed_graphs_do_not_see_each_other(change):
     model = GMN(GMN.Config(**SMALL, **change), in_dim=5, out_dim=2, level="graph").eval()
     a, b = example(), example(9, 12)
@@ -209,8 +209,8 @@ def test_bad_settings_are_named():
         GMN.Config(readout=None)
     with pytest.raises(ConfigError, match="every"):
         GMN.Config(graph_pooling="every")
-    for change in ({"graph_pooling": "sum"}, {"features_out": True}):
-        with pytest.raises(ConfigError, match=r"graph_pooling|features_out"):
+    for change in ({"graph_pooling": "sum"}, {"input_readout": True}):
+        with pytest.raises(ConfigError, match=r"graph_pooling|input_readout"):
             GMN(GMN.Config(**change), in_dim=3, out_dim=2)
     with pytest.raises(ConfigError, match="gps-mamba"):
         GMN(GMN.Config(variant="gps-mamba"), in_dim=2, out_dim=2, tokens=3)

@@ -48,16 +48,16 @@ CASES = {
     "m = 0": (M0, {}, False),
     "m = 0, edges": (M0, {"node_layers": 2}, True),
     "subgraphs": (M2, {"local_layers": 2}, False),
-    "subgraphs, edges": (M2, {"local_layers": 2, "mark": False}, True),
+    "subgraphs, edges": (M2, {"local_layers": 2, "mark_center": False}, True),
     "walk features": (M2, {"local": "rwf", "token_layers": 2}, False),
     "walk features, edges": (M2, {"local": "rwf"}, True),
-    "without the node itself": (M2, {"own_token": False}, False),
+    "without the node itself": (M2, {"node_token": False}, False),
     "mean of the tokens": (M2, {"readout": "mean"}, False),
-    "mean of the walks' tokens": (M2, {"readout": "mean", "own_token": False, "local": "rwf"}, False),
+    "mean of the walks' tokens": (M2, {"readout": "mean", "node_token": False, "local": "rwf"}, False),
     "graphs": (M2, {}, True),
-    "graphs, sums, features": (M0, {"pooling": "max", "graph_pooling": "sum", "features_out": True}, False),
+    "graphs, sums, features": (M0, {"pooling": "max", "graph_pooling": "sum", "input_readout": True}, False),
     "graphs, all": (M2, {"graph_pooling": "all"}, False),
-    "graphs, all, features": (M2, {"graph_pooling": "all", "features_out": True}, True),
+    "graphs, all, features": (M2, {"graph_pooling": "all", "input_readout": True}, True),
     "no message passing": (M2, {"mpnn": "none", "node_layers": 0}, False),
 }
 
@@ -70,7 +70,7 @@ def neighbours_of(graph: Graph) -> list[dict[int, int]]:
 
 def said(config: GMN.Config) -> dict:
     """Return what the written-out form needs to know of a configuration."""
-    same = ("local_layers", "token_layers", "node_layers", "own_token", "readout", "pooling", "reading")
+    same = ("local_layers", "token_layers", "node_layers", "node_token", "readout", "pooling", "reading")
     counted = {"local": config.encoder, "mpnn_layers": config.mpnn_layers * config.uses_mpnn, "window": M2.window}
     return {name: getattr(config, name) for name in same} | counted
 

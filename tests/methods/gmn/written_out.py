@@ -17,7 +17,7 @@ class WrittenOut:
         p: weights by name, and buffers.
         neighbours: per node, a dict from each node that it receives from to the number of that edge.
         settings: dict of what the configuration says: local, local_layers, token_layers, node_layers, mpnn_layers,
-            own_token, readout, window, pooling, reading.
+            node_token, readout, window, pooling, reading.
     """
 
     def __init__(self, p, neighbours, settings):
@@ -69,7 +69,7 @@ class WrittenOut:
     # ---- Algorithm 1, lines 11 to 16 ---------------------------------------------------------------------
     def node(self, v, h, edges, tokens):
         """Return the encoding of node v from its tokens."""
-        if not self.c["own_token"]:
+        if not self.c["node_token"]:
             tokens = tokens[:-1]
         encode = self.of_walks if self.c["local"] == "rwf" else self.of_subgraph
         rows = [h[v]] if len(tokens) == 0 else [encode(v, token, h, edges) for token in tokens]

@@ -9,10 +9,14 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.node_method import GMNRun, WalksConfig
+from hopstate.methods.gmn.node_method import build as build_gmn
 from hopstate.methods.message_passing.method import FullBatchRun, backbone_for
 from hopstate.methods.message_passing.model import Backbone
-from hopstate.methods.method import Context
-from hopstate.methods.shared.node import EdgeConfig, graph_task, message_graph
+from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.shared.node import EdgeConfig, graph_task, message_graph, split_rows
+from hopstate.runs.data import fit_scalers
 from hopstate.runs.run import evaluate, fit
 from hopstate.sampling.subgraph import full_graph
 from hopstate.testing.conformance import F32, F32_SUM
@@ -141,6 +145,16 @@ def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
     assert np.array_equal(seen["x"][:, 4:], np.array([[0, 0], [1, 0], [0, 1]], np.float32)[node_type + 1])
 
 
+def test_a_type_without_labels_is_scaled_by_all_its_nodes() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    types = {"node_type": np.array([0, 0, 0, 0, 1, 1], np.int16), "node_type_names": ("paper", "author")}
+    graph = Graph.from_edges(np.array([[0, 4], [1, 5]]), 6, x=x, y=np.array([0, 1, 0, 1, -1, -1]), **types)
+    config = FullBatchRun(data="x", split=SplitConfig(kind="random"))
+    scaler = fit_scalers(graph, config, edges=False)["x"]
+    train = split_rows(graph, config.split)["train"]
+    assert scaler.shift == pytest.approx(x[[*train, 4, 5]].mean(0))
+
+
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -157,3 +171,21 @@ def test_other_methods_train_on_typed_graphs(method: str, settings: dict[str, An
     assert evaluate(run.path, data=swapped)["loss"] == pytest.approx(run.metrics["test"]["loss"], rel=1e-4)
     with pytest.raises(DataError, match="node_type"):
         evaluate(run.path, data=graph.with_(node_type=None, node_type_names=()))
+
+
+def test_gmn_reads_relations_by_name(tmp_path: Path) -> None:
+    """A column of edge features for each relation gives its first map a vector of each."""
+
+    def outputs(graph: Graph, trained: dict[str, Any] | None) -> np.ndarray:
+        torch.manual_seed(0)
+        settings = {"data": "x", "model": GMN.Config(dim=8, mpnn="gine"), "walks": WalksConfig(max_length=2)}
+        task = build_gmn(graph, GMNRun(**settings), Context(run=tmp_path, cache=tmp_path, trained=trained))
+        task.model.eval()
+        with torch.no_grad():
+            return np.asarray(task.logits(np.arange(N)))
+
+    known = {"relation_names": NAMES, "num_features": 4, "class_names": ["0", "1", "2"], "edge_columns": 3}
+    expected = outputs(typed(), known)
+    np.testing.assert_allclose(outputs(typed(order=(2, 0, 1)), known), expected, rtol=F32_SUM, atol=F32_SUM)
+    other = outputs(typed().with_(relation_names=(NAMES[1], NAMES[2], NAMES[0])), known)
+    assert np.abs(other - expected).max() > 1e-3

@@ -171,7 +171,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
 
 def test_no_event_at_or_after_a_time_changes_a_score(run: Run) -> None:
     with load_run(run.path, events()) as (_, task):
-        assert check_leak(task.scorer_over, events(), moments=4, queries=40).scores > 0
+        assert check_leak(task.scorer_over, events(), times=4, queries=40).scores > 0
 
 
 def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_from_a_table_by_the_command_line(tmp_path: Path, capsys: pytest.Capture
     assert main(["fit", "pair-trees", "--data", str(tmp_path / "events.csv"), "--out", out, *flags]) == 0
     assert main(["explain", out, "--pair", "3,15", "--time", str(own.t[-1]), "--top", "3"]) == 0
     assert "since the pair met" in capsys.readouterr().out
-    assert main(["check-leak", out, "--moments", "2", "--queries", "16"]) == 0
+    assert main(["check-leak", out, "--times", "2", "--queries", "16"]) == 0
 
 
 @pytest.mark.slow

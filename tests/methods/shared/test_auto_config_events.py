@@ -47,7 +47,9 @@ def test_every_encoding_of_gaps_tells_them_apart():
     stream = made()
     config = settled("ctdg-ssm", stream)
     clock = Clock.fit(stream.t[:420], stream.time_unit)
-    gaps = np.append(clock.log_gaps(stream.t[20:420], stream.t[:400], config.model.never), config.model.never)
+    gaps = np.append(
+        clock.log_time_deltas(stream.t[20:420], stream.t[:400], config.model.max_log_delta), config.model.max_log_delta
+    )
     model = CTDGSSM(config.model, num_nodes=18)
     for encoding in (model.gap_in, model.readout.gap):
         assert encoding(torch.from_numpy(gaps).float()).std(0).min() > 0.03
@@ -58,7 +60,7 @@ def test_every_encoding_of_gaps_tells_them_apart():
 def test_frequencies_do_not_depend_on_the_files_unit_nor_on_what_is_held_back():
     stream = made()
     own, other = (suited("ctdg-ssm", one) for one in (stream, made(unit=1e3)))
-    assert own["model.slowest"] == pytest.approx(other["model.slowest"])
+    assert own["model.min_frequency"] == pytest.approx(other["model.min_frequency"])
     t = np.concatenate([stream.t[:420], stream.t[420:] + 10 ** np.arange(180).clip(max=9)])
     later = EventStream(src=stream.src, dst=np.append(stream.dst[:420], np.full(180, 9)), t=np.sort(t))
     for method in METHODS:
@@ -72,7 +74,7 @@ def test_bounds_of_frequencies():
         with pytest.raises(ConfigError):
             TimeEncoding.between(4, *wrong, learn=False)
         with pytest.raises(ConfigError):
-            CTDGSSM.Config(slowest=wrong[0], fastest=wrong[1])
+            CTDGSSM.Config(min_frequency=wrong[0], max_frequency=wrong[1])
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer"])
@@ -111,10 +113,10 @@ def test_longer_streams_get_fewer_epochs(method):
 
 
 def test_sequences_keep_the_critical_start_and_nodes_see_no_pairs():
-    assert get_method("ctdg-ssm-sequences").config(data="path-sequences").model.filter_start == "critical"
+    assert get_method("ctdg-ssm-sequences").config(data="path-sequences").model.filter_init == "critical"
     stream = made().with_(labels=np.arange(600) % 2)
     nodes = settled("ctdg-ssm-nodes", stream)
-    assert (nodes.model.filter_start, nodes.model.pair_dim, nodes.model.node_gaps) == (1.0, 0, False)
+    assert (nodes.model.filter_init, nodes.model.pair_dim, nodes.model.node_time_deltas) == (1.0, 0, False)
 
 
 def test_what_only_a_suited_setting_allows_can_be_given_alone():
@@ -141,7 +143,7 @@ def test_automatic_settings_add_no_inputs_and_no_layers(method):
     """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
     chosen = suited(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
     allowed = r"""batch_size|loop\.\w+(\.\w+)?|negatives\.mixture\.\w+|evaluation\.select_by
-        |model\.(dim|num_layers|dropout|slowest|fastest|filter_start|max_norm|read_norm|static)"""
+        |model\.(dim|num_layers|dropout|min_frequency|max_frequency|filter_init|max_norm|embedding_norm|static)"""
     assert [name for name in chosen if not re.fullmatch(allowed, name, re.VERBOSE)] == []
     assert set(chosen) <= set(get_method(method).automatic)  # which --help marks
 

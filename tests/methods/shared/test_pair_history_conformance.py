@@ -18,7 +18,13 @@ from hopstate.testing.conformance import Inputs, ModelCase, check_model
 
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_gaps": True, "model.pair_dim": 4, "model.hidden": 6},
+    "ctdg-ssm": {
+        "model.dim": 6,
+        "model.time_dim": 6,
+        "model.node_time_deltas": True,
+        "model.pair_dim": 4,
+        "model.hidden": 6,
+    },
     "dyg-mamba": {**WIDTHS, "history.max_length": 6, "model.block.dropout": 0.0},
     "dygformer": {**WIDTHS, "model.max_length": 6, "model.dropout": 0.0},
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "model.dropout": 0.0},
@@ -47,7 +53,7 @@ class Asked(nn.Module):
             for start in range(0, len(self.stream), 40):
                 events = self.stream.take(np.arange(start, min(start + 40, len(self.stream))))
                 state = self.model.update(state, inputs.batch(events))
-            return self.model.link_logits(state, u, v, inputs.query_gaps(*pairs))[:, None]
+            return self.model.link_logits(state, u, v, inputs.query_time_deltas(*pairs))[:, None]
         return self.model(inputs.pairs(*pairs))[:, None]
 
 

@@ -27,7 +27,7 @@ from hopstate.training.trainer import Trainer, seed_everything
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_gaps": True, "batch_size": 40},
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_time_deltas": True, "batch_size": 40},
     "dyg-mamba": {**WIDTHS, "history.max_length": 6},
     "dygformer": {**WIDTHS, "model.max_length": 6},
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "batch_size": 40},
@@ -105,7 +105,7 @@ def test_no_later_event_reaches_training(method: str, tmp_path: Path) -> None:
 def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str, tmp_path: Path) -> None:
     stream = events()
     task = task_of(method, tmp_path, stream)
-    report = check_leak(task.scorer_over, stream, moments=2, queries=16, batch_size=40)
+    report = check_leak(task.scorer_over, stream, times=2, queries=16, batch_size=40)
     assert report.scores > 0
     query = asked(stream)
     before = np.asarray(task.scorer("test").score(*query))

@@ -158,7 +158,7 @@ def test_no_leak_through_relations(method: str, tmp_path: Path) -> None:
     stream = orders(200)
     task = randomized(task_of(method, stream, tmp_path, **{"loop.precision": "64"}))
     task.model.double()
-    check_leak(task.scorer_over, stream, moments=2, queries=16, batch_size=50)
+    check_leak(task.scorer_over, stream, times=2, queries=16, batch_size=50)
 
 
 @each
@@ -171,7 +171,8 @@ def test_export_refuses_types_by_name(method: str, tmp_path: Path) -> None:
 @each
 def test_relations_gain_five_points_of_mrr(method: str, tmp_path: Path) -> None:
     """On a stream whose payments go where an order went, with the same candidates."""
-    stream = generate_orders(OrderConfig(num_customers=40, num_shops=40, num_events=2500, days=60))
+    busy = {"days": 60, "pay": 24, "transfers": 0.2, "visits": 0.4}
+    stream = generate_orders(OrderConfig(num_customers=40, num_shops=40, num_events=2500, **busy))
     given = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}
     typed = task_of(method, stream, tmp_path / "a", **given)
     plain = task_of(method, untyped(stream), tmp_path / "b", **given)

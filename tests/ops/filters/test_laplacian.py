@@ -94,6 +94,7 @@ def test_refuses_a_filter_that_is_not_positive_on_the_spectrum(bad: list[float])
 
 def test_accepts_a_filter_with_negative_coefficients_that_stays_positive() -> None:
     check_filter([1, -0.9, 0.3])
+    np.testing.assert_allclose(filter_minimum(np.array([1, -0.9, 0.3])), (0.325, 1.5))  # at 0.9 / (2 * 0.3)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])

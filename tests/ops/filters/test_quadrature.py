@@ -268,9 +268,9 @@ def test_number_of_terms_bounds_the_series_error() -> None:
             series = sum(radius**k / float(np.prod(np.arange(1.0, k + 1))) for k in range(K + 1))
             assert abs(series - np.exp(radius)) <= tolerance + 4e-16 * K * np.exp(radius)
     assert num_terms(0.0, 1e-7) == 0
-    with pytest.raises(HopstateError, match="filter_start"):
+    with pytest.raises(HopstateError, match="filter_init"):
         num_terms(float("nan"), 1e-7)
-    with pytest.raises(HopstateError, match="filter_start"):
+    with pytest.raises(HopstateError, match="filter_init"):
         num_terms(1e4, 1e-7)
 
 

@@ -232,7 +232,7 @@ def test_it_can_be_read_by_all(full: Path) -> None:
         if (attrs.get("href") or "").startswith("#"):
             assert attrs["href"][1:] in ids  # type: ignore[index]
     images = seen.all("img")
-    assert len(images) == 4  # two curves of each data set
+    assert len(images) == 4  # two curves of each dataset
     assert all(image["alt"] for image in images)
     assert len(seen.all("table")) == len(seen.all("caption"))
     assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}

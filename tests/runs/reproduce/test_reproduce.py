@@ -144,7 +144,7 @@ def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path
     ("name", "changes"),
     [
         ("dyg-mamba/enron-state-4", {"data": "messages-generated", "model.channel_dim": 4, "history.max_length": 6}),
-        ("ctdg-ssm/mooc-never-20", EVENTS),
+        ("ctdg-ssm/mooc-max-delta-20", EVENTS),
         ("ctdg-ssm-sequences/order-1-second-last-node", {"read.length": 31, "read.count": 30, "model.dim": 4}),
     ],
 )

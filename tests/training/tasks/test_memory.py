@@ -61,7 +61,7 @@ def whole_epoch_loss(t: LinkTask) -> torch.Tensor:
     for a, b in zip(t.source.batch_boundaries[:-1], t.source.batch_boundaries[1:], strict=True):
         batch = data.take(rows[a:b])
         for dst, label in ((batch.dst, 1.0), (negatives[a:b], 0.0)):
-            gap = t.source.train_inputs.query_gaps(batch.src, dst, batch.t)
+            gap = t.source.train_inputs.query_time_deltas(batch.src, dst, batch.t)
             logits = t.model.link_logits(state, torch.from_numpy(batch.src), torch.from_numpy(dst), gap)
             total = total + F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label), reduction="sum")
             count += len(logits)
@@ -175,7 +175,7 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"model.order": 2, "model.node_gaps": True},
+        {"model.order": 2, "model.node_time_deltas": True},
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"model.order": 0}, marks=pytest.mark.slow),
     ],
@@ -183,24 +183,24 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
 def test_leak_guard(tmp_path: Path, settings: dict[str, Any]) -> None:
     t = task(tmp_path, **settings)
     t.model.eval()
-    report = check_leak(t.scorer_over, t.stream, moments=2, queries=16, batch_size=16)
+    report = check_leak(t.scorer_over, t.stream, times=2, queries=16, batch_size=16)
     assert report.scores > 0
 
 
 def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     t = task(tmp_path)
-    strict = ActiveEvents.pair_gaps
+    strict = ActiveEvents.pair_time_deltas
     late = lambda self, u, v, when, *rest: strict(self, u, v, np.asarray(when) + 1, *rest)  # noqa: E731
-    monkeypatch.setattr(ActiveEvents, "pair_gaps", late)
+    monkeypatch.setattr(ActiveEvents, "pair_time_deltas", late)
     with pytest.raises(LeakError):
-        check_leak(t.scorer_over, t.stream, moments=4, queries=24, batch_size=16)
+        check_leak(t.scorer_over, t.stream, times=4, queries=24, batch_size=16)
 
 
 def test_one_look_up_serves_pairs_that_meet_and_those_that_do_not(tmp_path: Path) -> None:
     data = EventStream(src=np.array([0, 1, 0]), dst=np.array([2, 2, 2]), t=np.array([1, 4, 9]), num_nodes=4)
-    model = CTDGSSM(CTDGSSM.Config(node_gaps=True, never=99.0))
-    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
-    gaps = inputs.query_gaps(np.array([2, 0, 0]), np.array([0, 2, 3]), np.array([9, 1, 9]))
+    model = CTDGSSM(CTDGSSM.Config(node_time_deltas=True, max_log_delta=99.0))
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=5)
+    gaps = inputs.query_time_deltas(np.array([2, 0, 0]), np.array([0, 2, 3]), np.array([9, 1, 9]))
     expected = [[np.log(9), np.log(6), np.log(9)], [99, 99, 99], [99, np.log(9), 99]]
     assert np.allclose(gaps.numpy(), expected)
 
@@ -212,7 +212,7 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
     ends = edge_ends(data.src, data.dst, data.kind, data.num_nodes)
     assert ends.tolist() == [3, 4, np.iinfo(np.int64).max, -1, -1, np.iinfo(np.int64).max]
     model = CTDGSSM(CTDGSSM.Config(static="random"))
-    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), num_neighbors=5)
 
     def edges(batch: ActiveBatch) -> tuple[list[Any], list[Any]]:
         named = (sorted(batch.nodes[pairs].sort(0).values.T.tolist()) for pairs in (batch.after, batch.before))

@@ -92,9 +92,9 @@ def best_ridge(basis: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -
     scale = gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     values, vectors = torch.linalg.eigh(gram)
     coefficients = vectors.T @ (b if wide else a.T @ b)
-    spread = (missing.double() @ a.T if wide else missing.double()) @ vectors
+    projected = (missing.double() @ a.T if wide else missing.double()) @ vectors
     errors = [
-        (spread @ (coefficients / (values.clamp_min(0) + ridge * scale)[:, None]) - target).square().sum()
+        (projected @ (coefficients / (values.clamp_min(0) + ridge * scale)[:, None]) - target).square().sum()
         for ridge in RIDGES
     ]
     return RIDGES[int(torch.stack(errors).argmin())]

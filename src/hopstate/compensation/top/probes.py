@@ -44,7 +44,7 @@ Embed = Callable[[nn.Module], Iterable[list[LayerInputs]]]  # for each layer, on
 
 
 class FullGraphPass:
-    """Runs a model on the full graph at once and records the inputs of its message-passing layers.
+    """Runs a model on the full graph and records the inputs of its message-passing layers.
 
     Args:
         forward: runs a model on the full graph.
@@ -112,12 +112,12 @@ def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 
 def basic_embeddings(model: nn.Module, embed: Embed, *, num_initializations: int, seed: int) -> list[list[LayerInputs]]:
     """Return the inputs of each message-passing layer in randomly initialized copies of a model, one per copy."""
-    found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
+    inputs_of_layers: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(num_initializations):
         other = _recompute_batch_norm(_reinitialised(model, seed + number), embed)
-        for layer, embeddings in zip(found, embed(other)):
+        for layer, embeddings in zip(inputs_of_layers, embed(other)):
             layer += embeddings
-    return found
+    return inputs_of_layers
 
 
 def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[LayerInputs]]:
@@ -143,24 +143,30 @@ def current_embeddings(
         every: record each input with one row per node, such as positions; otherwise only the first.
     """
     layers = message_layers(model)
-    found: list[list[LayerInputs]] = [[] for _ in layers]
+    inputs_of_layers: list[list[LayerInputs]] = [[] for _ in layers]
 
     def keeper(received: list[LayerInputs]) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            first, *others = tensors([args, kwargs])
-            same = {id(t): t for t in others if every and t.is_floating_point() and t.ndim > 1 and len(t) == len(first)}
+            first, *other_tensors = tensors([args, kwargs])
+            same = {
+                id(t): t
+                for t in other_tensors
+                if every and t.is_floating_point() and t.ndim > 1 and len(t) == len(first)
+            }
             received.extend(keep(rows.detach().flatten(1)) for rows in ({id(first): first} | same).values())
 
         return hook
 
-    handles = [layer.register_forward_pre_hook(keeper(kept), with_kwargs=True) for layer, kept in zip(layers, found)]
+    handles = [
+        layer.register_forward_pre_hook(keeper(kept), with_kwargs=True) for layer, kept in zip(layers, inputs_of_layers)
+    ]
     try:
         with torch.no_grad():
             forward(model)
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return inputs_of_layers
 
 
 def tensors(values: object) -> Iterator[Tensor]:
@@ -218,10 +224,10 @@ def perturbed(model: nn.Module, step: float, *, seed: int) -> nn.Module:
     weights = [p for p in other.parameters() if p.is_floating_point() and not is_lazy(p)]
     if not weights:
         return other
-    spread = step * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
+    scale = step * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
     draw = torch_rng(15_485_863 + 1_000_003 * seed)
     for p in weights:
-        p.add_(spread * torch.randn(p.shape, generator=draw).to(p))
+        p.add_(scale * torch.randn(p.shape, generator=draw).to(p))
     return other
 
 

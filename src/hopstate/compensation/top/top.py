@@ -224,15 +224,15 @@ class Top(Compensation):
             if c.ridge is None and c.basis == "global":
                 other = basic_embeddings(model, embed, num_initializations=1, seed=self.seed + c.num_initializations)
                 probes = [self._probe(group) for group in self._groups(other)]
-            made = basic_embeddings(model, embed, num_initializations=c.num_initializations, seed=self.seed)
-            self.take(made, probes=probes, sets=c.num_initializations)
+            embeddings = basic_embeddings(model, embed, num_initializations=c.num_initializations, seed=self.seed)
+            self.take(embeddings, probes=probes, sets=c.num_initializations)
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis to the model's present weights; the embeddings of the last refresh choose the ridge."""
         chosen = self.config.ridge is None and self.config.basis == "global"
         with evaluating(model):
-            made = with_changes(model, embed, self.config.directions, seed=self.seed)
-            self.previous = self.take(made, probes=self.previous, keep_probes=chosen)
+            embeddings = with_changes(model, embed, self.config.directions, seed=self.seed)
+            self.previous = self.take(embeddings, probes=self.previous, keep_probes=chosen)
         self._of_present_weights = True
 
     def take(
@@ -257,23 +257,23 @@ class Top(Compensation):
         Raises:
             DataError: embeddings are not finite, or all zero.
         """
-        bases, kept = [], []
+        bases, probes_kept = [], []
         for number, group in enumerate(self._groups(embeddings)):
             values = [e.values for e in group]
-            every = sum(v.shape[1] for v in values)
-            few = min(every, WIDEST * sum(e.values.shape[1] for e in group if e.weight == 1)) // sets
-            rank = every if self.config.basis == "batch" else self.config.rank or few
-            made = self._mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
-            probe = LayerInputs(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
+            num_columns = sum(v.shape[1] for v in values)
+            default_rank = min(num_columns, WIDEST * sum(e.values.shape[1] for e in group if e.weight == 1)) // sets
+            rank = num_columns if self.config.basis == "batch" else self.config.rank or default_rank
+            mixed = self._mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
+            probe = LayerInputs(mixed.values[:, :0], mixed.sums[:, :0]) if probes is None else probes[number]
             width = max(e.values.shape[1] for e in group)
-            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, width))
+            bases.append(Basis(mixed.values, mixed.sums, probe.values, probe.sums, width))
             if keep_probes:
-                kept.append(self._probe(group))
+                probes_kept.append(self._probe(group))
         if not any(bool(basis.values.any()) for basis in bases):
             raise DataError("basic embeddings are all zero; the model or the features carry nothing")
         self.bases = bases
         self._near.forget()
-        return kept if keep_probes else None
+        return probes_kept if keep_probes else None
 
     def _groups(self, embeddings: Iterable[list[LayerInputs]]) -> Iterable[list[LayerInputs]]:
         if self.config.layers == "shared":
@@ -305,11 +305,13 @@ class Top(Compensation):
 
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
-        around = self.cutter.induced(nodes, halo=not self.linear)
-        adjacency = sampled_adjacency(self.graph, around)
+        subgraph = self.cutter.induced(nodes, halo=not self.linear)
+        adjacency = sampled_adjacency(self.graph, subgraph)
         with nullcontext() if self.config.refresh else one_thread():  # what is made once is the same for any threads
-            found = self._substitutes(nodes, adjacency, around)
-        return LinearTop(adjacency, found, self.normalization) if self.linear else GeneralTop(adjacency, found)
+            substitutes = self._substitutes(nodes, adjacency, subgraph)
+        return (
+            LinearTop(adjacency, substitutes, self.normalization) if self.linear else GeneralTop(adjacency, substitutes)
+        )
 
     def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, local: LocalGraph) -> list[LowRankCompensation]:
         rows, found = self._at(nodes), []
@@ -341,10 +343,10 @@ class Top(Compensation):
             target: (m, p) probes at the missing rows, which choose the ridge.
         """
         c, count, rows = self.config, len(nodes), None
-        wanted = self._num_samples(count, basis)
-        if wanted < count:
+        num_samples = self._num_samples(count, basis)
+        if num_samples < count:
             draw = named_rng(DRAWS, self.seed, 8, int(nodes[0]), count)
-            rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
+            rows = torch.from_numpy(np.sort(draw.choice(count, num_samples, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
             return fit_in_range(
@@ -359,8 +361,8 @@ class Top(Compensation):
     def _num_samples(self, count: int, basis: Basis) -> int:
         """Return the number of batch nodes that express the missing ones."""
         c = self.config
-        wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
-        return count if wanted is None else min(wanted, count)
+        samples = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
+        return count if samples is None else min(samples, count)
 
     def _needs_probes(self, count: int, basis: Basis) -> bool:
         """Return whether probes choose the ridge; with many nodes, present messages are well determined without."""
@@ -373,8 +375,8 @@ class Top(Compensation):
         if near is not None:
             return near
         out = table.new_empty(len(rows), table.shape[1])
-        for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
-            into.copy_(table[some])
+        for chunk, target in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
+            target.copy_(table[chunk])
             self._made.release_pages(table)
         return out
 

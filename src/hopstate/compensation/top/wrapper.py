@@ -118,12 +118,12 @@ class FullGraphEdges:
 
     def carried_by(self, adjacency: Adjacency) -> dict[str, Tensor]:
         """Return the edge data of an adjacency by model argument: weights (E,), features (E, D)."""
-        found = {}
+        carried = {}
         for name, argument in self.names.items():
             tensor = adjacency.weight if name == "edge_weight" else adjacency.edge_attr
             assert tensor is not None
-            found[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
-        return found
+            carried[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
+        return carried
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
@@ -180,18 +180,18 @@ def full_graph_weights(
     Raises:
         ConfigError: the layer normalizes other edges than the batch's, or uses other weights than the graph's.
     """
-    own = vars(layer)
+    attributes = vars(layer)
     changed = _without_cache(layer) | _rebind_methods(
         layer, lambda normalise: _replacement(normalise, layer, batch, full_graph, edges, carried)
     )
-    before = {name: own[name] for name in changed if name in own}
-    own.update(changed)
+    originals = {name: attributes[name] for name in changed if name in attributes}
+    attributes.update(changed)
     try:
         yield
     finally:
-        for name in changed.keys() - before.keys():
-            del own[name]
-        own.update(before)
+        for name in changed.keys() - originals.keys():
+            del attributes[name]
+        attributes.update(originals)
 
 
 def _without_cache(layer: nn.Module) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise])
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     from torch_geometric.utils import get_laplacian
 
-    found = {}
+    bound = {}
     for name, method in inspect.getmembers(type(layer), inspect.isfunction):
         known = method.__globals__
         used = [n for n in method.__code__.co_names if known.get(n) is gcn_norm or known.get(n) is get_laplacian]
@@ -213,8 +213,8 @@ def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise])
             theirs = known | {n: instead(known[n]) for n in used}
             copy = FunctionType(method.__code__, theirs, name, method.__defaults__, method.__closure__)
             copy.__kwdefaults__ = method.__kwdefaults__
-            found[name] = MethodType(copy, layer)
-    return found
+            bound[name] = MethodType(copy, layer)
+    return bound
 
 
 def _replacement(
@@ -230,17 +230,20 @@ def _replacement(
     def call(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         bound = names.bind(*args, **kwargs)
         bound.apply_defaults()
-        how = dict(bound.arguments)
-        given, weight, _ = how.pop("edge_index"), how.pop("edge_weight"), how.pop("num_nodes")
-        by = None
+        arguments = dict(bound.arguments)
+        given, weight, _ = arguments.pop("edge_index"), arguments.pop("edge_weight"), arguments.pop("num_nodes")
+        weight_name = None
         if weight is not None:
-            by = next((name for name, own in carried.items() if weight is own or _equal(weight, own.reshape(-1))), None)
-        if not _equal(given, edges) or (weight is not None and by is None):
+            weight_name = next(
+                (name for name, values in carried.items() if weight is values or _equal(weight, values.reshape(-1))),
+                None,
+            )
+        if not _equal(given, edges) or (weight is not None and weight_name is None):
             raise ConfigError(
                 f"{type(layer).__name__} normalises {'altered' if weight is None else 'weighted'} edges; TOP knows the "
                 f"degrees of the graph's own edges, with the graph's own weights: pass both to the layer as they are"
             )
-        return full_graph.at(batch.nodes, batch.adjacency, normalise, how, by=by)
+        return full_graph.at(batch.nodes, batch.adjacency, normalise, arguments, by=weight_name)
 
     return call
 
@@ -276,10 +279,10 @@ class ToppedModel(nn.Module):
 
     def batch(self, nodes: np.ndarray) -> NumberedTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
-        made = self.compensation.batch(nodes)
-        assert isinstance(made, GeneralTop)
+        batch = self.compensation.batch(nodes)
+        assert isinstance(batch, GeneralTop)
         adjacency = self.compensation.cutter.induced(nodes, halo=True)
-        return NumberedTop(made, torch.from_numpy(adjacency.nodes))
+        return NumberedTop(batch, torch.from_numpy(adjacency.nodes))
 
     def refresh(self) -> None:
         """Fit the compensation to the model's present weights. Call it every few epochs during training.
@@ -419,9 +422,9 @@ def check_mixing(model: nn.Module, graph: Graph, call: Call) -> dict[str, str]:
                     f"which TOP needs"
                 )
         with ExitStack() as stack:
-            found = Trace(model, [len(nodes), len(order)], torch.arange(len(nodes)), stack)
-            found.run(lambda x: _on_batch(model, call, x, batch, full_graph, [exact] * len(layers)), x[nodes])
-    found.compare(expected)
+            trace = Trace(model, [len(nodes), len(order)], torch.arange(len(nodes)), stack)
+            trace.run(lambda x: _on_batch(model, call, x, batch, full_graph, [exact] * len(layers)), x[nodes])
+    trace.compare(expected)
     return names
 
 

@@ -71,10 +71,11 @@ def _save_nodes(writer: Writer, nodes: NodeTables, placed: PlacedNodes) -> Fact:
     table: FeatureTable | None = fields.get("table")
     for name, mask in fields.get("masks", {}).items():
         writer.save(f"mask_{name}", mask)
-    for name, array in {**id_arrays(placed.ids), "y": fields.get("y"), "x": fields.get("x")}.items():
+    for name, array in (id_arrays(placed.ids) | {name: fields.get(name) for name in ("x", "y", "node_type")}).items():
         writer.save(name, array)
     classes = fields.get("class_names")
     facts: Fact = {"class_names": None if classes is None else list(map(str, classes))}
+    facts["node_type_names"] = list(nodes.type_names)
     if table is not None:
         for name, array in table_arrays("table", table).items():
             writer.save(name, array)
@@ -371,6 +372,8 @@ class _Job:
             if not ids.type().is_string():
                 asked[f"{side}_negative"] = ids.min()
                 continue
+            if self.files[0].text is None:  # texts of a typed file are ids as they are
+                continue
             whole, zeros = ids.re_search(f"^{INTEGER}$"), ids.re_search(f"^{LEADING_ZEROS}")
             odd = ids.isin(MISSING) | ids.re_search("^[#%]")
             asked[f"{side}_whole"] = (whole & ~zeros).sum()
@@ -407,7 +410,7 @@ class _Job:
         """Return whether the source ids and the target ids are all integers."""
         path, whole = self.files[0].path, []
         for side in ("src", "dst"):
-            if f"{side}_whole" not in found or self.files[0].text is None:
+            if f"{side}_whole" not in found:
                 whole.append(not rows[side].type().is_string())
                 continue
             rest = found["rows"] - found[f"{side}_whole"] - found[f"{side}_zeros"]
@@ -418,7 +421,7 @@ class _Job:
                     )
             whole.append(not rest and not found[f"{side}_zeros"])
         for side, are_whole in zip(("src", "dst"), whole, strict=True):
-            negative = found[f"{side}_negative"]
+            negative = found.get(f"{side}_negative")
             below = are_whole and negative is not None and int(float(negative)) < 0
             if below and not (self.edges and not all(whole)):  # edges then take them as texts
                 raise DataError(f"{path}: negative id {negative}; ids are at least 0, or texts")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,21 @@ class File:
                 for cells, rows in self.text.batches(uneven, columns, max(1 << 16, 8 * size)):
                     yield table_of_text(self.text, cells, self.keys, rows=rows), rows
                 return
-            for batch in read_batches(self.path, columns, size):
+            for batch in _prefetched(read_batches(self.path, columns, size)):
                 yield table_of_arrow(batch, self.path), np.arange(count, count + len(batch))
                 count += len(batch)
 
     def line(self, row: int) -> int:
         return row + (0 if self.text is None else self.text.first_line)
+
+
+def _prefetched(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield batches, the next of which is decoded in another thread meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
 
 
 # ---- files and columns ------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from hopstate.data.readers.encode import (
 )
 from hopstate.data.readers.event_tables import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type
-from hopstate.data.readers.notes import date_hint, isolated_nodes_note, uninformative_columns
+from hopstate.data.readers.notes import date_hint, isolated_nodes_note, time_notes, uninformative_columns
 from hopstate.data.readers.roles import (
     SOURCES,
     TARGETS,
@@ -51,9 +51,10 @@ from hopstate.data.readers.tables import (
     rows_are_nodes,
     stem_of,
 )
+from hopstate.data.readers.text import role_name
 from hopstate.data.validate import check_ids, features_of_array
-from hopstate.data.vocabulary import Vocabulary, count_shared, ids_array
-from hopstate.errors import DataError, warn
+from hopstate.data.vocabulary import Vocabulary, as_texts, count_shared, ids_array
+from hopstate.errors import ConfigError, DataError, warn
 
 NOT_ENDPOINTS = (*TIMES, "weight", "label")  # names of columns that are never endpoints
 
@@ -103,50 +104,57 @@ def read_edge_list(
     specs = parse_column_specs(options.columns)
     needed = [name for name, spec in specs.items() if spec.required]
     types = node_type_columns(table, options.node_type_column)
+    if types and _is_folder(options.features):
+        raise ConfigError(f"the tables in {options.features} give the types of nodes: leave node_type_column out")
     typed = [*not_none(options.relation_column), *types]
-    ends = endpoint_columns(
+    endpoint_names = endpoint_columns(
         table, options.source_column, options.target_column, [*(options.edge_columns or ()), *needed, *typed]
     )
-    src, dst = (ids_of(table, end) for end in ends)
+    src, dst = (ids_of(table, end) for end in endpoint_names)
 
-    used, notes = feature_columns(table, (*ends, *typed), options.edge_columns, specs)
+    used, notes = feature_columns(table, (*endpoint_names, *typed), options.edge_columns, specs)
     features = None
     if used:
         missing = "error" if options.missing == "auto" else options.missing
-        features, more = encode_features(table, used, "edge features", missing, specs)
-        notes += more
+        features, feature_notes = encode_features(table, used, "edge features", missing, specs)
+        notes += feature_notes
     nodes = NodeTables.read(options, specs=specs, edge_columns=table.names, all_ids=all_ids)
     src, dst, two_sets = _two_sets(
-        table, ends, src, dst, bipartite_of(options.bipartite), as_rows=nodes.count is not None
+        table, endpoint_names, src, dst, bipartite_of(options.bipartite), as_rows=nodes.count is not None
     )
     if nodes.count is None:
         src, dst = to_common_type(src, dst)
-        for end, ids in zip(ends, (src, dst), strict=True):
+        for end, ids in zip(endpoint_names, (src, dst), strict=True):
             check_not_negative(table, end, ids)
-    found = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in ends], table)
-    src, dst = found.rows
+    placed = nodes.place([src, dst], [f"{table.path}: column {end!r}" for end in endpoint_names], table)
+    src, dst = placed.rows
 
-    fields: dict[str, Any] = {"node_ids": found.ids, "edge_table": features, **nodes.fields(found)}
+    fields: dict[str, Any] = {"node_ids": placed.ids, "edge_table": features, **nodes.fields(placed)}
     if options.relation_column is not None:
         column = str(table.column(options.relation_column, (), None, "relation_column"))
         fields["relation"], fields["relation_names"] = relations_of(table, column, None)
     if types:
-        fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), found.count)
-    elif two_sets is not False:
-        fields["node_type"] = sides_of(src, dst, found.count, str(table.path), needed=two_sets is True)
-    sets = "" if types or fields.get("node_type") is None else _sets_note(fields["node_type"], found.ids)
+        fields["node_type"], fields["node_type_names"] = node_types_of(table, types, (src, dst), placed.count)
+    elif two_sets is not False and "node_type" not in fields:
+        fields["node_type"] = sides_of(src, dst, placed.count, str(table.path), needed=two_sets is True)
+    node_type = None if fields.get("node_type_names") else fields.get("node_type")
+    sets = "" if node_type is None else _sets_note(node_type, placed.ids)
     named = {"relation": options.relation_column, "node type": ", ".join(types)}
     fields["notes"] = (
         roles_note(
-            table, {"source": ends[0], "target": ends[1], **named}, used, sets=sets, features_name="edge features"
+            table,
+            {"source": endpoint_names[0], "target": endpoint_names[1], **named},
+            used,
+            sets=sets,
+            features_name="edge features",
         ),
         *table.notes,
         *notes,
         *nodes.notes,
-        *found.notes,
+        *placed.notes,
     )
     graph_fields = {"source": str(table.path), "name": stem_of(Path(table.path)), **fields, **graph_fields}
-    return Graph.from_edges(np.stack([src, dst], 1), found.count, noted=True, **graph_fields)
+    return Graph.from_edges(np.stack([src, dst], 1), placed.count, noted=True, **graph_fields)
 
 
 def read_networkx(graph: Any, options: EdgeTableOptions, *, undirected: bool, **graph_fields: Any) -> Graph:
@@ -196,11 +204,11 @@ def endpoint_columns(
     first = find_role_column(table, source_column, SOURCES, "source_column", excluded)
     second = find_role_column(table, target_column, TARGETS, "target_column", {*excluded, first})
     names = table.names
-    free = [name for name in names if name not in (first, second, *excluded) and name.lower() not in NOT_ENDPOINTS]
+    free = [name for name in names if name not in (first, second, *excluded) and role_name(name) not in NOT_ENDPOINTS]
     if first is None:
-        first = next((name for name in free if name.lower() not in TARGETS), None)
+        first = next((name for name in free if role_name(name) not in TARGETS), None)
     if second is None and first is not None:
-        free = [name for name in free if name != first and name.lower() not in SOURCES]
+        free = [name for name in free if name != first and role_name(name) not in SOURCES]
         second = next((name for name in free if names.index(name) > names.index(first)), next(iter(free), None))
     if first is None or second is None:
         option = "source_column" if first is None else "target_column"
@@ -227,6 +235,7 @@ def feature_columns(
         without, notes = uninformative_columns(table.frame, [name for name in rest if name not in specs])
         rest = [name for name in rest if name not in without]
         used = [name for name in rest if name in needed or is_numeric(table.frame[name])]
+        notes += time_notes(table.frame, [name for name in used if name not in specs])
         left = [name for name in rest if name not in used]
         for name in left:
             if name not in specs:
@@ -292,6 +301,8 @@ class NodeTables:
     count: int | None  # nodes are rows 0..count-1; None if ids are names
     files: tuple[str, str]  # how messages call features and labels
     notes: tuple[str, ...]  # on both
+    types: np.ndarray | None = None  # of all nodes in order, if each type has a table
+    type_names: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -309,16 +320,22 @@ class NodeTables:
         )
         labels = read_labels(options.labels, options)
         without = labels.columns if labels is not None and _is_same_source(options.features, options.labels) else ()
-        features, ids, notes = _node_features(options, without, specs, edge_columns)
+        types: np.ndarray | None = None
+        type_names: tuple[str, ...] = ()
+        if _is_folder(options.features):
+            features, ids, types, type_names, notes = _features_by_type(options, specs, edge_columns)
+        else:
+            features, ids, notes = _node_features(options, without, specs, edge_columns)
         count = options.num_nodes
         if count is None and features is not None and ids is None:
             count = len(features)
         if count is None and labels is not None and labels.ids is None:
             count = len(labels.y)
         if count is not None and features is not None and ids is not None:
-            features, ids = features.take(_rows_in_order(ids, count, files[0])), None
+            order = _rows_in_order(ids, count, files[0])
+            features, ids, types = features.take(order), None, None if types is None else types[order]
         notes = (*notes, *(() if labels is None else labels.notes))
-        return cls(features, all_ids if features is None else ids, labels, count, files, notes)
+        return cls(features, all_ids if features is None else ids, labels, count, files, notes, types, type_names)
 
     def place(self, columns: list[np.ndarray], called: Sequence[str], table: Table | None) -> PlacedNodes:
         """Return the rows of ids of edges, and of labels."""
@@ -361,6 +378,8 @@ class NodeTables:
         fields: dict[str, Any] = {}
         if self.features is not None:
             fields = {"x": self.features.plain(), "table": self.features}
+        if self.types is not None:
+            fields |= {"node_type": self.types, "node_type_names": self.type_names}
         if self.labels is not None:
             fields |= self.labels.fields(placed.labelled, placed.count)
         return fields
@@ -376,11 +395,48 @@ def _is_same_source(features: Any, labels: Any) -> bool:
     return features is labels
 
 
+def _is_folder(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and Path(source).is_dir()
+
+
+def _features_by_type(
+    options: EdgeTableOptions, specs: Mapping[str, ColumnSpec], edge_columns: Iterable[str]
+) -> tuple[FeatureTable | None, Any, np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Return features, ids and types of the nodes in a folder with a table per type, the names of types, and notes."""
+    import pyarrow as pa
+
+    folder = Path(options.features)
+    files = {stem_of(file): file for file in sorted(folder.iterdir()) if not file.name.startswith(".")}
+    prefixes = tuple(f"{name}." for name in files)
+    check_specs({k: v for k, v in specs.items() if not k.startswith(prefixes)}, edge_columns, f"{folder}/*")
+    tables, ids, notes = [], [], list[str]()
+    for (name, file), prefix in zip(files.items(), prefixes):
+        own = {column: spec for column, spec in specs.items() if column.startswith(prefix)}
+        table, keys, told = _node_features(replace(options, features=file), (), own, (), prefix)
+        if table is None or keys is None:
+            raise DataError(f"{file}: a table of nodes of type {name!r} needs a column of ids. Add one")
+        tables.append(table)
+        ids.append(keys)
+        notes += told
+    if not tables:
+        raise DataError(f"{folder}: no tables of nodes. Give a file for each type, such as user.csv")
+    ids = to_common_type(*ids)
+    numbers = all(isinstance(keys, np.ndarray) for keys in ids)
+    whole = np.concatenate(ids) if numbers else pa.concat_arrays([as_texts(keys) for keys in ids])
+    types = np.repeat(np.arange(len(ids), dtype=np.int16), list(map(len, tables)))
+    try:
+        Vocabulary(whole)
+    except DataError as error:
+        raise DataError(f"{folder}: {error}. A node has one type: give ids that differ between the tables") from None
+    return FeatureTable.stacked(tables), whole, types, tuple(files), tuple(notes)
+
+
 def _node_features(
     options: EdgeTableOptions,
     without: Sequence[str],
     specs: Mapping[str, ColumnSpec],
     edge_columns: Iterable[str],
+    prefix: str = "",
 ) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
     """Return features, all columns but some, the id of each row (None if rows are the nodes), and notes."""
     what = "the table of features"
@@ -389,13 +445,17 @@ def _node_features(
         check_specs(specs, edge_columns, "the table of edges")
         if source is None:
             return None, None, ()
-        found = plain_array(source, path) if is_array(source) else read_npy(Path(path))
-        return features_of_array(found, options.missing, f"{path}: node features"), None, ()
+        values = plain_array(source, path) if is_array(source) else read_npy(Path(path))
+        return features_of_array(values, options.missing, f"{path}: node features"), None, ()
     table = replace(read_table(source, [*IDS, *not_none(options.id_column)], what=what), text_ids=options.text_ids)
     key = table.column(options.id_column, IDS, 0, "id_column")
     assert key is not None
+    if prefix:
+        names = {name: f"{prefix}{name}" for name in table.names if name != key}
+        written = {names.get(name, name): cells for name, cells in table.written.items()}
+        table = replace(table, frame=table.frame.rename(columns=names), written=written)
     columns = [name for name in table.names if name not in (key, *without)]
-    if not columns:
+    if not columns and not prefix:
         raise DataError(f"{path} has no column of features except {', '.join([key, *without])}; {rows_are_nodes(path)}")
     check_specs(specs, [*columns, *edge_columns], path)
     labels = [name for name in columns if name.lower() in ("label", "class") and name not in specs]
@@ -404,11 +464,13 @@ def _node_features(
             f"{path}: column {labels[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
             stacklevel=4,
         )
-    ids, unnamed = node_ids(table, key, options.id_column)
+    ids, id_notes = node_ids(table, key, options.id_column)
     features, notes = encode_features(table, columns, "node features", options.missing, specs)
+    if features is None and prefix:
+        features = FeatureTable((), np.empty((len(table.frame), 0), np.float32))
     if features is None:
         raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
-    return features, ids, (*table.notes, *notes, *unnamed)
+    return features, ids, (*table.notes, *notes, *id_notes)
 
 
 def _rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

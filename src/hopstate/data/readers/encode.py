@@ -42,7 +42,7 @@ class ColumnSpec:
 
 def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
     """Parse specs such as "venue=category" or "when=date:%d/%m/%Y"."""
-    found: dict[str, ColumnSpec] = {}
+    specs: dict[str, ColumnSpec] = {}
     for text in columns or ():
         name, sign, spec = str(text).rpartition("=")
         kind, _, form = spec.partition(":")
@@ -53,8 +53,8 @@ def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
                 f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
                 f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
-        found[name] = ColumnSpec(kind, form, required)  # type: ignore[arg-type]
-    return found
+        specs[name] = ColumnSpec(kind, form, required)  # type: ignore[arg-type]
+    return specs
 
 
 def _has_form(kind: str, form: str) -> bool:
@@ -108,13 +108,13 @@ def encode_features(
     for name in columns:
         if name not in specs:
             check_plain_numbers(table, name, what)
-        one = specs.get(name) or _infer_spec(table, name)
-        if one.kind == "number":
-            numbers[name] = _numbers(table, name, one.format) if one.format else table.frame[name]
-        elif one.kind == "date":
-            numbers[f"{DATE}{name}"] = _dates(table, name, one.format)
+        spec = specs.get(name) or _infer_spec(table, name)
+        if spec.kind == "number":
+            numbers[name] = _numbers(table, name, spec.format) if spec.format else table.frame[name]
+        elif spec.kind == "date":
+            numbers[f"{DATE}{name}"] = _dates(table, name, spec.format)
             notes.append(f"column {name!r} holds dates, read as seconds since 1970")
-        elif one.kind == "category":
+        elif spec.kind == "category":
             column = TextColumn.of(name, category_texts(table, name), declared=name in specs, before=len(numbers))
             words = column.categories(least=1)
             notes.append(_text_note(column, words))
@@ -126,12 +126,12 @@ def encode_features(
                         category_texts(table, name), f"{table.path}: column {name!r} of {what}", table.place, name
                     )
                 encoded_names = column.names(words)
-                found = np.zeros((len(table.frame), len(encoded_names)), np.float32)
-                column.encode(found, encoded_names)
-                blocks[name] = encoded_names, found
+                encoded = np.zeros((len(table.frame), len(encoded_names)), np.float32)
+                column.encode(encoded, encoded_names)
+                blocks[name] = encoded_names, encoded
     if numbers:
-        kept = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
-        values = kept.numbers(list(numbers), what, missing)
+        numeric = Table(pd.DataFrame(numbers), table.path, table.first_line, table.rows)
+        values = numeric.numbers(list(numbers), what, missing)
         if list(numbers) == list(columns):
             return FeatureTable.of(tuple(columns), values), tuple(notes)
         blocks |= {name: ((name,), values[:, [at]]) for at, name in enumerate(numbers)}
@@ -196,18 +196,18 @@ def check_plain_numbers(table: Table, name: str, what: str) -> None:
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
     text = _written(table, name)
-    found = parse_formatted_numbers(text, form)
-    table.check(found.isna() & (text != ""), name, f"not a number with a decimal {form}", "Correct it.")
-    return found
+    numbers = parse_formatted_numbers(text, form)
+    table.check(numbers.isna() & (text != ""), name, f"not a number with a decimal {form}", "Correct it.")
+    return numbers
 
 
 def _dates(table: Table, name: str, form: str) -> pd.Series:
     """Return a column of dates as seconds since 1970, UTC, NaN if there is none."""
     import pandas as pd
 
-    found = times_of(table, name, form, dated=True)
-    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})", "Correct it.")
-    return pd.Series(np.where(found.absent, np.nan, found.t / UNITS["s"]))
+    times = times_of(table, name, form, dated=True)
+    table.check(times.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})", "Correct it.")
+    return pd.Series(np.where(times.absent, np.nan, times.t / UNITS["s"]))
 
 
 def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
@@ -215,18 +215,18 @@ def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:
     import pandas as pd
 
     rows = {one: int(n) for one, n in zip(column.words, column.counts()) if one}
-    some = sum(rows.values())
+    num_filled = sum(rows.values())
     if words is None:
         forms = date_forms(pd.Series(list(rows), dtype=str))
         hint = f"{column.name}=date:{forms[0]}" if forms else f"{column.name}=category"
-        told = f"column {column.name!r} holds {len(rows):,} different texts in {some:,} rows; it is not used"
-        return f"{told} (--read.columns '[{hint}]' takes it)"
+        note = f"column {column.name!r} holds {len(rows):,} different texts in {num_filled:,} rows; it is not used"
+        return f"{note} (--read.columns '[{hint}]' takes it)"
     order = sorted((one for one in words if one), key=lambda one: (-rows[one], one))
     shown = ", ".join(repr(one) for one in order[:3]) + (", ..." if len(order) > 3 else "")
-    told = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
-    empty = len(column.codes) - some
-    told += f", {empty:,} rows without one" if empty else ""
+    note = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
+    empty = len(column.codes) - num_filled
+    note += f", {empty:,} rows without one" if empty else ""
     if len(rows) > MAX_CATEGORIES:
-        rarer = some - sum(rows[one] for one in order)
-        told += f"; {len(rows) - MAX_CATEGORIES:,} rarer ones, {rarer:,} rows, are one more"
-    return told
+        rarer = num_filled - sum(rows[one] for one in order)
+        note += f"; {len(rows) - MAX_CATEGORIES:,} rarer ones, {rarer:,} rows, are one more"
+    return note

@@ -36,6 +36,7 @@ from hopstate.data.readers.roles import (
     roles_note,
 )
 from hopstate.data.readers.tables import SEPARATORS, Table, is_numeric, read_table, stem_of
+from hopstate.data.readers.text import role_name
 from hopstate.data.readers.times import describe_times, join_date_and_clock, parse_time_column
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
@@ -136,14 +137,14 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     roles = assign_roles(table, options, specs)
 
     notes: tuple[str, ...] = ()
-    form = options.time_format or ""
-    if not form:
+    time_format = options.time_format or ""
+    if not time_format:
         table, notes = join_date_and_clock(table, roles.time)
-    dates = NAIVE if form else zone_of(table.frame[roles.time])
-    table, t, unit, told = parse_time_column(
-        table, roles.time, stream_fields.get("time_unit", ""), options.drop_missing_time, form
+    dates = NAIVE if time_format else zone_of(table.frame[roles.time])
+    table, t, unit, time_notes = parse_time_column(
+        table, roles.time, stream_fields.get("time_unit", ""), options.drop_missing_time, time_format
     )
-    notes += told
+    notes += time_notes
     kinds = None
     if roles.kind is not None:
         table, kinds = node_deletions(table, kinds_of(table, roles.kind), roles.source, roles.target)
@@ -163,23 +164,23 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     if roles.relation is not None:
         relation, relation_names = relations_of(table, roles.relation, kinds)
     features: FeatureTable | None = None
-    more: tuple[str, ...] = ()
+    feature_notes: tuple[str, ...] = ()
     if roles.features:
-        features, more = _event_features(table, roles.features, options.missing, specs, kinds)
+        features, feature_notes = _event_features(table, roles.features, options.missing, specs, kinds)
     labels, names, of_labels = parse_event_labels(
         table, roles.labels or (None,), options.task, options.multilabel, options.unlabeled_value
     )
-    left = text_column_notes(
+    unused_notes = text_column_notes(
         table,
         [
             *(roles.source, roles.target, roles.time, roles.kind, roles.relation),
             *(*roles.node_types, *roles.labels, *roles.features, *specs),
         ],
     )
-    first = roles.roles_note(table, describe_times(t, unit, dates), sets)
+    roles_note = roles.roles_note(table, describe_times(t, unit, dates), sets)
     stream_fields = {
         "class_names": names,
-        "notes": (first, *table.notes, *notes, *roles.notes, *more, *of_labels, *left),
+        "notes": (roles_note, *table.notes, *notes, *roles.notes, *feature_notes, *of_labels, *unused_notes),
         "dates": dates,
         **stream_fields,
         "time_unit": unit,
@@ -204,17 +205,17 @@ def assign_roles(table: Table, options: EventTableOptions, specs: Mapping[str, C
     chosen = options.edge_columns
     types = node_type_columns(table, options.node_type_column)
     other = {*specs, *(chosen or ()), *(name for name in named.values() if name), *several, *types}
-    ends = {option: named[option] for option in ROLES[:3]}
-    check_unnamed(table, ends, ["time_column"])
+    given_names = {option: named[option] for option in ROLES[:3]}
+    check_unnamed(table, given_names, ["time_column"])
     if is_unnamed(table):
-        ends = assign_by_position(table, ends)
-    found = {
-        option: find_role_column(table, ends[option], names, option, other)
+        given_names = assign_by_position(table, given_names)
+    endpoints = {
+        option: find_role_column(table, given_names[option], names, option, other)
         for option, names in zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True)
     }
-    if absent := [option for option, name in found.items() if name is None]:
+    if absent := [option for option, name in endpoints.items() if name is None]:
         raise _missing_columns_error(table, absent)
-    source, target, time = (str(name) for name in found.values())
+    source, target, time = (str(name) for name in endpoints.values())
     if time in specs:
         raise ConfigError(
             f"read.columns declares a feature {time!r}, which is the column of times; --read.time_format gives the "
@@ -254,7 +255,7 @@ def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
     if is_unnamed(table):
         return table.too_narrow(options[0])
     aliases = dict(zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True))
-    free = [name for name in table.names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
+    free = [name for name in table.names if role_name(name) not in (*SOURCES, *TARGETS, *TIMES)]
     hints = [nearest(word, free) for option in options for word in aliases[option]]
     near = f"; {SEPARATORS}" if len(table.names) == 1 else next(filter(None, hints), "")
     usual = " ".join(f"--read.{option} NAME" for option in options)
@@ -290,16 +291,16 @@ def _feature_columns(
 def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return notes on columns of texts that are not used, and on those of them that may be numbers."""
     used_names = set(used)
-    left = [name for name in table.names if name not in used_names and not is_numeric(table.frame[name])]
-    if not left:
+    unused = [name for name in table.names if name not in used_names and not is_numeric(table.frame[name])]
+    if not unused:
         return ()
-    how = f"--read.columns '[{left[0]}=category]' takes one as event features"
-    told = (f"columns of text that are not used: {', '.join(left)} ({how})",)
-    numbers = [name for name in left if _with_separators(table.frame[name])]
+    remedy = f"--read.columns '[{unused[0]}=category]' takes one as event features"
+    notes = (f"columns of text that are not used: {', '.join(unused)} ({remedy})",)
+    numbers = [name for name in unused if _with_separators(table.frame[name])]
     if not numbers:
-        return told
+        return notes
     return (
-        *told,
+        *notes,
         f"{', '.join(numbers)}: numbers with separators or signs, which are read as text; write 1234.5, or say "
         f"--read.columns '[{numbers[0]}=number:point]' (1,234.5) or '[{numbers[0]}=number:comma]' (1.234,5)",
     )
@@ -382,8 +383,8 @@ def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     import pandas as pd
 
     place = {name: number for number, name in enumerate(names)}
-    codes, found = pd.factorize(texts)
-    return np.array([place.get(text, -1) for text in found], np.int32)[codes]
+    codes, names_found = pd.factorize(texts)
+    return np.array([place.get(text, -1) for text in names_found], np.int32)[codes]
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
@@ -432,19 +433,19 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
 
 def find_kind_column(table: Table, excluded: Collection[str]) -> str:
     """Return the column of event kinds, or `NONE`; number codes raise an error."""
-    found = find_role_column(table, None, KINDS, "kind_column", excluded)
-    if found is None or not _parsed_kinds(table, found)[1].any():
+    column = find_role_column(table, None, KINDS, "kind_column", excluded)
+    if column is None or not _parsed_kinds(table, column)[1].any():
         return NONE
-    values = table.frame[found]
+    values = table.frame[column]
     if is_numeric(values):
         codes = ", ".join(map(str, sorted(values.dropna().unique().tolist())[:5]))
         raise DataError(
-            f"{table.path}: column {found!r} holds codes, {codes}, which may or may not mean added and "
-            f"deleted edges. Choose: --read.kind_column {found} (kind_column in Python) reads 0, 1 and 2 as "
-            f"add, delete and delete-node, --read.columns '[{found}=category]' takes it as event features, "
-            f"'[{found}=drop]' leaves it out"
+            f"{table.path}: column {column!r} holds codes, {codes}, which may or may not mean added and "
+            f"deleted edges. Choose: --read.kind_column {column} (kind_column in Python) reads 0, 1 and 2 as "
+            f"add, delete and delete-node, --read.columns '[{column}=category]' takes it as event features, "
+            f"'[{column}=drop]' leaves it out"
         )
-    return found
+    return column
 
 
 def _parsed_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:

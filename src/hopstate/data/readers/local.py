@@ -49,10 +49,10 @@ def parse_formatted_numbers(text: pd.Series, form: str) -> pd.Series:
     good = text.str.fullmatch(_NUMBER).eq(True)
     good &= bare.str.fullmatch(rf"(?:\d{{1,3}}(?:[{gap}{_GAP}]\d{{3}})+|\d+)(?:{sign}\d*)?").eq(True)
     digits = bare.str.replace(rf"[{gap}{_GAP}]", "", regex=True).str.replace(",", ".", regex=False)
-    found = pd.to_numeric(digits.where(good), errors="coerce")
-    found = found.where(~text.str.contains(r"[(\-−]", regex=True), -found)
+    numbers = pd.to_numeric(digits.where(good), errors="coerce")
+    numbers = numbers.where(~text.str.contains(r"[(\-−]", regex=True), -numbers)
     # what is plain has a point, and perhaps an exponent
-    return found.fillna(pd.to_numeric(text, errors="coerce")) if form == "point" else found
+    return numbers.fillna(pd.to_numeric(text, errors="coerce")) if form == "point" else numbers
 
 
 def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], otherwise: str) -> None:
@@ -93,10 +93,10 @@ def date_forms(text: pd.Series) -> tuple[str, ...]:
     def read(texts: pd.Series, form: str) -> int:
         return int(pd.to_datetime(texts, format=form, errors="coerce").notna().sum())
 
-    known = text[text != ""]
-    some = known.head(_TRIED)
-    if some.empty or 2 * some.str.match(_DATE).eq(True).sum() < len(some):
+    filled = text[text != ""]
+    sample = filled.head(_TRIED)
+    if sample.empty or 2 * sample.str.match(_DATE).eq(True).sum() < len(sample):
         return ()
-    counts = {form: read(known, form) for form in _DATE_FORMS if read(some, form)}
-    most = max(counts.values(), default=0)
-    return tuple(form for form, count in counts.items() if count == most) if 2 * most >= len(known) else ()
+    counts = {form: read(filled, form) for form in _DATE_FORMS if read(sample, form)}
+    best = max(counts.values(), default=0)
+    return tuple(form for form, count in counts.items() if count == best) if 2 * best >= len(filled) else ()

@@ -11,6 +11,9 @@ import numpy as np
 
 from hopstate.data.dates import iso_dates
 from hopstate.data.readers.local import date_forms
+from hopstate.data.readers.roles import TIME_NAME
+from hopstate.data.readers.text import role_name
+from hopstate.data.readers.times import calendar_unit
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import nearest
 
@@ -59,9 +62,9 @@ def edge_notes(
     both = int(np.isin(other[apart] * num_nodes + one[apart], distinct, assume_unique=True).sum()) // 2
     notes = []
     if repeated and duplicates == "drop":
-        whose = ", with the features of the first" if features else ""
+        merged = ", with the features of the first" if features else ""
         notes.append(
-            f"{repeated:,} of {len(sources):,} edges are listed more than once and were merged{whose} "
+            f"{repeated:,} of {len(sources):,} edges are listed more than once and were merged{merged} "
             f"(--read.duplicates keep)"
         )
     if undirected and 2 * both < int(apart.sum()):
@@ -100,12 +103,21 @@ def _all_differ(values: pd.Series) -> bool:
 def date_hint(frame: pd.DataFrame, columns: Sequence[str]) -> str:
     """Return what follows a complaint about columns of text: the options that read the first of dates as times."""
     for name in columns:
-        some = frame[name].dropna()[:100].astype(str)
-        forms = date_forms(some)
+        sample = frame[name].dropna()[:100].astype(str)
+        forms = date_forms(sample)
         form = f" --read.time_format {' or '.join(map(shlex.quote, forms))}" if forms else ""
-        if forms or (len(some) and iso_dates(some).notna().all()):
+        if forms or (len(sample) and iso_dates(sample).notna().all()):
             return f"; {name!r} looks like dates: if rows are events in time, say {_time_column(name)}{form}"
     return ""
+
+
+def time_notes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on the first of numeric edge columns that is a time by its name, or by all of its values."""
+    for name in columns:
+        values = frame[name].to_numpy(np.float64, na_value=np.nan)
+        if TIME_NAME.fullmatch(role_name(name)) or (len(values) and calendar_unit(values.min(), values.max())):
+            return (f"{name!r} looks like a time: if rows are events in time, say {_time_column(name)}",)
+    return ()
 
 
 def _time_column(name: str) -> str:
@@ -114,13 +126,15 @@ def _time_column(name: str) -> str:
 
 def isolated_nodes_note(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
     """Return a note on ids of labels that no edge names: nodes without neighbours, or written in another way."""
-    met = Vocabulary.of(*pairs)
-    alone = label_ids.take(np.flatnonzero(met.rows(label_ids) < 0)) if len(met) else label_ids
-    if not len(alone):
+    in_edges = Vocabulary.of(*pairs)
+    isolated = label_ids.take(np.flatnonzero(in_edges.rows(label_ids) < 0)) if len(in_edges) else label_ids
+    if not len(isolated):
         return ()
-    name, known = str(alone[0]), met.first()
-    alike = next((f"; did you mean {key!r}?" for key in known if key.lower() == name.lower()), nearest(name, known))
+    name, known = str(isolated[0]), in_edges.first()
+    suggestion = next(
+        (f"; did you mean {key!r}?" for key in known if key.lower() == name.lower()), nearest(name, known)
+    )
     return (
-        f"{len(alone):,} of {len(label_ids):,} ids of labels stand in no edge and became nodes without neighbours, the "
-        f"first is {name!r}{alike}",
+        f"{len(isolated):,} of {len(label_ids):,} ids of labels are in no edge and became isolated nodes; the first is "
+        f"{name!r}{suggestion}",
     )

@@ -1,9 +1,9 @@
-"""Graphs and graph sets of torch-geometric and of the Open Graph Benchmark: saved files and data set classes.
+"""Graphs and graph sets of torch-geometric and of the Open Graph Benchmark: saved files and dataset classes.
 
 Nothing that a user's file holds is unpickled: saved files are loaded with torch's `weights_only`, and a class of
 torch-geometric or OGB may unpickle raw files only if it has just fetched them itself.
 
-Source: Hu et al. 2020, arXiv:2005.00687 (OGB); Cai & Wang 2018, arXiv:1811.03508 (local degree profiles, for data sets
+Source: Hu et al. 2020, arXiv:2005.00687 (OGB); Cai & Wang 2018, arXiv:1811.03508 (local degree profiles, for datasets
 without node features).
 """
 
@@ -72,11 +72,9 @@ def _check_tensors(data: Data, path: Path) -> None:
     """Raise a FormatError where a tensor is larger than what the file stores for it, or made dense would be."""
     for name, value in data.to_dict().items():
         if hasattr(value, "untyped_storage") and value.layout.__str__() == "torch.strided":
-            wanted, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
-            if wanted > stored:
-                raise FormatError(
-                    f"{path}: {name} takes {wanted:,} bytes, but {stored:,} are stored; save it as a copy"
-                )
+            size, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+            if size > stored:
+                raise FormatError(f"{path}: {name} takes {size:,} bytes, but {stored:,} are stored; save it as a copy")
         elif hasattr(value, "numel"):
             check_size(path, 4 * int(value.numel()), what=f"{name} as a dense matrix")
     count = data.get("num_nodes")
@@ -85,7 +83,7 @@ def _check_tensors(data: Data, path: Path) -> None:
 
 
 def read_pyg_dataset(address: str, **fields: Any) -> Graph:
-    """Return the first graph of a torch-geometric data set, e.g. ``pyg:Planetoid:Cora?split=geom-gcn``.
+    """Return the first graph of a torch-geometric dataset, e.g. ``pyg:Planetoid:Cora?split=geom-gcn``.
 
     The address is "pyg:Class", then ":name" where the class takes a name, then "?key=value&..." for its other
     arguments; root is by default a folder of the cache.
@@ -95,13 +93,13 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
 
 
 def pyg_graphs(address: str, max_graphs: int | None = None, **more: Any) -> tuple[list[Data], str]:
-    """Return the first graphs of a torch-geometric data set (`read_pyg_dataset` says its address), and its name."""
+    """Return the first graphs of a torch-geometric dataset (`read_pyg_dataset` says its address), and its name."""
     from torch_geometric import datasets
 
     head, _, query = address.removeprefix("pyg:").partition("?")
     kind, _, name = head.partition(":")
     if kind not in datasets.__all__:
-        raise FormatError(f"torch-geometric has no data set class {kind!r}{nearest(kind, datasets.__all__)}")
+        raise FormatError(f"torch-geometric has no dataset class {kind!r}{nearest(kind, datasets.__all__)}")
     arguments = {**more, **dict(parse_qsl(query))}
     arguments.setdefault("root", str(cache_folder() / "pyg" / kind))
     if names_host(arguments["root"]):  # torch-geometric would read it through fsspec, from another machine
@@ -126,7 +124,7 @@ def pyg_graphs(address: str, max_graphs: int | None = None, **more: Any) -> tupl
 
 
 def _guarded(kind: type) -> type:
-    """Return a data set class that unpickles raw files only if it fetched all of them itself."""
+    """Return a dataset class that unpickles raw files only if it fetched all of them itself."""
 
     def _download(self: Any) -> None:
         root, own, processed = Path(self.root), Path(self.raw_dir).parent, Path(self.processed_dir)
@@ -202,7 +200,7 @@ _CATEGORIES = 256  # integer features of up to so many values are categories
 
 
 def read_pyg_set(address: str, **fields: Any) -> GraphSet:
-    """Return all graphs of a torch-geometric data set, e.g. ``pyg:LRGBDataset:Peptides-func``.
+    """Return all graphs of a torch-geometric dataset, e.g. ``pyg:LRGBDataset:Peptides-func``.
 
     Integer features of nodes and edges are categories, one column a value; positions follow the features; where nodes
     have none, degree profiles are used.
@@ -218,15 +216,15 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     else:
         listed = pyg_graphs(address)[0]
         masks = stratified_folds(np.array([int(data.y) for data in listed]))
-    own = {"name": (name or kind).lower(), "source": address, "masks": masks, "level": LEVELS.get(name, "graph")}
-    return GraphSet.from_pyg(with_features(listed), **{**own, **fields})
+    defaults = {"name": (name or kind).lower(), "source": address, "masks": masks, "level": LEVELS.get(name, "graph")}
+    return GraphSet.from_pyg(with_features(listed), **{**defaults, **fields})
 
 
 def _takes_split(kind: str) -> bool:
     from torch_geometric import datasets
 
     if kind not in datasets.__all__:
-        raise FormatError(f"torch-geometric has no data set class {kind!r}")
+        raise FormatError(f"torch-geometric has no dataset class {kind!r}")
     return "split" in inspect.signature(getattr(datasets, kind).__init__).parameters
 
 
@@ -267,8 +265,10 @@ def _as_columns(values: np.ndarray) -> np.ndarray:
     columns = []
     for column in values.T:
         kinds, rows = np.unique(column, return_inverse=True)
-        few = 1 < len(kinds) <= _CATEGORIES
-        columns.append(np.eye(len(kinds), dtype=np.float32)[rows] if few else column[:, None].astype(np.float32))
+        categorical = 1 < len(kinds) <= _CATEGORIES
+        columns.append(
+            np.eye(len(kinds), dtype=np.float32)[rows] if categorical else column[:, None].astype(np.float32)
+        )
     return np.concatenate(columns, 1)
 
 
@@ -276,14 +276,14 @@ def degree_profile(edge_index: np.ndarray, num_nodes: int) -> np.ndarray:
     """Return (N, 5) float32: log(1 + .) of a node's degree and of its neighbours' minimum, maximum, mean and spread."""
     graph = Graph.from_edges(edge_index.T, num_nodes, undirected=True)
     degree = graph.degree.astype(np.float64)
-    rows, own = graph.edge_index()[0], np.maximum(degree, 1)
-    theirs = degree[graph.indices]
-    least, most = np.full(num_nodes, np.inf), np.zeros(num_nodes)
-    np.minimum.at(least, rows, theirs)
-    np.maximum.at(most, rows, theirs)
-    mean = np.bincount(rows, theirs, num_nodes) / own
-    spread = np.sqrt(np.maximum(np.bincount(rows, theirs**2, num_nodes) / own - mean**2, 0))
-    profile = np.stack([degree, np.where(np.isfinite(least), least, 0), most, mean, spread], 1)
+    rows, divisor = graph.edge_index()[0], np.maximum(degree, 1)
+    neighbor_degree = degree[graph.indices]
+    low, high = np.full(num_nodes, np.inf), np.zeros(num_nodes)
+    np.minimum.at(low, rows, neighbor_degree)
+    np.maximum.at(high, rows, neighbor_degree)
+    mean = np.bincount(rows, neighbor_degree, num_nodes) / divisor
+    deviation = np.sqrt(np.maximum(np.bincount(rows, neighbor_degree**2, num_nodes) / divisor - mean**2, 0))
+    profile = np.stack([degree, np.where(np.isfinite(low), low, 0), high, mean, deviation], 1)
     return np.log1p(profile).astype(np.float32)
 
 
@@ -296,13 +296,13 @@ _SPLITS = {"train": "train", "valid": "val", "test": "test"}
 
 
 def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
-    """Return the graph of an ogbn-... data set or the graphs of an ogbg-... one, with the official split.
+    """Return the graph of an ogbn-... dataset or the graphs of an ogbg-... one, with the official split.
 
     A single graph is made undirected unless the fields say otherwise.
     """
     dataset = _opened(name)
     number = len(dataset)
-    with reading(f"ogb:{name}", "a data set of the Open Graph Benchmark"), _tensors_only(name):
+    with reading(f"ogb:{name}", "a dataset of the Open Graph Benchmark"), _tensors_only(name):
         splits = {_SPLITS[key]: np.asarray(rows) for key, rows in dataset.get_idx_split().items()}
         listed = [dataset[i] for i in range(number if name.startswith("ogbg") else 1)]
         items = number if name.startswith("ogbg") else int(listed[0].num_nodes)
@@ -321,24 +321,31 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
     if y.shape[1] == 1:
         labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
     masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in splits.items()}
-    own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
-    return Graph.from_pyg(data, **{**own, **fields})
+    defaults = {
+        "name": name,
+        "source": f"ogb:{name}",
+        "masks": masks,
+        "y": labels,
+        "undirected": True,
+        "duplicates": "drop",
+    }
+    return Graph.from_pyg(data, **{**defaults, **fields})
 
 
 def _opened(name: str) -> Any:
-    """Return the package's data set object; it never asks the user anything."""
+    """Return the package's dataset object, without its prompts."""
     if name[:4] not in _KINDS:
-        raise ConfigError(f"{name!r}: node data sets (ogbn-...) and graph data sets (ogbg-...) are read, no others")
+        raise ConfigError(f"{name!r}: node datasets (ogbn-...) and graph datasets (ogbg-...) are read, no others")
     module, kind = _KINDS[name[:4]]
     try:
         package = importlib.import_module(module)
     except ImportError:
         raise ConfigError(f"{name} is read by the package ogb, which is not installed: pip install ogb") from None
     where = importlib.import_module(getattr(package, kind).__module__)
-    asks = getattr(where, "decide_download", None)
+    original = getattr(where, "decide_download", None)
     root = cache_folder() / "ogb"
     try:
-        if asks is not None:
+        if original is not None:
             where.decide_download = lambda url: True  # type: ignore[attr-defined]  # it would wait for a y
         with _tensors_only(name):
             return getattr(package, kind)(name=name, root=str(root))
@@ -348,13 +355,13 @@ def _opened(name: str) -> Any:
             f"root={str(root)!r}) once and copy that folder here"
         ) from error
     finally:
-        if asks is not None:
-            where.decide_download = asks  # type: ignore[attr-defined]
+        if original is not None:
+            where.decide_download = original  # type: ignore[attr-defined]
 
 
 @contextmanager
 def _tensors_only(name: str) -> Iterator[None]:
-    """Within it the package unpickles nothing, whatever it asks torch for."""
+    """Context in which the package unpickles tensors only."""
     try:
         with weights_only():
             yield

@@ -181,7 +181,7 @@ EVENT_FORMATS = {
     "jodie": "CSV with the header user_id,item_id,timestamp,state_label,comma_separated_list_of_features",
     "folder": "folder that write_events wrote; stays memory-mapped",
     "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
-    "tgb-zip": "TGB's archive of a link data set, such as tgbl-wiki-v2.zip; the pickled negatives in it are not read",
+    "tgb-zip": "TGB's archive of a link dataset, such as tgbl-wiki-v2.zip; the pickled negatives in it are not read",
 }
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
@@ -314,15 +314,15 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 
 def _check_options(options: dict[str, Any], where: str, allowed: tuple[str, ...]) -> dict[str, Any]:
     """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
-    asked = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
-    if "missing" not in allowed and asked.get("missing") == "auto":
-        asked.pop("missing")
-    for name in asked:
+    given = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
+    if "missing" not in allowed and given.get("missing") == "auto":
+        given.pop("missing")
+    for name in given:
         if name not in allowed:
             raise ConfigError(
                 f"{where} does not take the option {name!r}{nearest(name, allowed)}; it takes: {', '.join(allowed)}"
             )
-    return asked
+    return given
 
 
 def _detect(path: Path) -> str:
@@ -363,13 +363,15 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
     try:
         from tgb.linkproppred.dataset import LinkPropPredDataset
     except ImportError:
-        raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
+        raise MissingExtraError("tgb: datasets need py-tgb; install it with: pip install py-tgb") from None
     options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
-    full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
+    dataset = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True)
+    full = dataset.full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
     fields["published"] = True
     if full.get("edge_type") is not None:  # of tkgl- and thgl- data
         fields["relation"] = np.asarray(full["edge_type"]).reshape(-1)
+    fields["node_type"] = getattr(dataset, "node_type", None)  # of thgl- data
     return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 

@@ -51,8 +51,8 @@ def read_npz(path: Path, layout: str, **options: Any) -> Graph:
         if layout == "auto":
             layout = next((name for name, keys in LAYOUTS.items() if set(keys) <= set(arrays)), "")
         if not layout or any(key not in arrays for key in LAYOUTS[layout]):
-            wanted = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in LAYOUTS.items())
-            raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is not a known layout ({wanted})")
+            layouts = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in LAYOUTS.items())
+            raise FormatError(f"{path} holds the arrays {sorted(arrays)}, which is not a known layout ({layouts})")
         options = {"source": str(path), "name": path.stem, **options}
         if layout == "scipy":
             return Graph.from_scipy(_saved_matrix(arrays), **options)
@@ -76,8 +76,8 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
     with open_bounded(path) as file:
         matrix = scipy.io.mmread(file)
     _check_weights(path, matrix, first=1)
-    own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
-    return Graph.from_scipy(matrix, **{**own, **options})
+    defaults = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
+    return Graph.from_scipy(matrix, **{**defaults, **options})
 
 
 def _check_square(path: Path, shape: tuple[int, ...]) -> None:
@@ -109,8 +109,8 @@ def _heterophilous(arrays: Archive) -> tuple[np.ndarray, int, dict[str, Any]]:
 def _numbers(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
     array = arrays[key]
     if array.ndim not in axes or array.dtype.kind not in "biuf" or 0 in array.shape[1:]:
-        wanted = " or ".join("a vector" if n == 1 else "a matrix" for n in axes)
-        raise DataError(f"{arrays.path}: {key!r} must be {wanted} of numbers; got {array.dtype} of shape {array.shape}")
+        shapes = " or ".join("a vector" if n == 1 else "a matrix" for n in axes)
+        raise DataError(f"{arrays.path}: {key!r} must be {shapes} of numbers; got {array.dtype} of shape {array.shape}")
     return array
 
 
@@ -199,7 +199,7 @@ FORMATS = {
     "edges": "table of edges (.csv, .tsv, .txt, .parquet, .gz), with --read.features and --read.labels tables",
     "matrix-market": "sparse square matrix in the Matrix Market format (.mtx, .mtx.gz)",
     "folder": "folder that Graph.save wrote",
-    "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
+    "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own datasets",
 }
 TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EdgeTableOptions)}
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
@@ -228,7 +228,8 @@ def read_graph(
             at least 256 MiB.
         options: fields of `Graph`, such as name, and for tables of edges the following. None counts as not given.
 
-            - features: table with an id column; all other columns are features. It may also contain the labels.
+            - features: table with an id column; all other columns are features. It may also contain the labels. Or a
+              folder with a table for each type of nodes, named as the type: columns are then called as "user.age".
             - labels: table with an id column, a label column, and optionally a column split: train, val, test or empty.
               Features and labels may be .npy files or arrays for nodes 0..N-1.
             - num_nodes: the ids are rows 0..num_nodes-1, including nodes without an edge.
@@ -289,15 +290,15 @@ def _untyped(graph: Graph, fields: Sequence[str]) -> list[str]:
 
 def _from_path(text: str, format: str, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if text.startswith("pyg:"):
-        _check_no_table(columns, "a torch-geometric data set")
+        _check_no_table(columns, "a torch-geometric dataset")
         return read_pyg_dataset(text, published=True, **options)
     if text.startswith("ogb:"):
-        _check_no_table(columns, "a data set of OGB")
+        _check_no_table(columns, "a dataset of OGB")
         return read_ogb(text[4:], published=True, **options)  # type: ignore[return-value]
     path = expand_home(text)
     if not exists(path):
         raise MissingFileError(
-            f"no file, folder or data set called {shorten(text)}; `hopstate datasets` lists those by name"
+            f"no file, folder or dataset called {shorten(text)}; `hopstate datasets` lists those by name"
         )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
@@ -355,8 +356,8 @@ def _is_networkx(source: Any) -> bool:
 
 def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if is_frame(source) or isinstance(source, Mapping):
-        own = {"name": "table", "source": "memory", **options}
-        return read_edge_list(source, EdgeTableOptions(**columns), **own)
+        defaults = {"name": "table", "source": "memory", **options}
+        return read_edge_list(source, EdgeTableOptions(**columns), **defaults)
     if _is_networkx(source):
         return read_networkx(source, EdgeTableOptions(**columns), **options)
     if any(hasattr(source, name) for name in ("edge_index", "adj_t", "edge_types")):
@@ -386,19 +387,22 @@ def _check_options(format: str, duplicates: str, self_loops: str, options: dict[
 
 def _table_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of tables that ask something, and the others."""
-    asked = {key: value for key, value in options.items() if value is not None}
-    columns = {key: asked.pop(key) for key in TABLE_OPTIONS if key in asked}
+    given = {key: value for key, value in options.items() if value is not None}
+    columns = {key: given.pop(key) for key in TABLE_OPTIONS if key in given}
     for key in ("missing", "task", "multilabel", "text_ids", "bipartite"):
         if key in columns and columns[key] == TABLE_OPTIONS[key]:
             columns.pop(key)
-    return columns, asked
+    return columns, given
 
 
 def _check_no_table(columns: dict[str, Any], what: str) -> None:
     """Raise ConfigError if an option of tables of edges was given to another kind of source."""
     wrong = [key for key in columns if (key, columns[key]) != ("missing", "auto")]
     if wrong:
-        raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")
+        raise ConfigError(
+            f"{', '.join(wrong)} belong to tables of edges; {what} does not take them. Arrays become a graph by "
+            "Graph.from_edges(edges, x=..., y=...)"
+        )
 
 
 PYG_SETS = ("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "MalNetTiny", "ZINC")
@@ -430,7 +434,7 @@ def is_set(source: str) -> bool:
     """Return whether a path or address names a set of graphs, without reading it all.
 
     Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
-    ogbg data sets.
+    ogbg datasets.
     """
     if source.startswith("pyg:"):
         return source[4:].partition(":")[0] in PYG_SETS

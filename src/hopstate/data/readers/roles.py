@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hopstate.data.readers.tables import Table
+from hopstate.data.readers.text import role_name
 from hopstate.data.vocabulary import as_texts, count_shared
 from hopstate.errors import ConfigError, DataError
 
@@ -28,12 +29,22 @@ def _keys(*names: str) -> tuple[str, ...]:
 USERS = _keys("user", "customer", "client", "buyer", "member", "visitor", "viewer", "listener", "reviewer", "reader")
 ITEMS = _keys("item", "product", "movie", "song", "track", "book", "article", "merchant", "shop", "ad", "video", "game")
 # of one set
-SOURCES: tuple[str, ...] = ("src", "source", "u", "from", "node1", "head", "sender", "source_id", "src_id", *USERS)
-TARGETS: tuple[str, ...] = ("dst", "destination", "target", "i", "v", "to", "node2", "tail", "receiver", *ITEMS)
-TARGETS += ("target_id", "dst_id")
-TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
+SOURCES: tuple[str, ...] = (
+    *("u", "head", "node1", "node_1", "from", "from_id", "from_node", "from_user", "source_node", "src_node"),
+    *_keys("src", "source", "sender", "caller", "payer", "follower"),
+    *USERS,
+)
+TARGETS: tuple[str, ...] = (
+    *("i", "v", "tail", "node2", "node_2", "to", "to_id", "to_node", "to_user", "target_node", "dst_node"),
+    *_keys("dst", "target", "destination", "receiver", "recipient", "callee", "payee", "followee", "seller"),
+    *ITEMS,
+)
+TIMES = (
+    *("t", "time", "timestamp", "time_stamp", "ts", "unixts", "unix_time", "event_time", "created_at", "when"),
+    *("date", "datetime"),
+)
 
-TIME_NAME = re.compile(r"(?:.*_)?(?:time|timestamp|ts|date|datetime|year|month|day|hour|minute|clock)", re.IGNORECASE)
+TIME_NAME = re.compile(r"(?:.*_)?(?:time|timestamp|stamp|ts|date|datetime|year|month|day|hour|minute|clock|at)|when")
 
 READ_AS = "read as: "
 
@@ -50,7 +61,7 @@ def find_role_column(
     """Return the column of a role: by option, otherwise by name, or None."""
     if given is not None:
         return table.column(given, (), None, option)
-    could = [name for name in table.names if name.lower() in names and name not in excluded]
+    could = [name for name in table.names if role_name(name) in names and name not in excluded]
     if len(could) > 1:
         raise ambiguous_role_error(table, could, option)
     return could[0] if could else None
@@ -75,10 +86,11 @@ def check_unnamed(table: Table, given: Mapping[str, str | None], required: Seque
     if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in required):
         return
     first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_MAX_LISTED] if len(table.frame))
-    say = " ".join(f"--read.{option} NAME" for option in given)
+    options = " ".join(f"--read.{option} NAME" for option in given)
     raise DataError(
-        f"{table.path} has {len(names)} columns without names, and nothing says what each holds: {first}"
-        f"{', ...' * (len(names) > _MAX_LISTED)}; say so, {say} with names such as 'column 0', or write a line of names"
+        f"{table.path} has {len(names)} columns without names: {first}"
+        f"{', ...' * (len(names) > _MAX_LISTED)}. Assign them with {options}, with names such as 'column 0', or add a "
+        "header line"
     )
 
 
@@ -90,7 +102,7 @@ def assign_by_position(table: Table, given: Mapping[str, str | None]) -> dict[st
 
 def check_single_time_column(table: Table, time: str, excluded: Collection[str | None]) -> None:
     """Raise DataError if another column is also named like a time."""
-    could = [name for name in table.names if name == time or TIME_NAME.fullmatch(name)]
+    could = [name for name in table.names if name == time or TIME_NAME.fullmatch(role_name(name))]
     could = [name for name in could if name == time or name not in excluded]
     if len(could) > 1:
         raise ambiguous_role_error(table, could, "time_column")
@@ -146,7 +158,7 @@ def bipartite_of(value: Any) -> Bipartite:
 
 def bipartite_by_name(source: str, target: str, *, unnamed: bool) -> str:
     """Return `ONE` or `TWO` by the column names, "" if they do not decide; unnamed columns are one set."""
-    source, target = source.lower(), target.lower()
+    source, target = role_name(source), role_name(target)
     if source in USERS and target in ITEMS:
         return TWO
     plain = source in SOURCES and source not in USERS and target in TARGETS and target not in ITEMS

@@ -16,7 +16,7 @@ import pyarrow.types as types
 
 from hopstate.data.preprocessing import MISSING as MISSING_OPTIONS
 from hopstate.data.readers.ids import LEADING_ZEROS, MISSING, ids_of
-from hopstate.data.readers.text import Text, check_names, read_layout
+from hopstate.data.readers.text import Text, check_names, read_layout, role_name
 from hopstate.data.validate import dense_array
 from hopstate.data.vocabulary import TEXT, Vocabulary, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError, nearest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
-SEPARATORS = "cells are separated by a comma, a tab, a semicolon or spaces"
+SEPARATORS = "cells are separated by a comma, a tab, a semicolon or spaces; --read.separator names another sign"
 _LARGEST = float(np.finfo(np.float32).max)
 _PANDAS_INDEX = "__index_level_"  # beginning of the columns in which pandas writes an index without a name
 _MAGIC = {"Parquet": b"PAR1", "Arrow": b"ARROW1", "gzip": b"\x1f\x8b"}
@@ -117,10 +117,10 @@ class Table:
             first = int(rows[0])
             text = self.text(column)
             cell = (self.frame[column] if text is None else text).iloc[first]
-            shown = repr(cell[:60]) if isinstance(cell, str) else str(cell)
+            cell_text = repr(cell[:60]) if isinstance(cell, str) else str(cell)
             more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
             raise DataError(
-                f"{wrong}: got {shown} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
+                f"{wrong}: got {cell_text} in {self.path}, column {column!r}, {self.place(first)}{more}. {remedy}"
             )
 
     def numbers(self, columns: Sequence[str], what: str, missing: str) -> np.ndarray:
@@ -191,8 +191,7 @@ def read_table(
                 table = Table(_from_arrow(_read_arrow(path, magic), str(path)), path, None)
             else:
                 table = _read_text(path, id_columns, num_ids, header, separator)
-    known = {name.lower() for name in id_columns}
-    if num_ids > 1 and not any(name.lower() in known for name in table.names):
+    if num_ids > 1 and not set(map(role_name, table.names)) & set(map(role_name, id_columns)):
         _check_no_matrix(table)
     return table
 

@@ -212,13 +212,13 @@ def read_layout(
     separator = given or _separator(lines, path, remark)
     rows = [_split_line(line, separator) for line in lines]
     _check_lengths(path, rows, skip)
-    found, sure = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
-    names = _names(path, rows, found, num_ids, id_columns)
+    header_lines, certain = _header(path, rows, id_columns, num_ids, header, separator != SPACES and not remark)
+    names = _names(path, rows, header_lines, num_ids, id_columns)
     _check_end(path, separator, len(names))
-    lower = {name.lower() for name in id_columns}
-    keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
-    notes = () if sure else (_ambiguous_header_note(rows[0], found, num_ids),)
-    return Text(path, tuple(names), separator, skip + found, notes), keys
+    known = set(map(role_name, id_columns))
+    keys = [name for name in names if role_name(name) in known] or [name for name in names if name][:num_ids]
+    notes = () if certain else (_ambiguous_header_note(rows[0], header_lines, num_ids),)
+    return Text(path, tuple(names), separator, skip + header_lines, notes), keys
 
 
 def parse_separator(separator: str | None) -> str | None:
@@ -265,6 +265,11 @@ def _split_line(line: str, separator: str) -> list[str]:
 
 
 # ---- line of names -------------------------------------------------------------------------------------------
+def role_name(column: str) -> str:
+    """Return the name of a column as lists of usual names have it: "Source Node" is source_node."""
+    return re.sub(r"[\s-]+", "_", column.strip().lower())
+
+
 def _header(
     path: Path, rows: list[list[str]], id_columns: Sequence[str], num_ids: int, header: bool | None, plain: bool
 ) -> tuple[bool, bool]:
@@ -279,7 +284,7 @@ def _header(
                 "row like the others; choose: --read.header true or --read.header false (header in Python)"
             )
         return not first[0], True
-    if {cell.strip().lower() for cell in first} & {name.lower() for name in id_columns}:
+    if set(map(role_name, first)) & set(map(role_name, id_columns)):
         return True, True
     if any(_is_number(cell) for cell in first):
         return False, True
@@ -304,8 +309,7 @@ def _names(path: Path, rows: list[list[str]], header: bool, num_ids: int, id_col
     names = [name.strip() for name in rows[0]] if header else [f"column {i}" for i in range(width)]
     if header and _is_numbered(rows[0]):
         names = [name and f"column {name}" for name in names]
-    lower = {name.lower() for name in id_columns}
-    if num_ids == 1 and not names[0] and not lower & {name.lower() for name in names}:
+    if num_ids == 1 and not names[0] and not set(map(role_name, names)) & set(map(role_name, id_columns)):
         names[0] = "id"  # the index of a table of nodes
     if len(names) > WIDEST:
         raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
@@ -362,8 +366,8 @@ def check_archive(path: Path) -> None:
         )
     tables = [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt", ".parquet"))]
     if len(names) > 1 and tables:
-        shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-        raise FormatError(f"{path} is a zip of {len(names)} files ({shown}); unzip it and give one of them")
+        listed = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        raise FormatError(f"{path} is a zip of {len(names)} files ({listed}); unzip it and give one of them")
     if path.suffix.lower() == ".zip" and names and not any(name.endswith(".npy") for name in names):
         raise FormatError(f"{path} is a zip of {', '.join(names[:5])}; unzip it and give the file itself")
 

@@ -50,10 +50,10 @@ def parse_time_column(
     """
     if not isinstance(drop_missing, bool):
         raise ConfigError(f"read.drop_missing_time must be true or false; got {drop_missing!r}")
-    values, found = table.frame[column], times_of(table, column, form)
-    absent, unusable = found.absent, found.unusable
+    values, times = table.frame[column], times_of(table, column, form)
+    absent, unusable = times.absent, times.unusable
     if not drop_missing:
-        found.check(table, column)
+        times.check(table, column)
     bad = absent | unusable
     if bad.all():
         raise DataError(f"{table.path}: no event has a time in column {column!r}")
@@ -63,12 +63,12 @@ def parse_time_column(
             f"{int(bad.sum()):,} of {len(bad):,} events were left out: {int(absent.sum()):,} without a time, "
             f"{int(unusable.sum()):,} with one that cannot be used (--read.drop_missing_time true)"
         )
-        kept = np.flatnonzero(~bad)
-        written = {name: cells.take(kept) for name, cells in table.written.items()}
-        frame = table.frame.iloc[kept].reset_index(drop=True)
-        table = replace(table, frame=frame, rows=table.origin(kept), written=written)
-    t = found.t[~bad]
-    if not found.dated:
+        rows = np.flatnonzero(~bad)
+        written = {name: cells.take(rows) for name, cells in table.written.items()}
+        frame = table.frame.iloc[rows].reset_index(drop=True)
+        table = replace(table, frame=frame, rows=table.origin(rows), written=written)
+    t = times.t[~bad]
+    if not times.dated:
         _warn_of_numbers(table, column, t)
         return table, t, unit, tuple(notes)
     if values.dtype.kind != "M" and zone_of(values) == "UTC":
@@ -116,27 +116,27 @@ def unit_of_dates(exact: str, requested: str, path: Any) -> str:
 
 
 def join_date_and_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
-    """Return a table without names in which days followed by clocks (and zones) are one column, and a note on it."""
+    """Join columns of a day, a clock time and a zone to one, if columns have no names; return the table and a note."""
     names = table.names
-    after = names[names.index(time) + 1 :]
+    later_names = names[names.index(time) + 1 :]
     if not all(name.startswith("column ") for name in names) or not _all_match(table, time, _DAY):
         return table, ()
     parts = [time]
-    for name, form in zip(after, (_CLOCK, _OFFSET)):
+    for name, form in zip(later_names, (_CLOCK, _OFFSET)):
         if not _all_match(table, name, form):
             break
         parts.append(name)
     if len(parts) == 1:
         return table, ()
     texts = [table.frame[name].astype(str).str.strip() for name in parts]
-    whole = texts[0] + "T" + texts[1]
+    joined = texts[0] + "T" + texts[1]
     if len(parts) == 3:
-        whole += texts[2].replace("UTC", "Z")
-    frame = table.frame.assign(**{time: whole}).drop(columns=parts[1:])
-    told = f"{' and '.join(map(repr, parts))} were taken together as the time, {whole.iloc[0]} in {table.place(0)}"
+        joined += texts[2].replace("UTC", "Z")
+    frame = table.frame.assign(**{time: joined}).drop(columns=parts[1:])
+    note = f"{' and '.join(map(repr, parts))} were joined to the time, {joined.iloc[0]} in {table.place(0)}"
     return replace(
-        table, frame=frame, written={**table.written, time: pa.chunked_array([pa.array(whole, pa.string())])}
-    ), (told,)
+        table, frame=frame, written={**table.written, time: pa.chunked_array([pa.array(joined, pa.string())])}
+    ), (note,)
 
 
 def _all_match(table: Table, column: str, form: str) -> bool:
@@ -197,26 +197,29 @@ def times_of(table: Table, column: str, form: str = "", *, dated: bool | None = 
         if not form and len(known) and counts.isna().all() and days.isna().all():
             raise _not_times_error(table, column, known)
     if not dated:
-        other = _to_all_rows(counts.isna(), none)
-        _check_one_kind(table, column, known, other)
-        found = counts.fillna(0).to_numpy()
-        check_digits(table, column, known, found)
-        t = np.zeros(len(values), found.dtype)  # integers stay exact
-        t[~none] = found
-        counted = _numeric_times(t, absent | other)
+        other_kind = _to_all_rows(counts.isna(), none)
+        _check_one_kind(table, column, known, other_kind)
+        numbers_found = counts.fillna(0).to_numpy()
+        check_digits(table, column, known, numbers_found)
+        t = np.zeros(len(values), numbers_found.dtype)  # integers stay exact
+        t[~none] = numbers_found
+        counted = _numeric_times(t, absent | other_kind)
         return replace(counted, unusable=counted.unusable | infinite)
     if form:
         table.check(_to_all_rows(days.isna(), none), column, f"not a date of the form {form}", "Correct it.")
     elif days.isna().any():  # alone they may be dates that nanoseconds do not reach
-        alone = iso_dates(known[days.isna()])
+        dates_beyond = iso_dates(known[days.isna()])
         _check_one_kind(
-            table, column, known, _to_all_rows(days.isna() & ~days.index.isin(alone.index[alone.notna()]), none)
+            table,
+            column,
+            known,
+            _to_all_rows(days.isna() & ~days.index.isin(dates_beyond.index[dates_beyond.notna()]), none),
         )
     raw = days.dt.tz_localize(None).to_numpy()
-    whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
-    whole[~none] = raw
-    beyond = beyond_nanoseconds(whole)
-    return Times(_nanoseconds(whole, beyond), True, absent, beyond & ~absent)
+    filled = np.full(len(values), np.datetime64("NaT"), raw.dtype)
+    filled[~none] = raw
+    beyond = beyond_nanoseconds(filled)
+    return Times(_nanoseconds(filled, beyond), True, absent, beyond & ~absent)
 
 
 def _check_one_kind(table: Table, column: str, present: pd.Series, other: np.ndarray) -> None:
@@ -317,14 +320,14 @@ def check_digits(table: Table, column: str, text: pd.Series, numbers: np.ndarray
     short = cut & (parts[0].str.len() + decimals <= 6)
     cut &= (parts[2] == "E") | (short & (2 * int(short.sum()) > len(rows)))
     remedy = "Write times in full (a spreadsheet: format the column as a number without decimals, and save again)."
-    shown = replace(table, frame=text.reindex(rows).to_frame(column), written={}, bad=None)
-    shown.check(np.isin(rows, text.index[cut]), column, "an exponent in place of the last digits of a time", remedy)
+    as_text = replace(table, frame=text.reindex(rows).to_frame(column), written={}, bad=None)
+    as_text.check(np.isin(rows, text.index[cut]), column, "an exponent in place of the last digits of a time", remedy)
     large = np.isfinite(numbers) & (np.abs(numbers) >= EXACT)
     full = text[large & text.str.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?").to_numpy(bool)]
     lost = [row for row, word in full.items() if Decimal(word) != Decimal(float(word))]  # few files have any
     remedy = "Write all times as whole numbers, or from a nearer start."
     wrong = "a time beyond 2^53 beside fractions (or beyond 64 bits), where neighbours become one"
-    shown.check(np.isin(rows, lost), column, wrong, remedy)
+    as_text.check(np.isin(rows, lost), column, wrong, remedy)
 
 
 # ---- warnings ----------------------------------------------------------------------------------------------------
@@ -349,12 +352,12 @@ def _warn_of_numbers(table: Table, column: str, t: np.ndarray) -> None:
     inside = {unit: mask for unit, mask in inside.items() if mask.any()}
     if len(inside) < 2 or sum(int(mask.sum()) for mask in inside.values()) < 0.99 * len(t):
         return
-    told = []
+    parts = []
     for unit, mask in inside.items():
         row = int(np.argmax(mask))
-        told.append(f"{int(mask.sum()):,} in {_UNIT_NAMES[unit]} (the first, {t[row]:.15g}, in {table.place(row)})")
+        parts.append(f"{int(mask.sum()):,} in {_UNIT_NAMES[unit]} (the first, {t[row]:.15g}, in {table.place(row)})")
     warn(
-        f"{where} seem to be counted in several units: {', '.join(told)}; they are read as they stand: bring them to "
+        f"{where} seem to be counted in several units: {', '.join(parts)}; they are read as they stand: bring them to "
         "one unit and name it with --read.time_unit (time_unit in Python)",
         stacklevel=5,
     )

@@ -166,13 +166,13 @@ class DyGFormer(HistoryModel):
             rows = offsets[tokens.rows()] * size + tokens.positions()
         assert tokens.counts is not None
         table = self.count.table(longest)
-        both = F.embedding(_scatter_rows(tokens.counts, rows, num_patches * size), table).sum(1)
+        counts = F.embedding(_scatter_rows(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
         encodings |= {"node_type": tokens.node_type, "edge_type": tokens.relation, "count_type": tokens.query_types()}
-        spread = {k: None if v is None else _scatter_rows(v, rows, num_patches * size) for k, v in encodings.items()}
-        spread["count"] = both
+        padded = {k: None if v is None else _scatter_rows(v, rows, num_patches * size) for k, v in encodings.items()}
+        padded["count"] = counts
         empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
-        return self.project(spread, num_patches), self.project(empty, 1)
+        return self.project(padded, num_patches), self.project(empty, 1)
 
     def _layout(self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int) -> PackedLayout:
         """Place u's patches, then v's, then the padding patch of each pair in one row. It counts missing times."""

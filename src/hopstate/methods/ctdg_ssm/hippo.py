@@ -25,11 +25,11 @@ from hopstate.ops.filters.quadrature import NUM_QUADRATURE_NODES, evolve
 from hopstate.ops.filters.transition import Transition
 from hopstate.ops.span_step import inverse_softplus
 
-FilterStart = Literal["critical"] | float | tuple[float, ...]
+FilterInit = Literal["critical"] | float | tuple[float, ...]
 
 
-def filter_coefficients(order: int, start: FilterStart) -> list[float]:
-    """Return c_0..c_m of the filter of an order: c_0 = 1 and alpha_1..alpha_m as start says.
+def filter_coefficients(order: int, start: FilterInit) -> list[float]:
+    """Return the coefficients c_0 = 1, alpha_1..alpha_m of a filter of order m.
 
     Args:
         order: m >= 0; 0 is the topology-unaware model.
@@ -42,7 +42,7 @@ def filter_coefficients(order: int, start: FilterStart) -> list[float]:
         raise ConfigError(f"order is the highest power of the Laplacian, at least 0; got {order}")
     if isinstance(start, str):
         if start != "critical":
-            raise ConfigError(f"filter_start is 'critical', a number or {order} numbers; got {start!r}")
+            raise ConfigError(f"filter_init is 'critical', a number or {order} numbers; got {start!r}")
         alphas = [critical_alpha(order)] * order if order else []
     else:
         alphas = list(start) if isinstance(start, (tuple, list)) else [float(start)] * order
@@ -67,7 +67,7 @@ class PolynomialFilter(nn.Module):
 
     raw: Tensor
 
-    def __init__(self, order: int, start: FilterStart = "critical", *, learn: bool = True) -> None:
+    def __init__(self, order: int, start: FilterInit = "critical", *, learn: bool = True) -> None:
         super().__init__()
         alphas = filter_coefficients(order, start)[1:]
         self.learn = learn
@@ -76,7 +76,7 @@ class PolynomialFilter(nn.Module):
             return
         if any(a <= 0 for a in alphas):
             raise ConfigError(
-                f"learnable filter coefficients stay above 0, but filter_start gives {alphas}; "
+                f"learnable filter coefficients stay above 0, but filter_init gives {alphas}; "
                 "start above 0, or set learn_filter=false to keep them as they are"
             )
         self.raw = nn.Parameter(_raw(alphas))

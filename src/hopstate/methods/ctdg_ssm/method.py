@@ -2,7 +2,7 @@
 
 Source: Raghuvanshi et al. 2026, arXiv:2606.04672; settings of its tables 2 and 9.
 Deviations: the paper states no bound of a memory's norm, no length of back-propagation, no start of the filter and no
-clipping; `model.max_norm` 100, `tbptt_window` 4, `model.filter_start` and `loop.grad_clip` 1 are this library's.
+clipping; `model.max_norm` 100, `tbptt_window` 4, `model.filter_init` and `loop.grad_clip` 1 are this library's.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ MEMORY = (
     "batch_size",
     "model.dim",
     "model.max_norm",
-    "model.read_norm",
+    "model.embedding_norm",
     "model.static",
-    "model.filter_start",
-    "model.slowest",
-    "model.fastest",
+    "model.filter_init",
+    "model.min_frequency",
+    "model.max_frequency",
     *SCHEDULE_SETTINGS,
 )
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
@@ -77,27 +77,27 @@ def auto_config_memory(
     chosen: dict[str, Any] = {
         "model.dim": 64,
         "model.max_norm": 10.0,
-        "model.read_norm": True,
+        "model.embedding_norm": True,
         "model.static": "random",
         "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
         "loop.optim.lr": 2e-3,
         **auto_epochs(count, BUDGET if isinstance(config, CTDGSSMRun) else NODES),
     }
     if config.model.order:
-        chosen["model.filter_start"] = 1.0
+        chosen["model.filter_init"] = 1.0
     if isinstance(config, CTDGSSMRun):
         chosen |= auto_negatives(stream, config, metrics)
     if config.model.time_dim:
-        slowest, fastest = frequencies(stream, train, config)
-        chosen |= {"model.slowest": slowest, "model.fastest": fastest}
+        min_frequency, max_frequency = frequencies(stream, train, config)
+        chosen |= {"model.min_frequency": min_frequency, "model.max_frequency": max_frequency}
     return chosen
 
 
 def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTDGSSMNodeRun) -> tuple[float, float]:
     """Return the lowest and highest frequency of time encodings that resolve a stream's time differences.
 
-    The lowest covers all values of ln(1 + time difference), `never` included, with half a period. The highest covers
-    the middle 80% of the differences between repeat events of a pair with two periods.
+    The lowest covers all values of ln(1 + time difference), `max_log_delta` included, with half a period. The highest
+    covers the middle 80% of the differences between repeat events of a pair with two periods.
 
     Args:
         stream: the events.
@@ -108,11 +108,11 @@ def frequencies(stream: EventStream, train: np.ndarray, config: CTDGSSMRun | CTD
     recent = stream.additions(train)[-LOOKED_AT:]
     store = NeighborStore.from_stream(stream, train)
     src, dst, t = stream.src[recent], stream.dst[recent], stream.t[recent]
-    last, met = store.last_meeting(src, dst, t)
-    gaps = clock.log_gaps(t[met], last[met], config.model.never)
-    spread = float(np.subtract(*np.quantile(gaps, (0.9, 0.1)))) if len(gaps) else 0.0
-    fastest = float(np.clip(4 * math.pi / max(spread, 1e-9), LEAST, MOST))
-    return _short(min(math.pi / config.model.never, fastest)), _short(fastest)
+    last, repeated = store.last_meeting(src, dst, t)
+    gaps = clock.log_time_deltas(t[repeated], last[repeated], config.model.max_log_delta)
+    log_range = float(np.subtract(*np.quantile(gaps, (0.9, 0.1)))) if len(gaps) else 0.0
+    max_frequency = float(np.clip(4 * math.pi / max(log_range, 1e-9), LEAST, MOST))
+    return _short(min(math.pi / config.model.max_log_delta, max_frequency)), _short(max_frequency)
 
 
 def _short(value: float) -> float:
@@ -207,7 +207,7 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
     ends, axis, what = (2, "pair", "the sources, then of the targets") if links else (1, "node", "the nodes")
     since = "the pair's last event), then since the source's and the target's last event"
     since = since if links else "the node's last event)"
-    gap = f"ln(1 + time since {since}, in the run's own unit; model.never if there is none"
+    gap = f"ln(1 + time since {since}, in the run's own unit; model.max_log_delta if there is none"
     history, like = model.readout.pair_features, next(model.parameters())
     features = 0 if history is None else history.num_features
     inputs_by_name = {
@@ -235,9 +235,9 @@ def export_spec(task: LinkTask | EventNodeTask) -> ExportSpec:
         follower.fetch(query.ends.ravel())
         memory, static = follower.memory.output[nodes], model.static(nodes.flatten()).view(*nodes.shape, -1)
         if links:
-            read = follower.inputs.query_gaps(*query.ends, query.t)
+            read = follower.inputs.query_time_deltas(*query.ends, query.t)
         else:
-            read = torch.from_numpy(follower.inputs.node_gaps(query.ends[0], query.t))[:, None]
+            read = torch.from_numpy(follower.inputs.node_time_deltas(query.ends[0], query.t))[:, None]
         return {"memory": memory, "static": static, "gap": read[:, : model.gaps], "pair": read[:, model.gaps :]}
 
     return ExportSpec(

@@ -30,7 +30,7 @@ from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, T
 from hopstate.layers.decoders import PairHistory
 from hopstate.layers.encodings import TimeEncoding
 from hopstate.layers.typed import RelationModulation, TypeEmbedding, add_types
-from hopstate.methods.ctdg_ssm.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
+from hopstate.methods.ctdg_ssm.hippo import FilterInit, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
 from hopstate.random import named_rng
@@ -53,7 +53,7 @@ class CTDGSSMConfig:
         num_layers: number of stacked memory layers.
         order: highest power of the Laplacian in the graph filter. 0 ignores the graph. Active nodes are order-hop
             neighborhoods.
-        filter_start: initial filter coefficients: "critical", one number, or one per power.
+        filter_init: initial filter coefficients: "critical", one number, or one per power.
         learn_filter: train the filter coefficients.
         laplacian_noise: spectral norm epsilon of random symmetric noise on the Laplacian after a batch (E.3). It
             depends on the batch only. It makes all matrices dense.
@@ -62,12 +62,12 @@ class CTDGSSMConfig:
         norm: scale a layer's input to unit root mean square (E.6).
         residual: add a layer's input to its output (E.6).
         time_dim: columns of the time encoding, 0 for none.
-        fastest, slowest: highest and lowest frequency of the time encoding of ln(1 + time difference). The others are
-            log-spaced between them.
+        max_frequency: highest frequency of the time encoding of ln(1 + time difference).
+        min_frequency: lowest frequency of it. The others are log-spaced between the two.
         static: static node embedding: none, onehot, random, learnable.
         static_dim: columns of a random or learnable static embedding.
-        read_norm: scale embeddings to unit root mean square before the decoder.
-        node_gaps: the link decoder also reads the time since the last event of each endpoint.
+        embedding_norm: scale embeddings to unit root mean square before the decoder.
+        node_time_deltas: the link decoder also reads the time since the last event of each endpoint.
         pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also reads, 0 for none.
         pair_features: the link decoder also reads features of the pair's history.
         step_bias: initial step size softplus(step_bias). Lower values remember longer.
@@ -75,26 +75,26 @@ class CTDGSSMConfig:
         max_norm: maximum norm of a node's memory, null for none.
         dense_limit: maximum number of active nodes (in a block) for dense matrices.
         hidden: hidden units of the decoder, 0 for the paper's linear one.
-        never: value of ln(1 + time difference) for a pair or node without an earlier event. Real values are clipped
-            below it. The default 45 exceeds 2^64 time units.
+        max_log_delta: value of ln(1 + time difference) for a pair or node without an earlier event, and upper limit of
+            the others. The default 45 exceeds 2^64 time units.
     """
 
     dim: int = 32
     num_layers: int = 2
     order: int = 1
-    filter_start: FilterStart = "critical"
+    filter_init: FilterInit = "critical"
     learn_filter: bool = True
     laplacian_noise: float = 0.0
     update_all: bool = False
     norm: bool = True
     residual: bool = True
     time_dim: int = 16
-    fastest: float = 1.0
-    slowest: float = 1e-3
+    max_frequency: float = 1.0
+    min_frequency: float = 1e-3
     static: StaticKind = "none"
     static_dim: int = 32
-    read_norm: bool = False
-    node_gaps: bool = False
+    embedding_norm: bool = False
+    node_time_deltas: bool = False
     pair_dim: int = 0
     pair_features: bool = False
     step_bias: float = -3.0
@@ -102,7 +102,7 @@ class CTDGSSMConfig:
     max_norm: float | None = None
     dense_limit: int = 256
     hidden: int = 0
-    never: float = 45.0
+    max_log_delta: float = 45.0
 
     def __post_init__(self) -> None:
         check_range(minimum=1, dim=self.dim, num_layers=self.num_layers, static_dim=self.static_dim)
@@ -110,25 +110,27 @@ class CTDGSSMConfig:
         check_range(minimum=0, time_dim=self.time_dim, pair_dim=self.pair_dim, hidden=self.hidden)
         check_range(minimum=0, dense_limit=self.dense_limit)
         check_range(above=0, max_norm=self.max_norm)
-        check_range(above=0, below=math.inf, never=self.never)
+        check_range(above=0, below=math.inf, max_log_delta=self.max_log_delta)
         check_range(above=-math.inf, below=math.inf, step_bias=self.step_bias)
         graphless = not self.order and "order=0 has no filter"
         timeless = not self.time_dim and "time_dim=0 leaves times out"
         unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
         refuse_idle(
             self,
-            filter_start=graphless,
+            filter_init=graphless,
             learn_filter=graphless,
             laplacian_noise=graphless,
-            node_gaps=timeless,
-            fastest=timeless,
-            slowest=timeless,
+            node_time_deltas=timeless,
+            max_frequency=timeless,
+            min_frequency=timeless,
             static_dim=unsized,
         )
-        if not 0 < self.slowest <= self.fastest < math.inf:
-            raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
+        if not 0 < self.min_frequency <= self.max_frequency < math.inf:
+            raise ConfigError(
+                f"0 < min_frequency <= max_frequency must hold; got {self.min_frequency} and {self.max_frequency}"
+            )
         check_range(minimum=0, below=math.inf, laplacian_noise=self.laplacian_noise)
-        filter_coefficients(self.order, self.filter_start)
+        filter_coefficients(self.order, self.filter_init)
 
 
 class StaticEmbedding(nn.Module):
@@ -209,12 +211,12 @@ class CTDGSSM(MemoryModel):
         >>> stream = hopstate.read_events(events)
         >>> store = hopstate.NeighborStore.from_stream(stream)
         >>> model = hopstate.CTDGSSM(hopstate.CTDGSSM.Config(dim=8, num_layers=1), **stream.used_features)
-        >>> inputs = hopstate.ActiveEvents(model, stream, store, neighbors=4)
+        >>> inputs = hopstate.ActiveEvents(model, stream, store, num_neighbors=4)
         >>> state = model.initial_state(stream.num_nodes)
         >>> for batch in hopstate.event_batches(stream, batch_size=60):
         ...     state = model.update(state, inputs.batch(batch))
         >>> source, destination, time = np.array([0]), np.array([3]), np.array([120])
-        >>> gap = inputs.query_gaps(source, destination, time)
+        >>> gap = inputs.query_time_deltas(source, destination, time)
         >>> model.link_logits(state, torch.from_numpy(source), torch.from_numpy(destination), gap).shape
         torch.Size([1])
     """
@@ -237,13 +239,13 @@ class CTDGSSM(MemoryModel):
         super().__init__()
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
-        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_features=pairless)
+        refuse_idle(c, node_time_deltas=pairless, pair_dim=pairless, pair_features=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.tag = f"ctdg-ssm: {c.num_layers} layers of {c.dim} channels"
         self.order, self.time_dim, self.update_all = c.order, c.time_dim, c.update_all
-        self.register_buffer("never", torch.tensor(c.never))
+        self.register_buffer("max_log_delta", torch.tensor(c.max_log_delta))
         self.laplacian_noise = c.laplacian_noise
-        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
+        self.filter = PolynomialFilter(c.order, c.filter_init, learn=c.learn_filter)
         self.static = StaticEmbedding(c.static, c.static_dim, num_nodes, seed)
         inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
         if inputs == 0:
@@ -295,7 +297,7 @@ class CTDGSSM(MemoryModel):
             rows, output = self._step(state, batch)
         if not bool(torch.isfinite(rows).all()):
             raise HopstateError(
-                "the memory is not finite after this batch. Lower filter_start or the learning rate, or set max_norm"
+                "the memory is not finite after this batch. Lower filter_init or the learning rate, or set max_norm"
             )
         seen = batch.nodes[torch.cat([batch.source, batch.target])]
         return state.replaced(batch.nodes, rows, output, seen=seen, time=batch.time.repeat(2), in_place=in_place)
@@ -400,8 +402,8 @@ class CTDGSSM(MemoryModel):
         Args:
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
-            gap: (e, G) ln(1 + time since the last event of the pair), with node_gaps the same of the source and of the
-                target, and with pair_features the (e, F) features of `hopstate.tokens.pair_features`.
+            gap: (e, G) ln(1 + time since the last event of the pair), with node_time_deltas the same of the source and
+                of the target, and with pair_features the (e, F) features of `hopstate.tokens.pair_features`.
             relation: (e,) codes of the pairs' relations, read by a model of typed events.
         """
         return self.readout([self.represent(state, source), self.represent(state, target)], gap, relation)[:, 0]
@@ -433,9 +435,9 @@ class Readout(nn.Module):
     ) -> None:
         super().__init__()
         c, links = config, decoder == "link"
-        self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
+        self.gaps = {"link": 3 if c.node_time_deltas else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
         self.gap = _gap_encoding(c, learn=True) if self.gaps else None
-        self.norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
+        self.norm = nn.RMSNorm(c.dim, eps=1e-6) if c.embedding_norm else nn.Identity()
         pair = c.pair_dim if links else 0
         self.pair = nn.ModuleList(nn.Linear(width, pair) for _ in range(2 if pair else 0))
         self.pair_features = PairHistory(len(NAMES)) if c.pair_features else None
@@ -473,4 +475,4 @@ def batch_seed(batch: ActiveBatch) -> int:
 
 
 def _gap_encoding(c: CTDGSSMConfig, *, learn: bool) -> TimeEncoding | None:
-    return TimeEncoding.between(c.time_dim, c.slowest, c.fastest, learn=learn) if c.time_dim else None
+    return TimeEncoding.between(c.time_dim, c.min_frequency, c.max_frequency, learn=learn) if c.time_dim else None

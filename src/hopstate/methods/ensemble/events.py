@@ -74,8 +74,8 @@ class EnsembleScorer:
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None
     ) -> np.ndarray:
         """Return (Q, M) log-odds of pairs by each member, or its scores if they are not probabilities."""
-        asked = not_none(src, dst, t, relation)
-        scores = [getattr(scorer, "log_odds", scorer.score)(*asked) for scorer in self.scorers]
+        queries = not_none(src, dst, t, relation)
+        scores = [getattr(scorer, "log_odds", scorer.score)(*queries) for scorer in self.scorers]
         return np.stack([torch.as_tensor(x).double().cpu().numpy() for x in scores], 1)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, relation: np.ndarray | None = None) -> np.ndarray:

@@ -73,10 +73,10 @@ def gmn_spec(model: nn.Module, *, eval_samples: int = 1, many: bool = False) -> 
 
 def ports_of(m: GMN, *, many: bool) -> list[Port]:
     """Return the inputs of a network's program, those that the network computes from."""
-    found: list[Port] = []
+    ports: list[Port] = []
 
     def add(name: str, example: Tensor, meaning: str, *axes: str) -> None:
-        found.append(Port(name=name, meaning=meaning, axes=axes, example=example))
+        ports.append(Port(name=name, meaning=meaning, axes=axes, example=example))
 
     weight, rows = next(m.parameters()), NODES * m.tokens * ROWS
     x, edge_attr = (torch.randn(n, width).to(weight) for n, width in ((NODES, m.in_dim), (len(EDGES[0]), m.edge_dim)))
@@ -92,25 +92,25 @@ def ports_of(m: GMN, *, many: bool) -> list[Port]:
     if m.local is not None:
         sizes, nodes = torch.full((NODES, m.tokens), ROWS), torch.arange(rows) // (ROWS * m.tokens)
         add("token_sizes", sizes, f"int64 rows of each of a node's {m.tokens} tokens, its own last", "node", "")
-        taken, axis, walked = torch.arange(3), "token_edge", isinstance(m.local, WalkFeatureEncoder)
-        what = "step of its walks" if walked else "node of its subgraph"
+        edges, axis, by_walks = torch.arange(3), "token_edge", isinstance(m.local, WalkFeatureEncoder)
+        what = "step of its walks" if by_walks else "node of its subgraph"
         add("token_nodes", nodes, f"int64 rows of x, token after token, a row a {what}", "row")
         if isinstance(m.local, WalkFeatureEncoder):
             width = m.local.encoder.bits.in_features
             meaning = f"uint8 {width // 2} steps back: whether the node is the same, then whether it is adjacent"
             add("bits", torch.randint(0, 2, (rows, width), dtype=torch.uint8), meaning, "row", "")
             add("walk_sizes", torch.full((rows // ROWS,), ROWS), "int64 steps of each walk", "walk")
-            taken, axis = torch.arange(rows) % 4 - 1, "row"
+            edges, axis = torch.arange(rows) % 4 - 1, "row"
         elif len(m.local.mpnn.blocks):  # type: ignore[arg-type,union-attr]
             meaning = "int64 rows of token_nodes, those that send above those that receive: edges inside tokens"
             add("token_edge_index", torch.tensor([[0, 1, 3], [1, 0, 2]]), meaning, "", axis)
         if m.embed_edge is not None:
-            none = ", -1 of a step that none led to" if walked else ""
-            add("token_edges", taken, f"int64 rows of edge_attr, of the tokens' edges{none}", axis)
+            none = ", -1 of a step that none led to" if by_walks else ""
+            add("token_edges", edges, f"int64 rows of edge_attr, of the tokens' edges{none}", axis)
     if m.level == "edge":
         meaning = "int64 rows of x, the ends of each edge that is asked for"
         add("pairs", torch.tensor([[0, 1], [2, 3], [5, 4]]), meaning, "pair", "")
-    return found
+    return ports
 
 
 def tensors_of(i: GMNInputs) -> dict[str, Tensor | None]:

@@ -258,8 +258,8 @@ class _Pass:
         """Yield (start, stop) of consecutive receivers: at most cut.nodes of them, with at most cut.edges edges."""
         start = 0
         while start < self.count:
-            most = int(self.graph.indptr[start]) + self.cut.edges
-            fits = int(np.searchsorted(self.graph.indptr, most, "right")) - 1
+            last_edge = int(self.graph.indptr[start]) + self.cut.edges
+            fits = int(np.searchsorted(self.graph.indptr, last_edge, "right")) - 1
             stop = min(max(start + 1, fits), start + self.cut.nodes, self.count)
             yield start, stop
             start = stop

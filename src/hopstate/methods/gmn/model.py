@@ -48,11 +48,11 @@ class GMNConfig:
         local: token encoder: message passing on the induced subgraph, or "rwf" for random-walk features. "auto":
             "gatedgcn".
         local_layers: message-passing layers of the token encoder.
-        mark: add a learned vector to the center node of a token, so that the encoder can distinguish it.
+        mark_center: add a learned vector to the center node of a token, so that the encoder can distinguish it.
         pooling: pooling of token rows, and of nodes in graph tasks.
         graph_pooling: pooling of a graph's nodes. "all" concatenates mean, sum and maximum. null: same as pooling.
-        features_out: add a linear map of a graph's pooled features and encodings to its output, as in GIN's readout.
-        own_token: append the node itself to its tokens (section 4.1). False: only walk tokens (Equation 7).
+        input_readout: add a linear map of a graph's pooled features and encodings to its output, as in GIN's readout.
+        node_token: append the node itself to its tokens (section 4.1). False: only walk tokens (Equation 7).
         readout: output of the token blocks: the "last" token or the "mean" of all.
         token_layers: blocks over each node's tokens.
         node_layers: blocks over the nodes, per layer in "gps-mamba".
@@ -70,11 +70,11 @@ class GMNConfig:
     dim: int = 64
     local: Literal["auto", "gatedgcn", "gcn", "gin", "gine", "sage", "rwf"] = "auto"
     local_layers: int = 1
-    mark: bool = True
+    mark_center: bool = True
     pooling: Pooling = "mean"
     graph_pooling: Reading | None = None
-    features_out: bool = False
-    own_token: bool = True
+    input_readout: bool = False
+    node_token: bool = True
     readout: Readout = "last"
     token_layers: int = 1
     node_layers: int = 1
@@ -107,7 +107,7 @@ class GMNConfig:
                 "model.node_layers (blocks over the nodes in each)"
             )
         why = self.variant == "gps-mamba" and "model.variant=gps-mamba has no tokens of walks"
-        refuse_idle(self, mark=why, own_token=why, readout=why)
+        refuse_idle(self, mark_center=why, node_token=why, readout=why)
 
     @property
     def uses_mpnn(self) -> bool:
@@ -326,15 +326,15 @@ class GMN(nn.Module):
         self.config, self.tokens, self.level, self.in_dim, self.edge_dim = config, tokens, level, in_dim, edge_dim
         if gps and walks:
             raise ConfigError("model.variant=gps-mamba takes each node as one token; set walks.max_length=0")
-        if level != "graph" and (c.graph_pooling is not None or c.features_out):
-            raise ConfigError(f"model.graph_pooling and model.features_out read whole graphs; outputs are of {level}s")
+        if level != "graph" and (c.graph_pooling is not None or c.input_readout):
+            raise ConfigError(f"model.graph_pooling and model.input_readout read whole graphs; outputs are of {level}s")
         self.embed = nn.Linear(in_dim, c.dim)
         self.local: nn.Module | None = None
         if walks and c.encoder == "rwf":
             self.local = WalkFeatureEncoder(c, window=window, edges=edge_dim > 0)
         elif walks:
             self.local = SubgraphEncoder(c, edges=edge_dim > 0)
-        self.mark = CenterMark(c.dim, tokens) if walks and c.mark else None
+        self.mark = CenterMark(c.dim, tokens) if walks and c.mark_center else None
         tokens_read = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
         needs_edges = edge_dim > 0 and (tokens_read or (gps and c.mpnn in READS_EDGES))
         self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None
@@ -345,7 +345,7 @@ class GMN(nn.Module):
         self.norm = nn.LayerNorm(c.dim)
         width = {"node": c.dim, "edge": 2 * c.dim, "graph": read_width(c.dim, c.reading)}[level]
         self.head = nn.Sequential(nn.Linear(width, c.dim), nn.ReLU(), nn.Dropout(c.dropout), nn.Linear(c.dim, out_dim))
-        self.features = nn.Linear(read_width(in_dim, c.reading), out_dim) if c.features_out else None
+        self.features = nn.Linear(read_width(in_dim, c.reading), out_dim) if c.input_readout else None
 
     def forward(self, inputs: GMNInputs) -> Tensor:
         """Return (n, out_dim) outputs of nodes, (B, out_dim) of edges or (G, out_dim) of graphs."""
@@ -388,7 +388,7 @@ class GMN(nn.Module):
             phi = h if inputs.targets is None else h[inputs.targets]
         else:
             phi = self._tokens(h, inputs)
-        count = self.tokens if self.local is None or self.config.own_token else self.tokens - 1
+        count = self.tokens if self.local is None or self.config.node_token else self.tokens - 1
         rows = phi.view(-1, count, phi.shape[1])
         for block in self.token_blocks:
             rows = block(rows)
@@ -402,7 +402,7 @@ class GMN(nn.Module):
             h, inputs = self.mark(h, inputs)
         phi = self.local(h, edges, inputs)
         phi = phi if inputs.token_order is None else phi[inputs.token_order]
-        if self.config.own_token:
+        if self.config.node_token:
             return phi
         return phi.view(-1, self.tokens, phi.shape[1])[:, :-1].reshape(-1, phi.shape[1])
 

@@ -273,8 +273,8 @@ def prepare(
     over = learned_features(over, config.edges, reads, config.loop, advice=otherwise)
     edge_attr = over.edge_attr
     if encoding is not None and encoded.relative:
-        own = relative_encoding(encoding, over)
-        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
+        relative = relative_encoding(encoding, over)
+        edge_attr = relative if edge_attr is None else np.concatenate([edge_attr, relative], 1)
     walks = walk_settings(config.walks, config.model, context, graph.num_edges / max(1, graph.num_nodes))
     choice = plan(
         x.shape[1],
@@ -285,9 +285,9 @@ def prepare(
         edge_dim=0 if edge_attr is None else edge_attr.shape[1],
     )
     if context.trained is None:
-        most = "" if offsets is None else "at most "
+        at_most = "" if offsets is None else "at most "
         change = "set walks.max_length, walks.repeats, walks.walks or batch_size for others"
-        note(config.loop, f"walks: {most}{choice} ({change})")
+        note(config.loop, f"walks: {at_most}{choice} ({change})")
     flipped = encoding is not None and encoded.kind == "laplacian" and not encoded.relative
     ready = PreparedGraph(
         indptr=over.indptr,

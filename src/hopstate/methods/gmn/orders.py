@@ -91,8 +91,8 @@ def _eigenvector(indptr: np.ndarray, indices: np.ndarray, bounds: np.ndarray) ->
 
 def _rounded(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """Nine decimal places of each graph's largest: nodes alike by symmetry stay ties whatever the order of sums."""
-    most = np.maximum(np.maximum.reduceat(values, bounds[:-1]), 1e-300)
-    return np.round(values / np.repeat(most, np.diff(bounds)), 9)
+    largest = np.maximum(np.maximum.reduceat(values, bounds[:-1]), 1e-300)
+    return np.round(values / np.repeat(largest, np.diff(bounds)), 9)
 
 
 def _core_numbers(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:

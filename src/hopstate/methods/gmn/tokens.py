@@ -197,15 +197,15 @@ def walk_tokens(
 def _subgraph_tensors(drawn: Subgraphs, edges: bool) -> Tokens:
     indptr = np.concatenate([[0], np.cumsum(drawn.degree, dtype=np.int64)])
     first = np.repeat(drawn.offsets[:-1], np.diff(drawn.offsets))
-    made = {
+    arrays = {
         "offsets": drawn.offsets,
         "nodes": drawn.nodes.astype(np.int64),
         "indptr": indptr,
         "indices": np.repeat(first, drawn.degree) + drawn.target,
     }
     if edges:
-        made["edges"] = drawn.edge_ids
-    return {name: torch.from_numpy(array) for name, array in made.items()}
+        arrays["edges"] = drawn.edge_ids
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _walk_tensors(table: WalkTable, drawn: Subgraphs, count: int, c: WalkSettings, edges: bool) -> Tokens:
@@ -213,16 +213,16 @@ def _walk_tensors(table: WalkTable, drawn: Subgraphs, count: int, c: WalkSetting
     lengths = np.repeat(steps, c.repeats * c.walks)
     walks = np.concatenate([[0], np.cumsum(np.tile(np.append(lengths, 1), count))])
     per_token = np.append(np.repeat(steps, c.repeats) * c.walks, 1)
-    nodes, bits, taken = walk_features(table, drawn.walked, walks, c.window)
-    made = {
+    nodes, bits, edge_ids = walk_features(table, drawn.walked, walks, c.window)
+    arrays = {
         "offsets": np.concatenate([[0], np.cumsum(np.tile(per_token, count))]),
         "nodes": nodes.astype(np.int64),
         "bits": bits,
         "walks": walks,
     }
     if edges:
-        made["edges"] = taken
-    return {name: torch.from_numpy(array) for name, array in made.items()}
+        arrays["edges"] = edge_ids
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def token_order(count: int, settings: WalkSettings, rng: np.random.Generator | None) -> Tensor:

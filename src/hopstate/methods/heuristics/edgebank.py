@@ -171,30 +171,30 @@ class EdgeBank:
             return store.contains(src, dst).astype(np.float64)
         if not store.num_events:
             return np.zeros(len(src))
-        ever = np.full(len(src), store.num_events)
-        last, met = store.last_meeting(src, dst, ever, directed=True)
-        scores = self._remembers(src, dst, since, last, met).astype(np.float64)
+        now = np.full(len(src), store.num_events)
+        last, seen = store.last_meeting(src, dst, now, directed=True)
+        scores = self._remembers(src, dst, since, last, seen).astype(np.float64)
         if relation is None or not len(self.memory.relation):
             return scores
         relations = EventRelations(self.memory.relation.rows)
-        last, met = store.last_meeting(src, dst, ever, directed=True, relation=relation, relations=relations)
-        return (scores + self._remembers(src, dst, since, last, met)) / 2
+        last, seen = store.last_meeting(src, dst, now, directed=True, relation=relation, relations=relations)
+        return (scores + self._remembers(src, dst, since, last, seen)) / 2
 
     def _remembers(
-        self, src: np.ndarray, dst: np.ndarray, since: np.ndarray, last: np.ndarray, met: np.ndarray
+        self, src: np.ndarray, dst: np.ndarray, since: np.ndarray, last: np.ndarray, remembered: np.ndarray
     ) -> np.ndarray:
-        """Return (Q,) whether the last events of pairs, if they met, are in the memory."""
+        """Return (Q,) whether the last event of each seen pair is in the memory."""
         store = self.memory.store
         assert isinstance(store, NeighborStore)
-        met = met & (last >= since)
-        ever = np.full(len(src), store.num_events)
+        remembered = remembered & (last >= since)
+        now = np.full(len(src), store.num_events)
         if self.config.memory == "threshold" and self.memory.meetings:
-            count = store.count_meetings(src, dst, ever, directed=True)
+            count = store.count_meetings(src, dst, now, directed=True)
             count -= store.count_meetings(src, dst, since, directed=True)
-            met &= count >= self.memory.remembered / len(self.memory.meetings)
+            remembered &= count >= self.memory.remembered / len(self.memory.meetings)
         if self.config.memory == "window":
-            met &= self.memory.times[last] >= self._window_start()
-        return met
+            remembered &= self.memory.times[last] >= self._window_start()
+        return remembered
 
     def observe(self, batch: EventBatch) -> None:
         """Add events to the memory."""

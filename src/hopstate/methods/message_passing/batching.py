@@ -295,7 +295,7 @@ def make_source(
 
 def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:
     """Return what draws the subgraphs around seeds (n,); depth is the model's."""
-    shape = {"how": config.shadow, "size": config.shadow_size, "depth": depth, "fanout": config.fanouts[0]}
+    shape = {"kind": config.shadow, "size": config.shadow_size, "depth": depth, "fanout": config.fanouts[0]}
     return ShadowSampler(graph, seeds, config.batch_size, seed=seed, **shape)  # type: ignore[arg-type]
 
 
@@ -304,13 +304,13 @@ def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, depth:
     kinds: dict[str, SaintKind] = {"saint-node": "node", "saint-edge": "edge", "saint-walk": "walk"}
     if config.kind == "saint" or config.nodes in kinds:
         kind = kinds.get(config.nodes, "walk")
-        return SaintSampler(graph, kind, config.batch_size, seed=seed, length=config.walk_length)
+        return SaintSampler(graph, kind, config.batch_size, seed=seed, walk_length=config.walk_length)
     every = np.arange(graph.num_nodes) if rows is None else rows
     if config.nodes == "shadow":
         return shadow_sampler(graph, config, every, depth, seed=seed)
     if config.nodes == "random":
         return UniformSampler(every, config.batch_size, seed=seed, shuffle=config.shuffle)
     clusters = min(config.num_clusters, max(1, graph.num_nodes))
-    cluster = partition(graph, clusters, how=config.partitioner, seed=seed)
+    cluster = partition(graph, clusters, partitioner=config.partitioner, seed=seed)
     per_batch = min(config.clusters_per_batch, len(np.unique(cluster if rows is None else cluster[rows])))
     return ClusterSampler(cluster, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)

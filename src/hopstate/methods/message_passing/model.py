@@ -387,11 +387,11 @@ def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.dev
     out: Tensor | None = None
     for start in range(0, max(1, len(x)), STEP):
         chunk = x[start : start + STEP]
-        made = function(chunk.to(device)).cpu()
-        if made.data_ptr() == chunk.data_ptr() and made.shape == chunk.shape:
+        result = function(chunk.to(device)).cpu()
+        if result.data_ptr() == chunk.data_ptr() and result.shape == chunk.shape:
             return x
-        out = store(len(x), made.shape[1], made.dtype) if out is None else out
-        out[start : start + STEP] = made
+        out = store(len(x), result.shape[1], result.dtype) if out is None else out
+        out[start : start + STEP] = result
         if start % (HELD * STEP) == 0:
             store.release_pages(x, out)
     assert out is not None

@@ -145,8 +145,8 @@ def training_table(
                 negatives = draw_negatives(stream, split, "train", kind, seed=draw, part=latest, avoid_positives=True)
                 pairs.append((negatives.src, negatives.dst))
     # sample first, then query: on a large stream, each takes gigabytes
-    asked = stream.pairs(rows)[2:]
-    x = np.concatenate([features.pairs(src, dst, *asked) for src, dst in pairs])
+    queries = stream.pairs(rows)[2:]
+    x = np.concatenate([features.pairs(src, dst, *queries) for src, dst in pairs])
     release_pages(stream.src, stream.dst, stream.t)
     if isinstance(features.store, NeighborStore):
         features.store.release_pages()

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Compiled loops over trees as arrays. Imported on first use.
 
-Nodes of all trees lie one after the other; a leaf's children are the leaf itself, so a walk may go on for as many steps
-as the deepest leaf is away. nodes holds, of each, the feature, and the nodes for values up to the threshold, above it
-and missing.
+Nodes of all trees lie one after the other; a leaf's children are the leaf itself, so a walk can always take as many
+steps as the deepest leaf needs. nodes holds the feature of each node, and its children for values up to the
+threshold, above it, and missing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ def add_trees(x, first, deepest, nodes, threshold, value, out):
     """Add what each tree says of rows x (Q, F) to out (Q,), tree after tree."""
     at = np.empty(BLOCK, np.int64)
     for begin in range(0, len(x), BLOCK):
-        few = min(BLOCK, len(x) - begin)
-        rows, sums = x[begin : begin + few], out[begin : begin + few]
+        count = min(BLOCK, len(x) - begin)
+        rows, sums = x[begin : begin + count], out[begin : begin + count]
         for tree in range(len(deepest)):
-            at[:few] = first[tree]
+            at[:count] = first[tree]
             for _ in range(deepest[tree]):
-                for r in range(few):
+                for r in range(count):
                     i = at[r]
                     seen = np.float64(rows[r, nodes[i, 0]])
                     at[r] = nodes[i, 3] if seen != seen else (nodes[i, 1] if seen <= threshold[i] else nodes[i, 2])
-            for r in range(few):
+            for r in range(count):
                 sums[r] += value[at[r]]
 
 

@@ -120,7 +120,11 @@ def event_baselines(
 
 # ---- start from a backbone that was trained on link prediction ----------------------------------------------
 # Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib's node classification); DyG-Mamba, arXiv:2408.06966, section 5
-PAIR_DECODER_SETTINGS = ("model.pair_dim", "model.node_gaps", "model.pair_features")  # settings of pair decoders only
+PAIR_DECODER_SETTINGS = (
+    "model.pair_dim",
+    "model.node_time_deltas",
+    "model.pair_features",
+)  # settings of pair decoders only
 SHARED_SETTINGS = ("model.", "history.", "num_neighbors", "time_scale", "deletions", "cut_ties")
 
 

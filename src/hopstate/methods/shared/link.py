@@ -126,7 +126,7 @@ class LinkSplitConfig:
         val_time, test_time: for "time": end of training and end of validation, as numbers in the stream's unit or dates
             such as 2024-03-01.
         window: for "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
-        new_ratio: for "dyglib": share of all nodes that are removed from training.
+        new_node_ratio: for "dyglib": share of all nodes that are removed from training.
         seed: for "dyglib": seed of their selection.
     """
 
@@ -136,7 +136,7 @@ class LinkSplitConfig:
     val_time: float | str | None = None
     test_time: float | str | None = None
     window: float | str | None = None
-    new_ratio: float = 0.1
+    new_node_ratio: float = 0.1
     seed: int = 2020
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class LinkSplitConfig:
         refuse_idle(self, window=self.kind != "window" and f"split.kind={self.kind} has none; give split.kind=window")
         undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
         refuse_idle(self, val_time=undated, test_time=undated)
-        check_range("split.", minimum=0, below=1, new_ratio=self.new_ratio)
+        check_range("split.", minimum=0, below=1, new_node_ratio=self.new_node_ratio)
 
     def of(self, stream: EventStream) -> EventSplit:
         """Return the split of a stream. A stream without events has empty splits.
@@ -167,7 +167,7 @@ class LinkSplitConfig:
         if self.kind == "window":
             return split_windows(stream, self.window)
         if self.kind == "dyglib":
-            return dyglib_split(stream, **shares, new_ratio=self.new_ratio, seed=self.seed)
+            return dyglib_split(stream, **shares, new_node_ratio=self.new_node_ratio, seed=self.seed)
         return chronological_split(stream, **shares)
 
 

@@ -113,7 +113,7 @@ class MemoryInputs:
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
             features = None if head is None else pair_features(store, events, clock)
-            return ActiveEvents(model, events, store, neighbors=count, clock=clock, pair_features=features)
+            return ActiveEvents(model, events, store, num_neighbors=count, clock=clock, pair_features=features)
 
         train_inputs = inputs(stream, NeighborStore.from_stream(stream, split.train))
         if head is not None and train_inputs.pair_features is not None and context.trained is None:

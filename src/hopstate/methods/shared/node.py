@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
+from hopstate.data.events import TYPE_FIELDS, in_known_types
 from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
-from hopstate.data.stream_state import renumbered
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_file
@@ -90,7 +90,11 @@ BuildNetwork = Callable[
 def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwork) -> NodeTask[Any] | StaticLinkTask:
     """Return the node-classification or link-prediction task of a run."""
     check_width(graph, context)
-    graph = _with_node_types(_numbered_as_trained(graph, context))
+    if context.trained is not None:
+        for column in TYPE_FIELDS:
+            known = tuple(context.trained.get(f"{column}_names", ()))
+            graph = in_known_types(graph, column, known, needed=column == "node_type")
+    graph = _with_node_types(graph)
     if config.task == "link":
         from hopstate.methods.shared.static_link import link_task
 
@@ -98,24 +102,6 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: BuildNetwo
     labels = node_labels(graph, config, context)
     network = make(graph, context, labels, len(labels.class_names))
     return NodeTask(network.model, network.source, walks=network.walks)
-
-
-def _numbered_as_trained(graph: Graph, context: Context) -> Graph:
-    """Return a graph with relations and node types in the numbers of the trained model.
-
-    Raises:
-        DataError: a name that the model was not trained with, or no node types although it was trained with some.
-    """
-    if context.trained is None:
-        return graph
-    for column in ("relation", "node_type"):
-        names, known = getattr(graph, f"{column}_names"), tuple(context.trained.get(f"{column}_names", ()))
-        if names and known:
-            types = renumbered(getattr(graph, column), names, known, graph.name, column.replace("_", " "))
-            graph = graph.with_(**{column: types, f"{column}_names": known})
-        elif names or (known and column == "node_type"):
-            raise DataError(f"{graph.name} has the {column}s {names[:5]}, the model was trained with {known[:5]}")
-    return graph
 
 
 def _with_node_types(graph: Graph) -> Graph:
@@ -172,9 +158,9 @@ def check_width(graph: Graph, context: Context) -> None:
         raise DataError(
             f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
         )
-    wanted = graph.num_features if context.trained is None else context.trained["num_features"]
-    if graph.num_features != wanted:
-        raise DataError(f"{graph.name} has {graph.num_features} features a node, the model was trained with {wanted}")
+    expected = graph.num_features if context.trained is None else context.trained["num_features"]
+    if graph.num_features != expected:
+        raise DataError(f"{graph.name} has {graph.num_features} features a node, the model was trained with {expected}")
 
 
 def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
@@ -364,9 +350,9 @@ def learned_features(graph: Graph, use: Use, reads_edges: bool, loop: LoopConfig
 
 def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -> None:
     """Raise DataError if the number of edge features differs from that in training."""
-    wanted = (trained or {}).get("edge_columns")
-    if wanted is not None and wanted != found:
-        raise DataError(f"{name} has {found} features an edge, the model was trained with {wanted}")
+    expected = (trained or {}).get("edge_columns")
+    if expected is not None and expected != found:
+        raise DataError(f"{name} has {found} features an edge, the model was trained with {expected}")
 
 
 def edge_columns(graph: Graph) -> int:

@@ -239,8 +239,12 @@ def graph_spec(
         vectors: (network, source) → (N, D) outputs of all nodes.
     """
     if not isinstance(task, StaticLinkTask):
-        spec, own = of_network(bare(task.model)), task
-        return replace(spec, fill=lambda _: full_graph(own.source), reference=lambda _: vectors(own.model, own.source))
+        spec, node_task = of_network(bare(task.model)), task
+        return replace(
+            spec,
+            fill=lambda _: full_graph(node_task.source),
+            reference=lambda _: vectors(node_task.model, node_task.source),
+        )
     model = bare(task.model)
     if not isinstance(model, LinkModel) or not isinstance(model.decoder, PairDecoder):
         raise ConfigError(f"{type(model).__name__} cannot be exported: it is not an encoder with a pair decoder")

@@ -76,10 +76,10 @@ def edge_attention_naive(
     rows = torch.cat([rows[others], torch.arange(n, device=rows.device)])
     senders = torch.cat([indices[others], receivers])
     score = F.leaky_relu(a[receivers[rows]] + b[senders], slope)
-    most = score.new_full((n, score.shape[1]), -torch.inf)
-    most = most.scatter_reduce(0, rows[:, None].expand_as(score), score.detach(), "amax")
-    weight = torch.exp(score - most[rows])
-    total = torch.zeros_like(most).index_add(0, rows, weight)
+    maximum = score.new_full((n, score.shape[1]), -torch.inf)
+    maximum = maximum.scatter_reduce(0, rows[:, None].expand_as(score), score.detach(), "amax")
+    weight = torch.exp(score - maximum[rows])
+    total = torch.zeros_like(maximum).index_add(0, rows, weight)
     return v.new_zeros(n, *v.shape[1:]).index_add(0, rows, (weight / total[rows])[:, :, None] * v[senders])
 
 

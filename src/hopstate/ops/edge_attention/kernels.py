@@ -32,17 +32,17 @@ def forward(first, last, span, indptr, indices, receivers, a, b, v, width, slope
     for unit in range(first, last):
         for i in range(unit * span, min(receivers.size, unit * span + span)):
             me, at = receivers[i], i * width
-            own = load(a, me * LANES)
-            most = _score(own, b, me, slope)
+            a_i = load(a, me * LANES)
+            maximum = _score(a_i, b, me, slope)
             for e in range(indptr[i], indptr[i + 1]):
-                score = _score(own, b, indices[e], slope)  # a loop on the node itself does no harm to a maximum
-                most = where_less(most, score, score, most)
-            total = own - own
+                score = _score(a_i, b, indices[e], slope)  # a self-loop does not change the maximum
+                maximum = where_less(maximum, score, score, maximum)
+            total = a_i - a_i
             for e in range(indptr[i], indptr[i + 1] + 1):
                 j = me if e == indptr[i + 1] else indices[e]
                 if j == me and e < indptr[i + 1]:
                     continue
-                weight = exp_parts(_score(own, b, j, slope) - most)[0]
+                weight = exp_parts(_score(a_i, b, j, slope) - maximum)[0]
                 total = total + weight
                 for c in range(0, width, LANES):
                     store(out, at + c, fma(weight, load(v, j * width + c), load(out, at + c)))
@@ -51,7 +51,7 @@ def forward(first, last, span, indptr, indices, receivers, a, b, v, width, slope
             store(level, i * LANES, total)
             for lane in range(i * LANES, i * LANES + LANES):
                 level[lane] = math.log(level[lane])
-            store(level, i * LANES, load(level, i * LANES) + most)
+            store(level, i * LANES, load(level, i * LANES) + maximum)
 
 
 @fast
@@ -59,27 +59,27 @@ def backward(first, last, span, indptr, indices, receivers, a, b, v, out, level,
     """Gradients of `forward`; da, db and dv come in as zeros, da and db with a part for each unit."""
     for unit in range(first, last):
         low, high = unit * span * LANES, min(width, (unit + 1) * span * LANES)
-        mine = unit * (da.size // (-(-width // (span * LANES))))
+        part = unit * (da.size // (-(-width // (span * LANES))))
         for i in range(receivers.size):
             me, at = receivers[i], i * width
-            own, height = load(a, me * LANES), load(level, i * LANES)
-            mean = own - own
+            a_i, height = load(a, me * LANES), load(level, i * LANES)
+            mean = a_i - a_i
             for c in range(low, high, LANES):
                 mean = fma(load(grad, at + c), load(out, at + c), mean)
-            sum_ = own - own
+            sum_ = a_i - a_i
             for e in range(indptr[i], indptr[i + 1] + 1):
                 j = me if e == indptr[i + 1] else indices[e]
                 if j == me and e < indptr[i + 1]:
                     continue
-                x = own + load(b, j * LANES)
+                x = a_i + load(b, j * LANES)
                 zero, one = x - x, filled(x, 1.0)
                 weight = exp_parts(where_less(zero, x, x, x * filled(x, slope)) - height)[0]
-                pull = zero
+                weight_grad = zero
                 for c in range(low, high, LANES):
                     g = load(grad, at + c)
-                    pull = fma(g, load(v, j * width + c), pull)
+                    weight_grad = fma(g, load(v, j * width + c), weight_grad)
                     store(dv, j * width + c, fma(weight, g, load(dv, j * width + c)))
-                dx = weight * (pull - mean) * where_less(zero, x, one, filled(x, slope))
-                store(db, mine + j * LANES, load(db, mine + j * LANES) + dx)
+                dx = weight * (weight_grad - mean) * where_less(zero, x, one, filled(x, slope))
+                store(db, part + j * LANES, load(db, part + j * LANES) + dx)
                 sum_ = sum_ + dx
-            store(da, mine + me * LANES, load(da, mine + me * LANES) + sum_)
+            store(da, part + me * LANES, load(da, part + me * LANES) + sum_)

@@ -60,7 +60,7 @@ def num_terms(radius: float, tolerance: float) -> int:
     if not radius <= 500:
         raise HopstateError(
             f"one batch would multiply the memory by up to exp({radius:.3g}); lower the filter's coefficients "
-            "(filter_start), or check them for NaN"
+            "(filter_init), or check them for NaN"
         )
     term, k = 1.0, 0
     while True:

@@ -21,29 +21,29 @@ def forward(first, last, indptr, indices, x, width, mean, low, high, std):
         at = unit * LANES
         count = min(LANES, width - at)
         for i in range(n):
-            here, begin, end = i * width + at, indptr[i], indptr[i + 1]
+            start, begin, end = i * width + at, indptr[i], indptr[i + 1]
             if begin == end:
-                for c in range(here, here + count):
+                for c in range(start, start + count):
                     mean[c] = low[c] = high[c] = std[c] = 0
                 continue
-            least = load_first(x, indices[begin] * width + at, count)
-            most, total = least, least - least
+            minimum = load_first(x, indices[begin] * width + at, count)
+            maximum, total = minimum, minimum - minimum
             for e in range(begin, end):
                 value = load_first(x, indices[e] * width + at, count)
                 total = total + value
-                least = where_less(value, least, value, least)
-                most = where_less(most, value, value, most)
+                minimum = where_less(value, minimum, value, minimum)
+                maximum = where_less(maximum, value, value, maximum)
             size = filled(total, end - begin)
-            middle = total / size
+            average = total / size
             squares = total - total
             for e in range(begin, end):
-                apart = load_first(x, indices[e] * width + at, count) - middle
-                squares = fma(apart, apart, squares)
-            store_first(mean, here, middle, count)
-            store_first(low, here, least, count)
-            store_first(high, here, most, count)
-            store_first(std, here, squares / size, count)
-            for c in range(here, here + count):
+                deviation = load_first(x, indices[e] * width + at, count) - average
+                squares = fma(deviation, deviation, squares)
+            store_first(mean, start, average, count)
+            store_first(low, start, minimum, count)
+            store_first(high, start, maximum, count)
+            store_first(std, start, squares / size, count)
+            for c in range(start, start + count):
                 std[c] = std[c] ** 0.5 if std[c] > 1e-5 else 0
 
 

@@ -128,8 +128,8 @@ def cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndarr
     groups, tokens, blocks = group_sequences(bounds, channels), int(bounds[-1]), -(-channels // LANES)
     num_groups = groups.size - 1
     # each span has its own dB and dC, 2 S numbers per token, limited to a tenth of the other buffers
-    most = max(1, min(blocks, int(0.3 * channels / S), tokens * channels // (MIN_GROUP * max(num_groups, 1))))
-    num_spans = min(most, -(-MIN_UNITS // max(num_groups, 1)))
+    max_spans = max(1, min(blocks, int(0.3 * channels / S), tokens * channels // (MIN_GROUP * max(num_groups, 1))))
+    num_spans = min(max_spans, -(-MIN_UNITS // max(num_groups, 1)))
     return groups, np.linspace(0, blocks, num_spans + 1).astype(np.int64)
 
 

@@ -69,14 +69,14 @@ class EventTargets:
         """Number of model outputs; 1 for two classes."""
         return 1 if self.classes and len(self.names) == 2 else len(self.names)
 
-    def values(self, found: np.ndarray) -> np.ndarray:
+    def values(self, outputs: np.ndarray) -> np.ndarray:
         """Return model outputs as float64 probabilities (Q, C) or (Q, T), or as values (Q, T) in the data's unit."""
-        found = np.asarray(found, np.float64).reshape(-1, self.width)
+        outputs = np.asarray(outputs, np.float64).reshape(-1, self.width)
         if self.target.goal == "values":
-            return found * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
-        return np.hstack([1 - found, found]) if self.classes and self.width == 1 else found
+            return outputs * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
+        return np.hstack([1 - outputs, outputs]) if self.classes and self.width == 1 else outputs
 
-    def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
+    def metrics(self, rows: np.ndarray, outputs: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
         """Return the metrics of events at rows (Q,); NaN if none is labeled.
 
         Binary: roc_auc and average_precision of the positive class, its count ("positives"), confidence limits if
@@ -90,7 +90,7 @@ class EventTargets:
             found: model outputs, see `values`; (Q,) probabilities of the positive class if binary.
             bootstrap: resamples for confidence intervals if binary; 0 computes none.
         """
-        y, values = self.y[rows], self.values(found)
+        y, values = self.y[rows], self.values(outputs)
         if not self.classes:
             return evaluate_metrics(self.target.goal, self.target.metrics, y, values)
         y, values = y[y >= 0], values[y >= 0]
@@ -111,13 +111,13 @@ class EventTargets:
             result |= interval_columns(drawn)
         return result
 
-    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+    def columns(self, outputs: np.ndarray) -> dict[str, np.ndarray]:
         """Return prediction columns of model outputs.
 
         Classes: score (probability of the positive class) or p_<class>, and prediction if the classes are named.
         Labels: p_<label>. Values: prediction, or prediction_<name> for several targets.
         """
-        values = self.values(found)
+        values = self.values(outputs)
         if self.classes and self.width == 1:
             decided = self.target.columns(values)["prediction"]
             return {"score": values[:, 1]} | ({"prediction": decided} if self.named else {})
@@ -190,24 +190,24 @@ def event_classes(
     Warns:
         HopstateWarning: classes that the model cannot predict.
     """
-    y, own = event_codes(stream)
-    if stream.class_names is None and set(own) <= {"0", "1"}:
-        y, own = np.where(y < 0, -1, np.asarray([int(n) for n in own] or [0])[y]), ("0", "1")
-    named = stream.class_names is not None or own != ("0", "1")
+    y, class_names = event_codes(stream)
+    if stream.class_names is None and set(class_names) <= {"0", "1"}:
+        y, class_names = np.where(y < 0, -1, np.asarray([int(n) for n in class_names] or [0])[y]), ("0", "1")
+    named = stream.class_names is not None or class_names != ("0", "1")
     learned = np.arange(len(y)) if train is None else train
-    y, target = encode_target(y, learned, own, metric, weights=weights, positive=positive)
+    y, target = encode_target(y, learned, class_names, metric, weights=weights, positive=positive)
     names, others = target.names, target.others
     target = replace(target, metrics=(metric_of_classes(metric, target.width),))
-    there = np.unique(y[y >= 0])
-    if len(names) < 2 or len(there) == 1:
-        which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])
-        raise DataError(f"{stream.name}: all {which} only the class {only}; there is nothing to learn")
+    present = np.unique(y[y >= 0])
+    if len(names) < 2 or len(present) == 1:
+        labeled, only = ("training events have", names[0]) if others else ("labels are of", names[int(present[0])])
+        raise DataError(f"{stream.name}: all {labeled} only the class {only}; there is nothing to learn")
     if others:
         counts = np.bincount(y[y >= len(names)] - len(names), minlength=len(others)).tolist()
-        shown = [f"{name!r} ({n:,} events)" for name, n in zip(others, counts, strict=True)]
-        more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+        unseen = [f"{name!r} ({n:,} events)" for name, n in zip(others, counts, strict=True)]
+        more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
         warnings.warn(
-            f"no training event of {stream.name} has the class {', '.join(shown[:5])}{more}; it can never be "
+            f"no training event of {stream.name} has the class {', '.join(unseen[:5])}{more}; it can never be "
             "predicted, and events that have it count as wrong",
             HopstateWarning,
             stacklevel=4,

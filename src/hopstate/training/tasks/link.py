@@ -147,12 +147,12 @@ class LinkTask(EventTask[LinkScorer]):
         scores = self._scored(self.scorer(split), split, calibration | chosen)
         bootstrap = e.bootstrap if split == "test" else 0
         measured = {key: scores[key] for key in chosen}
-        found = link_report(measured, chosen, self.stream, protocol=e.protocol, bootstrap=bootstrap)
+        report = link_report(measured, chosen, self.stream, protocol=e.protocol, bootstrap=bootstrap)
         if split == "val":
             self.curve = summaries.validation_curve(scores[summaries.KEY]) if summaries.KEY in scores else None
         else:
-            self.curves = summaries.link_curves(found, split, self.curve)
-        return found
+            self.curves = summaries.link_curves(report, split, self.curve)
+        return report
 
     def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
         e = self.evaluation
@@ -209,29 +209,29 @@ class LinkTask(EventTask[LinkScorer]):
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         table = self.report("val" if split == "val" else "test")
-        found = self._metrics(table)
+        metrics = self._metrics(table)
         if split == "val" and not isinstance(
             self.source, Untrained
         ):  # scores of untrained models are not probabilities
-            found["loss"] = float(np.mean([scored.loss() for scored in table.scores.values()]))
-        return found
+            metrics["loss"] = float(np.mean([scored.loss() for scored in table.scores.values()]))
+        return metrics
 
     def _metrics(self, report: LinkReport) -> dict[str, float]:
         """Return a table's metrics by name, and their mean if it selects the model."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for row in report.rows:
             names = [name for name in row if name not in ("split", "setting", "strategy", "num_events")]
             new = row["setting"] == "inductive"
             for name in names:
                 value = row[name] if isinstance(row[name], int) else float(row[name])
-                found[metric_name(name, row["strategy"], new_nodes=new)] = value
-            found["new_num_events" if new else "num_events"] = row["num_events"]
+                metrics[metric_name(name, row["strategy"], new_nodes=new)] = value
+            metrics["new_num_events" if new else "num_events"] = row["num_events"]
         if self.evaluation.select_by == "mean":
-            own = [row for row in report.rows if "average_precision" in row]
-            own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
-            kinds = [row["average_precision"] for row in own], [row["num_events"] for row in own]
-            found["mean_average_precision"] = mean_over_kinds(*kinds)
-        return found
+            binary_rows = [row for row in report.rows if "average_precision" in row]
+            binary_rows = [row for row in binary_rows if (row["split"], row["strategy"]) in report.distinct]
+            kinds = [row["average_precision"] for row in binary_rows], [row["num_events"] for row in binary_rows]
+            metrics["mean_average_precision"] = mean_over_kinds(*kinds)
+        return metrics
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return columns row, src, dst, t and score of the events of a split or of "all".

@@ -128,7 +128,7 @@ class LinkObjective(Objective[tuple[np.ndarray, np.ndarray]]):
         pairs, labels = with_negatives(self.stream.pairs(rows), drawn[0][at], drawn[1][at], self.mixture.group)
         src, dst, t, *relation = pairs
         queries = {"source": torch.from_numpy(src), "target": torch.from_numpy(dst)}
-        queries["gap"] = self.inputs.query_gaps(src, dst, t)
+        queries["gap"] = self.inputs.query_time_deltas(src, dst, t)
         if relation:
             queries["relation"] = type_codes(relation[0])
         return queries, labels
@@ -164,7 +164,7 @@ class LabelObjective(Objective[None]):
         rows = self.split.train[batch]
         rows = rows[has_label(self.y[rows])]
         src, t = self.stream.src[rows], self.stream.t[rows]
-        return {"nodes": torch.from_numpy(src), "gap": self.inputs.query_node_gaps(src, t)}, torch.from_numpy(
+        return {"nodes": torch.from_numpy(src), "gap": self.inputs.query_node_time_deltas(src, t)}, torch.from_numpy(
             self.y[rows]
         )
 

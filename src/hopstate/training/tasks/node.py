@@ -156,11 +156,17 @@ class NodeTask(SourceTask[BatchT, NodeBatches[BatchT]]):
 def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
     """Return the test split's calibration curve and the confidence intervals of its metrics."""
     known = target.has_label(y)
-    found, mine = target.predictions(out)[known], y[known]
-    drawn = class_reliability(found, mine) if target.goal == "classes" else None
-    limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found, weights=target.weights)
-    intervals = {name: [own.low, own.high] for name, own in limits.items()}
-    return {"reliability": [] if drawn is None else [drawn], "intervals": intervals} if drawn or intervals else {}
+    predictions, labels = target.predictions(out)[known], y[known]
+    reliability = class_reliability(predictions, labels) if target.goal == "classes" else None
+    limits = (
+        {} if target.goal == "labels" else label_intervals(target.metrics, labels, predictions, weights=target.weights)
+    )
+    intervals = {name: [interval.low, interval.high] for name, interval in limits.items()}
+    return (
+        {"reliability": [] if reliability is None else [reliability], "intervals": intervals}
+        if reliability or intervals
+        else {}
+    )
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):

@@ -167,12 +167,12 @@ class SequenceTask(Task[dict[str, Tensor]]):
         """Return (S, L-1) ln(1 + time since the pair's last event), or None if the model ignores times."""
         if not self.memory_model.time_dim:
             return None
-        t, never = self.data.t, float(self.memory_model.never)
-        gaps, last_event = np.full(t.shape, never), dict[tuple[int, int], int]()
+        t, limit = self.data.t, float(self.memory_model.max_log_delta)
+        gaps, last_event = np.full(t.shape, limit), dict[tuple[int, int], int]()
         for k, (u, v) in enumerate(self.data.pairs.tolist()):
             last = last_event.get((min(u, v), max(u, v)))
             if last is not None:
-                gaps[:, k] = self.clock.log_gaps(t[:, k], t[:, last], never)
+                gaps[:, k] = self.clock.log_time_deltas(t[:, k], t[:, last], limit)
             last_event[min(u, v), max(u, v)] = k
         return gaps
 
