@@ -52,7 +52,7 @@ def main() -> None:
     print(machine())
     torch.manual_seed(0)
     stream = read_events(options.data) if Path(options.data).exists() else load_dataset(options.data)
-    settings = {"data": options.data, "split.kind": "dyglib", "evaluation.negatives": ["random"]}
+    settings = {"data": options.data, "split.kind": "dyglib", "evaluation.strategies": ["random"]}
     settings |= {"model.static": "random", "model.max_norm": 100.0, "model.order": options.order}
     config = config_from(METHODS["ctdg-ssm"], settings)
     with tempfile.TemporaryDirectory() as folder:

@@ -51,7 +51,7 @@ class Row(NamedTuple):
             "read__variant": self.variant,
             "read__length": self.length,
             "model__order": self.order,
-            "model__filter_start": self.start if self.start == "critical" else float(self.start),
+            "model__filter_init": self.start if self.start == "critical" else float(self.start),
             "model__step_bias": next(bias for most, bias in STEP_BIAS.items() if self.length <= most),
             "read_node": self.read,
         }

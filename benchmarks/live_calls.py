@@ -52,7 +52,7 @@ def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         table(0, FIRST, nodes, 0, share).to_csv(home / "own.csv", index=False)
-        settings = {**quiet, "read": {"num_nodes": nodes}, "evaluation": {"negatives": ["random"]}}
+        settings = {**quiet, "read": {"num_nodes": nodes}, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit("ctdg-ssm", home / "own.csv", out=home / "run", config=settings)
         run.stream(table(FIRST, past - FIRST, nodes, 0, share))
         state, seconds, written = home / "run" / "state", [], []

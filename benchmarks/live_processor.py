@@ -26,7 +26,7 @@ from hopstate.streaming.slices import run_to_completion
 
 QUIET = {
     "loop": {"epochs": 0, "progress": False, "logger": "none", "device": "cpu"},
-    "evaluation": {"negatives": ["random"]},
+    "evaluation": {"strategies": ["random"]},
 }
 OWN, BEFORE, GROUP = 20_000, 550, 10
 KINDS = ("commit", "prepare", "first pair", "second pair")

@@ -90,7 +90,7 @@ def beside_tgb(events, count):
 
 def measured(method, stream, counts, folder):
     """Return a row for each number of negatives."""
-    config = {"loop.epochs": 1, "loop.progress": False, "loop.device": "cpu", "evaluation.negatives": ["random"]}
+    config = {"loop.epochs": 1, "loop.progress": False, "loop.device": "cpu", "evaluation.strategies": ["random"]}
     run = fit(method, stream, out=folder / method, config=config | SMALL.get(method, {}))
     found = []
     with load_run(run.path) as (_, task):

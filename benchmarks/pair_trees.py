@@ -42,7 +42,7 @@ def made(events: int, seed: int = 0) -> EventStream:
 def measure(stream: EventStream, **settings: object) -> None:
     """Print what training takes and how fast pairs of the test split are scored, features included."""
     method, work = get_method("pair-trees"), time.process_time
-    config = config_from(method, {"data": "x", "loop.progress": False, "evaluation.negatives": ["random"], **settings})
+    config = config_from(method, {"data": "x", "loop.progress": False, "evaluation.strategies": ["random"], **settings})
     with tempfile.TemporaryDirectory() as folder:
         task = method.build(stream, config, Context(run=Path(folder), cache=Path(folder)))
         begin = work()

@@ -52,7 +52,7 @@ def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | st
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         events[:OWN].to_csv(home / "own.csv", index=False)
-        settings = {**QUIET, "evaluation": {"negatives": ["random"]}}
+        settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
         start = time.process_time()
         with open_session(run.path, events=[events[OWN:]]) as asked:

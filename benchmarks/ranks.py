@@ -51,7 +51,7 @@ def case(method: str, steps: int) -> tuple[Any, dict[str, Any]]:
     if method == "nagphormer":
         settings = {"batch_size": 2000, "model": {"dim": 128}, "tokens": {"num_hops": 7, "eigenvectors": 0}}
         return graph(int(2000 * steps / 0.6)), settings
-    return events(int(200 * steps / 0.7)), {"batch_size": 200, "evaluation": {"negatives": ["random"]}}
+    return events(int(200 * steps / 0.7)), {"batch_size": 200, "evaluation": {"strategies": ["random"]}}
 
 
 class EnoughError(Exception):

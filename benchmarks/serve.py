@@ -104,7 +104,7 @@ def measure(name: str, events: pd.DataFrame, size: int, own_events: int, repeats
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         events[:own_events].to_csv(home / "own.csv", index=False)
-        settings = {**QUIET, "evaluation": {"negatives": ["random"]}}
+        settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
         many, few = events[own_events:-LONE].to_dict("records"), events[-LONE:].to_dict("records")
         with LiveRun(run.path, folder=home / "first") as live:

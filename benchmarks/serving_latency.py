@@ -39,7 +39,7 @@ from common import machine, require_green
 
 SETTINGS = {
     "loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"},
-    "evaluation": {"negatives": ["random"]},
+    "evaluation": {"strategies": ["random"]},
 }
 OWN = 20_000
 JSON = {"Content-Type": "application/json"}

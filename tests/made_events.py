@@ -11,7 +11,7 @@ from hopstate.data.events import ADD, DELETE, EventStream, check_deletes
 from hopstate.runs.run import Run, fit
 
 LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"}}
-RANDOM: dict[str, Any] = {"evaluation.negatives": ["random"]}
+RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}
 SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for links
     "recency": {},
     "edgebank": {},

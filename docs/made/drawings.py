@@ -21,8 +21,7 @@ IMAGES = ROOT / "docs" / "images"
 WIDTH, HEIGHT, ROW = 760, 34, 74
 STYLE = (
     "<style>text{font:13px sans-serif;fill:#222}.s{font-size:11px;fill:#666}rect{fill:#eef2f5;stroke:#607d8b}"
-    "line,path{stroke:#90a4ae;fill:none}@media(prefers-color-scheme:dark){text{fill:#eee}.s{fill:#aaa}"
-    "rect{fill:#263238}}</style>"
+    "line,path{stroke:#90a4ae;fill:none}</style>"
 )
 CAPTIONS = {
     "cli": "the command line", "serving": "online serving", "runs": "fit, predict, query",

@@ -247,8 +247,8 @@ def test_compare_adds_baselines_and_names_those_that_are_not_beaten(messages: Pa
     for name, row in rows.items():
         for baseline in {"recency", "edgebank"} - {name}:
             below = [m for m, (mean, _) in row["kinds"].items() if mean <= rows[baseline]["kinds"].get(m, [-1])[0]]
-            assert (baseline in row["below"]) == bool(below)
-        assert name not in row["below"]
+            assert (baseline in row["not_outperformed"]) == bool(below)
+        assert name not in row["not_outperformed"]
     assert "edgebank" in capsys.readouterr().out
 
 

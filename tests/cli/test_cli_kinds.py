@@ -21,12 +21,12 @@ def test_baselines_are_compared_with_methods_and_with_each_other() -> None:
     baselines = {"recency": {"random": 0.75, "ranking": 0.6}, "edgebank": {"random": 0.7, "ranking": 0.2}}
     found = {one["method"]: one for one in add_baselines(rows, baselines)}
     assert list(found) == ["graphmixer", "edgebank", "recency"]
-    assert "recency" in found["graphmixer"]["below"]
-    assert "edgebank" not in found["graphmixer"]["below"]
-    assert "recency" in found["edgebank"]["below"]
-    assert found["recency"]["below"] == ""
+    assert "recency" in found["graphmixer"]["not_outperformed"]
+    assert "edgebank" not in found["graphmixer"]["not_outperformed"]
+    assert "recency" in found["edgebank"]["not_outperformed"]
+    assert found["recency"]["not_outperformed"] == ""
     other = add_baselines(rows, {"recency": {"random": 0.1, "ranking": 0.6}})[-1]
-    assert (other["method"], "edgebank" in other["below"]) == ("recency", True)
+    assert (other["method"], "edgebank" in other["not_outperformed"]) == ("recency", True)
 
 
 def test_the_table_has_a_row_per_method_then_the_baselines_then_the_counts(capsys: pytest.CaptureFixture[str]) -> None:

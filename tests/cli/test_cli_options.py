@@ -5,7 +5,9 @@ import json
 import pytest
 import yaml
 
+from hopstate.cli.fit import fit_parser
 from hopstate.cli.main import COMMANDS, main
+from hopstate.methods import MODULES, get_method
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,17 @@ def test_every_command_names_the_nearest_option(capsys: pytest.CaptureFixture[st
     for command in sorted(COMMANDS.keys() - {"fit", "tune"}):
         assert main([command, "--halp"]) == 2
         assert "'--help'" in capsys.readouterr().err.splitlines()[-1], command
+
+
+def test_every_setting_of_every_method_has_a_help_text() -> None:
+    without = {
+        option
+        for method in MODULES
+        for action in fit_parser(get_method(method))._actions
+        for option in action.option_strings
+        if not action.help
+    }
+    assert without == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -42,7 +42,7 @@ def _tasks(*lines: str) -> dict[str, dict[str, object]]:
 
 
 def test_each_finished_model_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"evaluation": {"negatives": ["random"]}, "loop": {"progress": False}}
+    settings = {"evaluation": {"strategies": ["random"]}, "loop": {"progress": False}}
     hopstate.fit("recency", "clubs-generated", out=tmp_path / "stream" / "recency-split0-seed0", **settings)
     assert _train(_tasks("--version", "--version"), tmp_path, screen(stderr=True))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("stream: recency")]

@@ -11,7 +11,7 @@ import torch
 
 from hopstate.data import stream_checkpoint
 from hopstate.data.events import EventStream
-from hopstate.data.stream_checkpoint import check_folder, files_of, load_stream_state, save_stream_state
+from hopstate.data.stream_checkpoint import check_folder, files_of, load_stream_state, save_stream_state, with_checksum
 from hopstate.data.stream_state import Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, MissingFileError, StorageError
@@ -155,7 +155,7 @@ def test_a_state_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
     head, file = tmp_path / "live" / "live.json", next((tmp_path / "live").glob("events-*"))
     text, data = head.read_text(), file.read_bytes()
     facts = json.loads(text)
-    wrong = ["", "[]", "{", "null", *(json.dumps(facts | change) for change in BROKEN)]
+    wrong = ["", "[]", "{", "null", *(json.dumps(with_checksum(facts | change)) for change in BROKEN)]
     for broken in wrong:
         head.write_text(broken)
         with pytest.raises(CheckpointError):
@@ -168,6 +168,15 @@ def test_a_state_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(CheckpointError):
         load_stream_state(tmp_path / "live")
+
+
+@pytest.mark.parametrize("change", [{"memories": []}, {"settled": 3}, {"clock": 1.0}, {"time_unit": "h"}])
+def test_a_head_is_what_it_was_written_as(tmp_path: Path, change: dict[str, Any]) -> None:
+    save_stream_state(after(StreamState(model="abc"), events(0, 8)), tmp_path)
+    head = tmp_path / "live.json"
+    head.write_text(json.dumps(json.loads(head.read_text()) | change))
+    with pytest.raises(CheckpointError, match=r"live\.json"):
+        load_stream_state(tmp_path)
 
 
 BROKEN: list[dict[str, Any]] = [
@@ -229,6 +238,6 @@ def test_parts_of_a_file_are_what_they_were_written_as(tmp_path: Path, damage: s
         kept = {name: value for name, value in whole.items() if name != damage}
         write_tensors(path, kept | ({} if broken is None else {damage: broken}), {}, format=stream_checkpoint.FORMAT)
         head[group][0]["bytes"] = path.stat().st_size
-        (tmp_path / "live.json").write_text(json.dumps(head))
+        (tmp_path / "live.json").write_text(json.dumps(with_checksum(head)))
         with pytest.raises(CheckpointError):
             load_stream_state(tmp_path)

@@ -42,7 +42,7 @@ def results(name: str, events: pd.DataFrame, home: Path, **read: Any) -> list[An
     events.to_csv(home / "own.csv", index=False)
     method, settings = METHODS[name]
     loop = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "seed": 5}
-    strategies = {"negatives": ["random", "historical"], "batch_size": 20}
+    strategies = {"strategies": ["random", "historical"], "batch_size": 20}
     config = {**settings, "loop": loop, "evaluation": strategies, "read": read}
     run = hopstate.fit(method, home / "own.csv", out=home / "run", config=config)
     asked = run.score([("n00", "n01"), ("n03", "n02")])

@@ -27,7 +27,7 @@ from hopstate.training.run_folder import RunFolder
 LOOP = {"epochs": 5, "checkpoint_seconds": 0.001, "progress": False, "logger": "none", "device": "cpu"}
 GMN = {"dim": 8, "expand": 1.0, "state_dim": 4}
 WALKS = {"max_length": 2, "repeats": 1, "walks": 2}
-FEW = {"batch_size": 40, "evaluation": {"batch_size": 40, "negatives": ["random"]}}
+FEW = {"batch_size": 40, "evaluation": {"batch_size": 40, "strategies": ["random"]}}
 MEMORY = {"dim": 6, "time_dim": 4}
 SETTINGS: dict[str, dict[str, Any]] = {
     "nagphormer": {"model": {"dim": 8}, "tokens": {"num_hops": 2, "eigenvectors": 2}},

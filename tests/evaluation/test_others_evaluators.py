@@ -21,7 +21,7 @@ METHODS = ["graphmixer", *(pytest.param(name, marks=pytest.mark.slow) for name i
 @pytest.fixture(scope="module", params=METHODS)
 def run(request, tmp_path_factory):
     """Return a run of a model that ranks each test event among every destination."""
-    many = {"evaluation.negatives": ["ranking"], "evaluation.num_negatives": "all"}
+    many = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": "all"}
     return fit(
         request.param,
         repeating(),

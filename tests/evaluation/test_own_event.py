@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(method: str, data: Path, out: Path) -> list[str]:
     settings = {f"loop.{name}": value for name, value in LOOP["loop"].items()} | SMALL[method]
-    settings |= {"data": data, "out": out, "evaluation.negatives": "[random,ranking]", "loop.epochs": 3}
+    settings |= {"data": data, "out": out, "evaluation.strategies": "[random,ranking]", "loop.epochs": 3}
     return [
         "fit",
         method,

@@ -16,7 +16,7 @@ from hopstate.testing.conformance import F64
 from hopstate.training.tasks.link import LinkTask
 from made_events import named, repeating, small_run
 
-MANY: dict[str, Any] = {"evaluation.negatives": ["random", "ranking"], "evaluation.num_negatives": 6}
+MANY: dict[str, Any] = {"evaluation.strategies": ["random", "ranking"], "evaluation.num_negatives": 6}
 
 
 class Runs(dict[str, Run]):
@@ -80,7 +80,7 @@ def test_a_curve_costs_validation_some_random_pairs_at_most(
     strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summaries, "evenly_spaced", lambda count: np.arange(0, count, 3))
-    own = {**MANY, "evaluation.negatives": strategies, "evaluation.select_by": choose}
+    own = {**MANY, "evaluation.strategies": strategies, "evaluation.select_by": choose}
     run = small_run("graphmixer", tmp_path, named(repeating(400)), **own)
     assert choose == "mean" or not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])
     with load_run(run.path) as (_, task), torch.no_grad():

@@ -106,7 +106,7 @@ _MEMORY = {
     "model.time_dim": 4,
     "model.hidden": 8,
 }
-_EVALUATION = {"evaluation.negatives": "[random, historical]", "evaluation.batch_size": 32}
+_EVALUATION = {"evaluation.strategies": "[random, historical]", "evaluation.batch_size": 32}
 _SETS = {"loop.epochs": 4, "batch_size": 6, "loop.optim.lr": 0.01}
 _WALKS = {"model.dim": 8, "model.state_dim": 4, "walks.max_length": 2, "walks.repeats": 2, "walks.walks": 2}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # "method" or "method+variant" to its kind and settings

@@ -60,6 +60,7 @@ def readers() -> list[Reader]:
     """Return all of them; good files lie in the present folder."""
     from yaml import YAMLError
 
+    from hopstate.data import stream_checkpoint
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
     from hopstate.data.readers.tu import read_tu
@@ -77,6 +78,7 @@ def readers() -> list[Reader]:
     from hopstate.training.run_folder import RunFolder
     from hostile import sound
 
+    stream_checkpoint.with_checksum = dict  # it would refuse all that is changed
     found = []
 
     def add(name: str, target: str, read: Callable[[], Any], same: Callable[[bytes, Any], str] | None = None) -> None:
@@ -553,7 +555,6 @@ def prepare(good: Path) -> None:
     state = good / "run-memory" / "state"
     events = next(state.glob("events-*.safetensors"))
     head = json.loads((state / "live.json").read_text().replace(events.name, "events.safetensors"))
-    head.pop("crc32")  # of another name, and which would refuse all that is changed
     events.rename(state / "events.safetensors")
     (state / "live.json").write_text(json.dumps(head))
 

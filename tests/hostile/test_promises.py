@@ -30,7 +30,7 @@ from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError
 from hopstate.io.opening import open_regular
 from hopstate.io.output import write_table
 from hopstate.io.tensors import Archive, load_npy
-from hopstate.methods import method_of_run
+from hopstate.methods import get_method, method_of_run
 from hopstate.methods.config import config_from, load_yaml
 from hopstate.runs.report import write_report
 from hopstate.training.run_folder import RunFolder
@@ -133,6 +133,12 @@ def test_packed_files_have_a_limit(tmp_path: Path) -> None:
     assert len(read_events(tmp_path / "e.csv.gz")) == 5000
     with pytest.raises(FormatError, match=r"e\.csv\.gz.*max_bytes"):
         read_events(tmp_path / "e.csv.gz", max_bytes="2kB")
+
+
+@pytest.mark.parametrize("size", ["model.order", "model.quadrature_nodes"])
+def test_sizes_are_checked_before_anything_is_computed(size: str) -> None:
+    with pytest.raises(ConfigError, match=size):
+        config_from(get_method("ctdg-ssm"), {"data": "x", size: 10_000})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs sparse files")

@@ -189,7 +189,7 @@ def test_processed_files_are_not_unpickled(tmp_path: Path, legacy: bool) -> None
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("temporal")
     events(80).to_csv(home / "events.csv", index=False)
-    config = {"loop": LOOP, "model": {"dim": 4}, "evaluation.negatives": ["random"]}
+    config = {"loop": LOOP, "model": {"dim": 4}, "evaluation.strategies": ["random"]}
     return fit("ctdg-ssm", home / "events.csv", out=home / "run", config=config).path
 
 

@@ -45,7 +45,7 @@ def events(count: int = 300, seed: int = 0, *, features: bool = False) -> EventS
 
 def task_of(method: str, stream: EventStream, folder: Path, **settings: Any) -> Any:
     chosen = get_method(method)
-    given = {"data": "x", **LOOP, **SMALL[method], "evaluation.negatives": ["random"], **settings}
+    given = {"data": "x", **LOOP, **SMALL[method], "evaluation.strategies": ["random"], **settings}
     return chosen.build(stream, config_from(chosen, given), Context(run=folder, cache=folder))
 
 
@@ -78,7 +78,7 @@ FITTED = [m if m in ("dyg-mamba", "ctdg-ssm") else pytest.param(m, marks=pytest.
 def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> None:
     """What is asked after a deletion is not what would be asked after an addition there."""
     run = fit(
-        method, events(), out=tmp_path / "run", config={**LOOP, **SMALL[method], "evaluation.negatives": ["random"]}
+        method, events(), out=tmp_path / "run", config={**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     )
     assert evaluate(run.path, data=events())["average_precision"] == pytest.approx(
         run.metrics["test"]["average_precision"], abs=F32_TIGHT
@@ -191,7 +191,7 @@ def test_the_setting_and_runs_that_met_no_deletion(method: str, tmp_path: Path) 
     assert _edge_dim(task_of(method, stream.with_(kind=None), tmp_path / "none")) == 0
     with pytest.raises(ConfigError, match="deletions"):
         task_of(method, stream, tmp_path / "bad", deletions="forgotten")
-    given = {**LOOP, **SMALL[method], "evaluation.negatives": ["random"]}
+    given = {**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     plain = fit(method, stream.with_(kind=None), out=tmp_path / "run", config=given)
     found = predict(plain.path, data=stream, cold_start=True)
     assert np.flatnonzero(found["score"].notna()).tolist() == stream.additions().tolist()

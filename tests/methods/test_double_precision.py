@@ -102,7 +102,7 @@ def test_gaps_are_as_exact_as_the_model(method: str, precision: str, tmp_path: P
     """A unit more after 2^26: float32 does not know it, float64 does."""
     src, dst = np.arange(40) % 4, 4 + np.arange(40) % 3
     stream = EventStream(src=src, dst=dst, t=8 * np.arange(40))
-    given = {"data": "x", "time_scale": "raw", "loop.precision": precision, "evaluation.negatives": ["random"]}
+    given = {"data": "x", "time_scale": "raw", "loop.precision": precision, "evaluation.strategies": ["random"]}
     task = get_method(method).build(
         stream, config_from(get_method(method), given), Context(run=tmp_path / "run", cache=tmp_path)
     )

@@ -24,7 +24,7 @@ def test_a_mistyped_option_is_answered_with_one_as_it_is_typed(capsys):
         ("--loop.patience few", "loop.patience"),
         ("--loop.epochs many", "loop.epochs"),
         ("--loop.epochs=", "loop.epochs"),
-        ("--evaluation.negatives random", "evaluation.negatives"),
+        ("--evaluation.strategies random", "evaluation.strategies"),
         ("--read.edge_columns amount", "read.edge_columns"),
         ("--evaluation.select_by last", "evaluation.select_by"),
         ("--split.kind x", "split.kind"),

@@ -19,7 +19,7 @@ from hopstate.training.run_folder import flatten
 
 IDLE = [
     ("dyg-mamba", {"model.block.step": "data"}, "model.block.step_function", "log"),
-    ("dyg-mamba", {"model.block.maps": "span"}, "model.block.spectral_bound", False),
+    ("dyg-mamba", {"model.block.bc_source": "span"}, "model.block.spectral_bound", False),
     ("dyg-mamba-nodes", {"model.time_encoding": False}, "model.time_dim", 12),
     ("ctdg-ssm", {"model.order": 0}, "model.filter_init", 1.0),
     ("ctdg-ssm", {"model.order": 0}, "num_neighbors", 5),
@@ -43,7 +43,7 @@ def test_it_is_refused_by_name_and_stands_where_it_acts(method, beside, name, va
 
 def test_steps_of_spans_and_maps_of_data_take_theirs():
     assert TimeSpanConfig(step="both", step_function="log").step_function == "log"
-    assert not TimeSpanConfig(maps="data", spectral_bound=False).spectral_bound
+    assert not TimeSpanConfig(bc_source="data", spectral_bound=False).spectral_bound
 
 
 @pytest.mark.parametrize("decoder", ["node", "sequence"])

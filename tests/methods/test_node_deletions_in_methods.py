@@ -16,7 +16,7 @@ from hopstate.testing.conformance import F32, F32_TIGHT
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}
-LINKS = {"evaluation.negatives": ["random"], "evaluation.batch_size": 20}
+LINKS = {"evaluation.strategies": ["random"], "evaluation.batch_size": 20}
 MEMORY = {"model.dim": 6, "model.time_dim": 4, "batch_size": 20, "model.order": 2}
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {**MEMORY, **LINKS},

@@ -25,7 +25,7 @@ from hopstate.testing.conformance import F32, F64
 from hopstate.training.trainer import Trainer, seed_everything
 
 SMALL = {"model.dim": 4, "model.time_dim": 4, "model.update_all": True, "batch_size": 9, "evaluation.batch_size": 9}
-SMALL |= {"evaluation.negatives": ["random"]}
+SMALL |= {"evaluation.strategies": ["random"]}
 
 
 def events(count: int = 120, nodes: int = 14) -> EventStream:

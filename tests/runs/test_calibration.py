@@ -88,7 +88,7 @@ def test_the_curve_is_of_random_pairs_whatever_else_is_judged(strategy: str, run
     expected = curve_of_run(runs("graphmixer"))
     with load_run(runs("graphmixer").path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
-        task.evaluation = replace(task.evaluation, negatives=(strategy,))
+        task.evaluation = replace(task.evaluation, strategies=(strategy,))
         task.negatives = {}
         found = task.calibration_curve()
     assert found is not None
@@ -113,7 +113,7 @@ def test_training_leaves_the_curve_that_a_question_would_make(run: Run, tmp_path
         np.testing.assert_allclose(after[key], before[key], rtol=0, atol=F32)
 
 
-@pytest.mark.parametrize("settings", [{"evaluation.protocol": "dyglib"}, {"evaluation.negatives": ["historical"]}])
+@pytest.mark.parametrize("settings", [{"evaluation.protocol": "dyglib"}, {"evaluation.strategies": ["historical"]}])
 def test_training_leaves_a_curve_whatever_is_evaluated(settings: dict, tmp_path: Path) -> None:
     run = small_run("recency", tmp_path, named(repeating(200)), **settings)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}

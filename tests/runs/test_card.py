@@ -1,6 +1,10 @@
 """The lines about targets on the page of a run."""
 
-from hopstate.runs.card import target_lines
+import json
+from pathlib import Path
+
+from hopstate.runs.card import run_card, target_lines
+from made_events import small_run
 
 
 def test_the_page_of_a_run_shows_amounts_and_classes():
@@ -14,3 +18,12 @@ def test_the_page_of_a_run_shows_amounts_and_classes():
     assert "spam, bot" in target_lines(labels, {})[0]
     assert "x, y" in target_lines({"class_names": ["x", "y"]}, {})[0]
     assert target_lines({"class_names": ["x", "y"]}, {"task": "link"}) == []
+
+
+def test_the_page_of_a_run_shows_the_test_metric_of_each_baseline(tmp_path: Path) -> None:
+    run = small_run("recency", tmp_path)
+    found = {"edgebank": {"average_precision": 0.6}, "chance": {"val_average_precision": 0.5}}
+    (run.path / "baselines.json").write_text(json.dumps(found))
+    (line,) = [line for line in run_card(run.path).splitlines() if line.startswith("baselines")]
+    assert "60.00" in line
+    assert "50.00" not in line

@@ -15,10 +15,16 @@ from hopstate.runs.run import fit, predict, score_stream
 from hopstate.testing.conformance import F32, F32_SUM
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__logger": "none", "loop__device": "cpu"}
-LOOP |= {"loop__optim__lr": 1e-2, "evaluation__negatives": ["random"]}
+LOOP |= {"loop__optim__lr": 1e-2, "evaluation__strategies": ["random"]}
 WIDTHS = {"model__channel_dim": 4, "model__time_dim": 6, "model__out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {
-    "ctdg-ssm": {"model__dim": 6, "model__time_dim": 6, "model__node_gaps": True, "model__order": 2, "batch_size": 40},
+    "ctdg-ssm": {
+        "model__dim": 6,
+        "model__time_dim": 6,
+        "model__node_time_deltas": True,
+        "model__order": 2,
+        "batch_size": 40,
+    },
     "dyg-mamba": {**WIDTHS, "history__max_length": 6, "model__block__step_function": "unnormalized", "batch_size": 40},
     "dygformer": {**WIDTHS, "model__max_length": 6, "batch_size": 40},
     "graphmixer": {"model__num_links": 4, "model__dim": 6, "model__time_dim": 6, "model__out_dim": 4, "window": 50.0},

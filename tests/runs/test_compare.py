@@ -14,7 +14,7 @@ def test_a_comparison_has_a_row_per_method_and_reuses_finished_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = {"evaluation.negatives": ["random"], "recency.evaluation.bootstrap": 5}
+    config = {"evaluation.strategies": ["random"], "recency.evaluation.bootstrap": 5}
     found = hopstate.compare(["recency", "edgebank"], "messages-generated", out="both", config=config)
     assert found["method"].tolist() == ["recency", "edgebank"]
     folders = [tmp_path / "both" / f"{name}-split0-seed0" for name in found["method"]]

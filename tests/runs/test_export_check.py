@@ -127,7 +127,7 @@ def test_the_command_gives_the_largest_difference_and_refuses_the_program_of_ano
     run, out = str(tmp_path / "run0"), str(tmp_path / "program")
     assert main(["export", run, "--to", "torch", "--out", out, "--check", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["check"]
-    assert told["differences"]["output"] <= told["within"] == PROGRAM
+    assert told["differences"]["output"] <= told["tolerance"] == PROGRAM
     with pytest.raises(HopstateError, match="run1"):
         hopstate.check_program(tmp_path / "run1", out)
     told = json.loads((tmp_path / "program" / "export.json").read_text())

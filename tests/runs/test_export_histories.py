@@ -30,7 +30,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("dyg-mamba", {"model.encoders": "independent", "model.block.step": "both", "model.block.conv_width": 0}),
     ("dyg-mamba", {"model.block.step_function": "unnormalized", "model.block.bidirectional": False}),
-    ("dyg-mamba", {"model.block.maps": "fixed", "model.block.gate": False, "model.cooccurrence": False}),
+    ("dyg-mamba", {"model.block.bc_source": "fixed", "model.block.gate": False, "model.cooccurrence": False}),
     ("dygformer", FORMER | {"model.pair_features": True}),
     ("graphmixer", {"model.pair_features": True}),
 ]

@@ -16,7 +16,7 @@ PAIRS = [("u1", "v2"), ("u3", "v3"), ("nobody", "v1")]
 CONFIG: dict[str, Any] = {
     "model": {"dim": 6, "time_dim": 4, "hidden": 8},
     "loop": {"epochs": 1, "progress": False, "logger": "none", "device": "cpu"},
-    "evaluation": {"negatives": ["random"], "batch_size": 16},
+    "evaluation": {"strategies": ["random"], "batch_size": 16},
     "read": {"edge_columns": ["amount"]},
 }
 

@@ -87,7 +87,7 @@ def test_scores_are_those_behind_the_evaluation_of_one_file(name: str, tmp_path:
     """The test split of a run on both, scored by that run from its first part alone."""
     both = pd.concat([table(0, 160), table(200, 60)])
     both.to_csv(tmp_path / "both.csv", index=False)
-    settings = {**LOOP, **SMALL[name], **READ, "evaluation.negatives": ["random"], "split.kind": "time"}
+    settings = {**LOOP, **SMALL[name], **READ, "evaluation.strategies": ["random"], "split.kind": "time"}
     times = {"split.val_time": 90, "split.test_time": 199}
     whole = fit(name, tmp_path / "both.csv", out=tmp_path / "whole", config={**settings, **times})
     part = fit(name, tmp_path / "both.csv", out=tmp_path / "part", config={**settings, **times})
@@ -136,7 +136,7 @@ def test_the_runs_own_data_are_still_its_own(run_of: RunOf, tmp_path: Path) -> N
 def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
     own = read_events(table(0, 160), time_column="when", edge_columns=["amount"])
     later = read_events(table(200, 20), time_column="when", edge_columns=["amount"])
-    asked = {**LOOP, "evaluation.negatives": ["random"]}
+    asked = {**LOOP, "evaluation.strategies": ["random"]}
     run = fit("recency", own, out=tmp_path / "run", config=asked, keep_data=False)
     assert len(run.predict(later)) == 20  # while the record lives
     kept = fit("recency", read_events(table(0, 160), time_column="when", edge_columns=["amount"]), config=asked,

@@ -69,6 +69,6 @@ def test_dates_are_refused_by_a_run_of_numbers(runs: dict[str, Path], tmp_path: 
 def test_a_suggestion_is_found_among_many_ids(tmp_path: Path) -> None:
     rows = np.arange(20_050)
     table = pd.DataFrame({"src": [f"u{i:05}" for i in rows], "dst": np.where(rows % 2, "v", "w"), "t": rows})
-    run = hopstate.fit("recency", table, out=tmp_path / "run", config={"evaluation": {"negatives": ["random"]}})
+    run = hopstate.fit("recency", table, out=tmp_path / "run", config={"evaluation": {"strategies": ["random"]}})
     with pytest.warns(HopstateWarning, match=r"'u2004' \(did you mean 'u\d+'"):
         run.score([("u2004", "v")])

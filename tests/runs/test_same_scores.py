@@ -61,7 +61,7 @@ def test_a_score_is_the_same_everywhere(name: str, tmp_path: Path) -> None:
     own, file, row = table(), tmp_path / "own.csv", EVENTS - BATCH - 3
     own.to_csv(file, index=False)
     loop = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "seed": 5}
-    judging = {"negatives": list(KINDS), "batch_size": BATCH}
+    judging = {"strategies": list(KINDS), "batch_size": BATCH}
     config = {**settings, "loop": loop, "evaluation": judging, "read": {"edge_columns": ["amount"]}}
     run = fit(method, file, out=tmp_path / "run", config=config)
     pairs, scores, t = judged(run, row)

@@ -152,7 +152,7 @@ def test_negatives_of_all_are_not_taken_for_those_of_some(data, tmp_path: Path) 
 
 
 def test_a_run_says_how_many_it_judges_and_keeps_to_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {"evaluation.negatives": ["random", "ranking"], "evaluation.max_events": 400}
+    config = {"evaluation.strategies": ["random", "ranking"], "evaluation.max_events": 400}
     run = hopstate.fit("recency", events(), out=tmp_path / "run", config=config)
     assert capsys.readouterr().err.count("400 of 1,200") == 2
     told = json.loads((run.path / "data.json").read_text())

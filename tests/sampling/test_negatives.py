@@ -213,7 +213,7 @@ class PopularNegatives(OnePerEvent):
 
 def test_a_strategy_of_your_own_is_evaluated_and_named_in_tables(monkeypatch, tmp_path):
     monkeypatch.setitem(STRATEGIES, "popular", PopularNegatives())
-    chosen = {"evaluation.negatives": ["popular", "random"], "evaluation.select_by": "first"}
+    chosen = {"evaluation.strategies": ["popular", "random"], "evaluation.select_by": "first"}
     run = hopstate.fit("recency", repeating(300), out=tmp_path / "run", **LOOP, config=chosen)
     assert "popular_average_precision" in run.metrics["test"]
     assert RunFolder(run.path).result()["metric"] == "popular_average_precision"

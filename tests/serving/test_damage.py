@@ -57,10 +57,20 @@ DAMAGE = {
     "a number of events that is none": "update facts set value = '[1]' where key = 'own_events'",
     "a format that is none": "update facts set value = '3' where key = 'format'",
     "no table": "drop table events",
+    "a view": "alter table events rename to others; create view events as select * from others",
+    "a trigger": "create trigger t after insert on events begin delete from events; end",
 }
 
 
-QUICK = ("no JSON", "a time before", "an event that is missing", "a commit of another size", "no table")
+QUICK = (
+    "no JSON",
+    "a time before",
+    "an event that is missing",
+    "a commit of another size",
+    "no table",
+    "a view",
+    "a trigger",
+)
 
 
 @pytest.mark.parametrize(

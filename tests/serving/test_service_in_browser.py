@@ -114,7 +114,7 @@ def test_trouble_and_lag_are_seen_at_once(browser: str, tmp_path: Path, width: i
     assert seen["dark"] == bool(options)
     assert seen["overflow"] <= 0
     assert seen["least"] >= 4.5
-    assert seen["alert"] == f"Trouble: {STATE['trouble']}"
+    assert seen["alert"] == f"Error: {STATE['trouble']}"
     for told in (
         "4,321",
         "8,642",

@@ -69,7 +69,7 @@ def events(count: int, first: int = 0, kind: str = "ties", nodes: int = 20) -> E
 def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **settings: Any) -> Any:
     seed_everything(0)
     method, own = get_method(name), events(160) if own is None else own
-    size = {} if name in OF_LABELS else {"evaluation.batch_size": 16, "evaluation.negatives": ["random"]}
+    size = {} if name in OF_LABELS else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
     task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
     task.fit_without_gradients()  # of trees; nothing for a task that is trained by steps

@@ -14,7 +14,7 @@ from hopstate.streaming.memory_scorer import MemoryScorer
 from made_events import repeating
 
 SMALL = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "loop.epochs": 1}
-SMALL |= {"model.dim": 5, "model.num_layers": 1, "evaluation.negatives": ["random"]}
+SMALL |= {"model.dim": 5, "model.num_layers": 1, "evaluation.strategies": ["random"]}
 
 
 def test_columns_that_are_not_to_be_written_to_pass_without_a_warning(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def hard(kind: str, count: int = 120) -> EventStream:
 def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
     seed_everything(0)
     chosen = get_method(method)
-    given = {"data": "x", **SMALL[method], "evaluation.negatives": ["random"]}
+    given = {"data": "x", **SMALL[method], "evaluation.strategies": ["random"]}
     given |= {"batch_size": size, "evaluation.batch_size": size}
     return chosen.build(data, config_from(chosen, given), Context(run=folder, cache=folder))
 
@@ -148,7 +148,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     first, later = data.slice(0, 120), data.slice(120, len(data))
     early = EventStream(**{k: getattr(first, k).copy() for k in ("src", "dst", "t", "kind", "edge_attr")}, num_nodes=14)
     loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
-    sizes = {"batch_size": 8, "evaluation.batch_size": 8, "evaluation.negatives": ["random"]}
+    sizes = {"batch_size": 8, "evaluation.batch_size": 8, "evaluation.strategies": ["random"]}
     run = fit(method, early, out=tmp_path / "run", config={**SMALL[method], **sizes, **loop})
     columns = ("src", "dst", "t", "kind", "edge_attr")
 
@@ -168,7 +168,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
 def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_path: Path) -> None:
     data = hard("deleted nodes", 60)
     loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
-    given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.negatives": ["random"]}
+    given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.strategies": ["random"]}
     run = fit(method, data, out=tmp_path / "run", config=given)
     assert evaluate(run.path, data=data) == run.metrics["test"]
     columns = {"src": np.array([1, 2]), "dst": np.array([9, 10]), "t": np.array([99, 99])}

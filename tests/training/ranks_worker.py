@@ -22,7 +22,7 @@ NODES = {"model": {"dim": 8, "dropout": 0.0}, "class_weights": "balanced"}
 CLUSTERS = {"num_clusters": 8, "clusters_per_batch": 3}
 MAMBA = {"model": {"channel_dim": 4, "time_dim": 8, "out_dim": 12, "block": {"dropout": 0.0}}}
 HOPS = {"model": {"dim": 8, "dropout": 0.0, "attention_dropout": 0.0}}
-EVENTS = {"batch_size": 31, "evaluation": {"negatives": ["random"], "batch_size": 50}}
+EVENTS = {"batch_size": 31, "evaluation": {"strategies": ["random"], "batch_size": 50}}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "nagphormer": ("nagphormer", "graph", HOPS | {"batch_size": 10, "tokens": {"num_hops": 2, "eigenvectors": 2}}),
     "kept-tokens": (  # in a file, of which each rank makes its rows

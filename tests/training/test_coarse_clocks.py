@@ -43,7 +43,7 @@ def sessions(events: int = 480, times: int = 10) -> EventStream:
 def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
     seed_everything(0)
     given = {"model.dim": 6, "model.time_dim": 4, "batch_size": SIZE, "evaluation.batch_size": SIZE, **settings}
-    config = config_from(METHODS["ctdg-ssm"], {"data": "x", "evaluation.negatives": ["random"], **given})
+    config = config_from(METHODS["ctdg-ssm"], {"data": "x", "evaluation.strategies": ["random"], **given})
     return METHODS["ctdg-ssm"].build(sessions() if data is None else data, config, Context(run=folder, cache=folder))
 
 

@@ -29,7 +29,7 @@ def events(count: int = 300) -> EventStream:
 
 def task_of(method: str, folder: Path, **settings: Any) -> Any:
     chosen = get_method(method)
-    given = {"data": "x", "batch_size": 40, "evaluation.batch_size": 40, "evaluation.negatives": ["random"]}
+    given = {"data": "x", "batch_size": 40, "evaluation.batch_size": 40, "evaluation.strategies": ["random"]}
     config = config_from(chosen, given | LOOP | SMALL[method] | settings)
     seed_everything(0)
     return chosen.build(events(), config, Context(run=folder, cache=folder)), config

@@ -37,7 +37,7 @@ def test_a_long_evaluation_shows_its_batches_and_listens_only_while_it_lasts(tmp
 
     monkeypatch.setattr(progress.time, "monotonic", monotonic)
     for wanted in (True, False):
-        config = {"evaluation.negatives": ["random"], "evaluation.batch_size": 50, "loop.progress": wanted}
+        config = {"evaluation.strategies": ["random"], "evaluation.batch_size": 50, "loop.progress": wanted}
         hopstate.fit("recency", stream, out=tmp_path / str(wanted), config=config)
         said = capsys.readouterr().err
         assert (" 3 of 6" in said) == wanted

@@ -54,15 +54,15 @@ def run(argv: list[str]) -> CommandResult:
 def _explain_node(run: str, node: str, top: int, where: dict[str, Any]) -> CommandResult:
     from hopstate.runs.explain import explain, node_paths
 
-    found: Any = explain(run, node=node, **where)
+    explanation: Any = explain(run, node=node, **where)
     written = [str(path) for path in node_paths(where["out"])] if where["out"] else []
-    parts = {name: getattr(found, name) for name in ("features", "nodes", "edges")}
-    record = {"node": node, "output": found.output, "logit": found.logit, "written": written}
+    parts = {name: getattr(explanation, name) for name in ("features", "nodes", "edges")}
+    record = {"node": node, "output": explanation.output, "logit": explanation.logit, "written": written}
 
     def show() -> None:
         from hopstate.io.output import screen
 
-        screen().print(f"node {node}: {found.output!r}, logit {found.logit:+.4f}; gradient times input")
+        screen().print(f"node {node}: {explanation.output!r}, logit {explanation.logit:+.4f}; gradient times input")
         for name, rows in parts.items():
             _show_rows(name, rows, top)
         _show_written(written)
@@ -75,18 +75,18 @@ def _show_written(written: Sequence[str]) -> None:
         print(f"written: {path}")
 
 
-def _show(found: Any, top: int) -> None:
+def _show(explanation: Any, top: int) -> None:
     from hopstate.io.output import screen
 
-    title = f"{found.source} - {found.target} at {found.when}: score {found.score:.4f}, logit {found.logit:+.4f}"
-    screen().print(title)
-    rows = found.table
+    pair = f"{explanation.source} - {explanation.target} at {explanation.when}"
+    screen().print(f"{pair}: score {explanation.score:.4f}, logit {explanation.logit:+.4f}")
+    rows = explanation.table
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
-    rows = rows.assign(end=rows.end.map({"source": found.source, "target": found.target}).astype(str))
+    rows = rows.assign(end=rows.end.map({"source": explanation.source, "target": explanation.target}).astype(str))
     _show_rows("events: what the logit loses without each", rows, top)
-    if len(found.features):
-        _show_rows("features: what each adds to the logit", found.features, top)
-        screen().print(found.unit, highlight=False)
+    if len(explanation.features):
+        _show_rows("features: what each adds to the logit", explanation.features, top)
+        screen().print(explanation.unit, highlight=False)
 
 
 def _show_rows(title: str, rows: Any, top: int) -> None:

@@ -239,11 +239,11 @@ def examples_of(name: str) -> str:
 def split_group(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
     """Split --GROUP.KEY VALUE or --GROUP.KEY=VALUE options off the words and return both."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
-    words_left, found = [], {}
+    words_left, options = [], {}
     remaining = iter(words)
     for word in remaining:
         if word.startswith(start):
-            found[word.removeprefix(start)] = next(remaining, "")
+            options[word.removeprefix(start)] = next(remaining, "")
         else:
             words_left.append(word)
-    return words_left, found
+    return words_left, options

@@ -59,17 +59,17 @@ def numbers(text: str) -> list[int]:
     >>> numbers("0,2,5-7")
     [0, 2, 5, 6, 7]
     """
-    found: list[int] = []
+    values: list[int] = []
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
             if not span or len(span) > 100_000:
                 raise ValueError(part)
-            found += span
+            values += span
     except ValueError:
         raise ConfigError(f"{text!r} is not a list of rising numbers. Write, for example, 0,1,2 or 0-9") from None
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(values))
 
 
 def show(rows: list[Row], data: str) -> None:
@@ -103,7 +103,7 @@ def show(rows: list[Row], data: str) -> None:
 
 
 def show_kinds(rows: list[Row], data: str) -> None:
-    """Print links by kind of negatives, baselines below; the last row has the number of events behind each figure."""
+    """Print links by kind of negatives, baselines below; the last row has the number of events of each column."""
     from rich.table import Table
 
     from hopstate.evaluation.labels import baseline_label, figure, links_label, negatives_label
@@ -117,11 +117,11 @@ def show_kinds(rows: list[Row], data: str) -> None:
     table.add_column("method")
     for metric in metrics:
         table.add_column(negatives_label(metric), justify="right")
-    table.add_column("no better than")
+    table.add_column("does not outperform")
     for row in rows:
         figures = [figure(m, *row["kinds"][m]) if m in row["kinds"] else "" for m in metrics]
         name = f"{baseline_label(row['method'])} (baseline)" if row.get("baseline") else row["method"]
-        table.add_row(name, *figures, row["below"])
+        table.add_row(name, *figures, row["not_outperformed"])
     events = {m: count for row in rows for m, count in row.get("num_events", {}).items() if count is not None}
     if events:
         table.add_section()
@@ -145,9 +145,9 @@ def _show_pairs(metric: str, rows: list[Row]) -> None:
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
             values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]
-            found = paired(*values)
-            if found is not None:
-                p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
-                text = figure(metric, found.difference, found.error)
+            test = paired(*values)
+            if test is not None:
+                p = "no spread" if test.p is None else f"paired t test p = {test.p:.2g}"
+                text = figure(metric, test.difference, test.error)
                 methods = f"{first['method']} - {other['method']}"
-                print(f"{methods}, {name}: {text} (standard error), {found.runs} pairs, {p}")
+                print(f"{methods}, {name}: {text} (standard error), {test.runs} pairs, {p}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hopstate.runs.run import Run
 
 EPILOG = """The result is a run: evaluate, predict, score, rank, explain, serve, report. Settings such as
---evaluation.negatives default to those of the first run.
+--evaluation.strategies default to those of the first run.
 
 Example: hopstate ensemble runs/dyg-mamba runs/pair-trees --out runs/both"""
 

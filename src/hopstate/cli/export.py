@@ -43,5 +43,5 @@ def run(argv: list[str]) -> CommandResult:
     if o.check:
         checked = check_program(opened.path, path)
         record["check"] = checked
-        messages.append(f"check: {checked.text()}; the tolerance is {checked.within:g}")
+        messages.append(f"check: {checked.text()}; the tolerance is {checked.tolerance:g}")
     return CommandResult(record, lines(*messages))

@@ -27,20 +27,20 @@ def _with_data_of_run(method: str, words: Sequence[str]) -> list[str]:
     parser.add_argument("--resume", action="store_true")
     for name in ("--out", "--data", "--config"):
         parser.add_argument(name, nargs="?")
-    found, _ = parser.parse_known_args(list(words))
-    if not found.resume or found.out is None or not (settings := RunFolder(found.out).settings()):
+    given, _ = parser.parse_known_args(list(words))
+    if not given.resume or given.out is None or not (settings := RunFolder(given.out).settings()):
         return list(words)
     trained_method, data = settings.get("method"), settings.get("data")
     if isinstance(trained_method, str) and trained_method != method:
         raise ConfigError(
-            f"{found.out} is a run of {trained_method}. Continue it with: fit {trained_method} --resume --out "
-            f"{found.out}"
+            f"{given.out} is a run of {trained_method}. Continue it with: fit {trained_method} --resume --out "
+            f"{given.out}"
         )
-    if found.data is not None or found.config is not None or not isinstance(data, str):  # a file may name the data
+    if given.data is not None or given.config is not None or not isinstance(data, str):  # a file may name the data
         return list(words)
     from hopstate.runs.data import check_sources
 
-    check_sources(RunFolder(found.out), ("data",))
+    check_sources(RunFolder(given.out), ("data",))
     return [*words, f"--data={data}"]
 
 

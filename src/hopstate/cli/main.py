@@ -119,8 +119,8 @@ def _print_details(wall: float, cpu: float) -> None:
 
         from hopstate.cli.info import describe_paths
 
-        found = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no GPU found"
-        _print_error(f"device: auto is {'cuda' if torch.cuda.is_available() else 'cpu'} here ({found})")
+        gpus = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no GPU found"
+        _print_error(f"device: auto is {'cuda' if torch.cuda.is_available() else 'cpu'} here ({gpus})")
         _print_error(f"threads: {torch.get_num_threads()} (set OMP_NUM_THREADS to change)")
         for operator, path, why in describe_paths():
             _print_error(f"{operator}: {path} ({why})")

@@ -98,21 +98,21 @@ def numbers_of(text: str) -> list[int]:
 
 def changes_of(words: list[str]) -> dict[str, Any]:
     """Return dotted settings of words such as --model.dim 64 --loop.epochs=5."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     name = None
     for word in words:
         if name is not None:
-            found[name], name = word, None
+            changes[name], name = word, None
         elif word.startswith("--") and "=" in word:
             key, _, value = word[2:].partition("=")
-            found[key] = value
+            changes[key] = value
         elif word.startswith("--"):
             name = word[2:]
         else:
             raise ConfigError(f"{word!r} after -- does not belong to a setting. Write --NAME VALUE")
     if name is not None:
         raise ConfigError(f"--{name} after -- has no value. Write --{name} VALUE")
-    return found
+    return changes
 
 
 def _list(recipes: list[Recipe]) -> CommandResult:
@@ -144,7 +144,8 @@ def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
         source = f"[{sources.index(source) + 1}]" if narrow and source else source
         metric = metric_label(row["metric"])  # of which negatives, the recipe's name says too
         metric = metric.partition(",")[0] if narrow else metric
-        table.add_row(row["recipe"], row["here"], metric, published, str(row["runs"]), source)
+        here = "yes" if row["here"] == "built in" else row["here"]
+        table.add_row(row["recipe"], here, metric, published, str(row["runs"]), source)
     console.print(table)
     for number, source in enumerate(sources if narrow else (), 1):
         console.print(f"[{number}] {source}", highlight=False)

@@ -114,8 +114,8 @@ def _options() -> argparse.ArgumentParser:
 def _repair(o: argparse.Namespace) -> CommandResult:
     from hopstate.serving.repair import repair
 
-    found = repair(o.run, o.folder, o.log, device=o.device)
-    return CommandResult(dataclasses.asdict(found), lines(str(found)))
+    report = repair(o.run, o.folder, o.log, device=o.device)
+    return CommandResult(dataclasses.asdict(report), lines(str(report)))
 
 
 def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> CommandResult:

@@ -28,15 +28,15 @@ def run(argv: list[str]) -> CommandResult:
     space = space_of(method, options.space)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
     config, record = resolve_config(method, parse)
-    found = tune_config(
+    search = tune_config(
         method, config, space, trials=options.trials, out=options.out, seed=options.search_seed, record=record
     )
     keys = ("interrupted", "metric", "positive_class", "mode", "value", "best", "trials", "config")
-    answer = {"method": method.name, "folder": found.path, **{key: getattr(found, key) for key in keys}}
-    if found.interrupted:
-        again = f"stopped; everything is saved. Continue with the same command and --out {found.path}"
+    answer = {"method": method.name, "folder": search.path, **{key: getattr(search, key) for key in keys}}
+    if search.interrupted:
+        again = f"stopped; everything is saved. Continue with the same command and --out {search.path}"
         return CommandResult(answer, partial(say, again), INTERRUPTED)
-    return CommandResult(answer, partial(show, found, method.name))
+    return CommandResult(answer, partial(show, search, method.name))
 
 
 def tune_parser(method: AnyMethod) -> Parser:
@@ -60,31 +60,31 @@ def tune_parser(method: AnyMethod) -> Parser:
     return parser
 
 
-def show(found: Search, method: str) -> None:
+def show(search: Search, method: str) -> None:
     """Print the five best trials and how to train with the best."""
     from rich.table import Table
 
     from hopstate.evaluation.metrics import label_with_class
     from hopstate.io.output import screen
 
-    words = label_with_class(found.metric, found.positive_class)
-    table = Table(title=f"{method}: validation {words} of the best of {len(found.trials)} trials")
+    words = label_with_class(search.metric, search.positive_class)
+    table = Table(title=f"{method}: validation {words} of the best of {len(search.trials)} trials")
     for name in ("trial", "value", "seconds"):
         table.add_column(name, justify="right")
     table.add_column("settings")
-    done = [row for row in found.trials if not row["error"]]
-    for row in sorted(done, key=lambda row: row["value"], reverse=found.mode == "max")[:5]:
-        drawn = " ".join(f"{key}={row[key]}" for key in found.best)
+    done = [row for row in search.trials if not row["error"]]
+    for row in sorted(done, key=lambda row: row["value"], reverse=search.mode == "max")[:5]:
+        drawn = " ".join(f"{key}={row[key]}" for key in search.best)
         table.add_row(str(row["trial"]), f"{row['value']:.4f}", f"{row['seconds']:.1f}", drawn)
     console = screen()
     console.print(table)
-    failed = len(found.trials) - len(done)
+    failed = len(search.trials) - len(done)
     if failed:
         console.print(f"{failed} trials failed; trials.csv holds the messages")
-    if found.exhausted:
-        console.print(f"no other settings than those of the {len(found.trials)} trials were drawn")
-    console.print(f"all trials: {found.path / 'trials.csv'}", soft_wrap=True)
-    console.print(f"train with the best: hopstate fit {method} --config {found.config}", soft_wrap=True)
+    if search.exhausted:
+        console.print(f"no other settings than those of the {len(search.trials)} trials were drawn")
+    console.print(f"all trials: {search.path / 'trials.csv'}", soft_wrap=True)
+    console.print(f"train with the best: hopstate fit {method} --config {search.config}", soft_wrap=True)
 
 
 __all__ = ["run", "show"]

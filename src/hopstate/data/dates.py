@@ -1,12 +1,13 @@
-"""Times: their numbers, the dates and lengths of time that users write and read, and gaps in units that models see.
+"""Times: their numbers, the dates and lengths of time that users write and read, and gaps in the units of models.
 
 Inside, times are numbers in a unit since 1970, UTC. What zone a file's dates are in is `EventStream.dates`: "" if its
 times are numbers, "naive" for dates without a zone, "+01:00" or "Z" for those of one offset, "Europe/Berlin" if a
 column has a zone, "UTC" if offsets differ.
 
-By default a unit of a gap is the median gap between successive training events, those at one time left out: the finest
-scale on which the stream tells order, and the same share of every gap whatever unit the file counts in. (A node's own
-gaps would be a coarser unit, under which quick answers all look alike.) It is fitted once and kept with the run.
+By default a unit of a gap is the median gap between successive training events, equal timestamps
+ignored. This is the finest scale on which events have an order, and it does not depend on the unit of the file. (The
+gaps of single nodes would be a coarser unit that does not separate quick replies.) It is fitted once and stored with
+the run.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def zone_of(values: pd.Series) -> str:
     if text.empty:
         return ""
     ends = text.str.extract(_OFFSET, expand=False).str.upper().where(text.str.contains(":"), NAIVE).fillna(NAIVE)
-    found = {_normalize_zone(end) for end in ends.unique().tolist()}
-    return found.pop() if len(found) == 1 else "UTC"
+    zones = {_normalize_zone(end) for end in ends.unique().tolist()}
+    return zones.pop() if len(zones) == 1 else "UTC"
 
 
 def plain_dates(text: pd.Series) -> np.ndarray | None:
@@ -151,13 +152,13 @@ def parse_times(values: Sequence[Any], unit: str, dates: str, name: str) -> list
     If the stream's times have no single zone, such a date is read as UTC, with a warning. Values are numbers, dates
     (`datetime`, `pandas.Timestamp`, `numpy.datetime64`), or texts of either; whole numbers stay exact.
     """
-    found = [_number_or_date(value) for value in values]
-    moments = [one for one in found if isinstance(one, datetime)]
+    parsed = [_number_or_date(value) for value in values]
+    moments = [one for one in parsed if isinstance(one, datetime)]
     if moments and unit not in UNITS:
         raise ConfigError(f"{name}: dates need a stream whose time_unit is one of {', '.join(UNITS)}; it is {unit!r}")
     if any(one.tzinfo is None for one in moments):
         warn_assumed_utc(dates, name)
-    return [_date_to_number(one, unit, dates) if isinstance(one, datetime) else one for one in found]
+    return [_date_to_number(one, unit, dates) if isinstance(one, datetime) else one for one in parsed]
 
 
 def _number_or_date(when: Any) -> Any:

@@ -365,23 +365,22 @@ class Graph(StoredSplits):
         check_num_nodes(coo.shape[0], coo.nnz, "the matrix", coo.shape[0] if "num_nodes" in fields else None)
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
-        own: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "undirected": False,
             "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored],
             "two_sets": None,
         }
-        own |= fields
-        return cls.from_edges(edges, coo.shape[0], noted=own["undirected"], **own)
+        defaults |= fields
+        return cls.from_edges(edges, coo.shape[0], noted=defaults["undirected"], **defaults)
 
     @classmethod
     def from_pyg(cls, data: Data | HeteroData, *, missing: str = "error", **fields: Any) -> Graph:
         """Build a graph from a torch-geometric `Data` or `HeteroData`.
 
-        Taken are x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
-        Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise. The types
-        of a `HeteroData`, or edge_type of a `Data`, are relations. Nodes of a type without labels
-        have none. If types have features of different widths, each has columns of its own. Other attributes that only
-        some types have are left out.
+        It reads x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names, and node_type of two sets.
+        Edges stay as they are stored (no reverse added, nothing dropped), unless fields differ. The types of a
+        `HeteroData`, or edge_type of a `Data`, become relations. Nodes of a type without labels have none. If types
+        have features of different widths, each has its own columns. Other attributes of only some types are ignored.
 
         Args:
             data: x and edge_attr may be sparse; adj_t is read if there is no edge_index.
@@ -567,11 +566,11 @@ def _csr(
 
 def _features_by_type(data: HeteroData, missing: str, what: str) -> FeatureTable | None:
     """Return the features of nodes with columns for each type; None if all types have features of one width."""
-    found = {name: dense_array(data[name].get("x"), "x") for name in data.node_types}
-    if len({None if x is None else x.shape[1:] for x in found.values()}) < 2:
+    features = {name: dense_array(data[name].get("x"), "x") for name in data.node_types}
+    if len({None if x is None else x.shape[1:] for x in features.values()}) < 2:
         return None
     parts = []
-    for name, x in found.items():
+    for name, x in features.items():
         part = features_of_array(np.empty((data[name].num_nodes, 0)) if x is None else x, missing, f"{what} of {name}")
         parts.append(replace(part, columns=tuple(f"{name}.{i}" for i in range(part.values.shape[1]))))
     return FeatureTable.stacked(parts)
@@ -618,13 +617,13 @@ def sides_of(source: np.ndarray, target: np.ndarray, num_nodes: int, where: str,
     Raises:
         DataError: a node is both, and two sets are needed.
     """
-    found = np.full(num_nodes, -1, np.int8)
-    found[source] = 0
-    both = np.flatnonzero(found[target] == 0)
+    sides = np.full(num_nodes, -1, np.int8)
+    sides[source] = 0
+    both = np.flatnonzero(sides[target] == 0)
     if needed and len(both):
         raise DataError(f"{where}: node {target[both[0]]} is a source and a target, so nodes are not of two sets")
-    found[target] = 1
-    return None if len(both) or not len(source) else found
+    sides[target] = 1
+    return None if len(both) or not len(source) else sides
 
 
 def _frozen(array: Any, kind: DTypeLike, what: str) -> np.ndarray | None:

@@ -129,7 +129,7 @@ class GraphSet(StoredSplits):
         edges = [edges_of(graph) for graph in listed]
         sizes = np.array([int(g.num_nodes or 0) for g in listed])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        joined = np.concatenate([own + first for own, first in zip(edges, offsets)])
+        joined = np.concatenate([edge_index + first for edge_index, first in zip(edges, offsets)])
         order = np.lexsort((joined[:, 1], joined[:, 0]))
         attr, y = _joined(listed, "edge_attr"), _joined(listed, "y")
         labels = _labels(y, name)

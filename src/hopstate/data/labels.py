@@ -162,9 +162,9 @@ def _labels_of_nodes(table: Table, chosen: Sequence[str], options: LabelOptions)
 def _label_column(table: Table, chosen: str | None, candidates: Sequence[str]) -> str:
     """Return the column of labels: the one given, the only one, or the only one with a usual name."""
     if chosen is not None:
-        found = table.column(chosen, (), None, "label_column")
-        assert found is not None
-        return found
+        column = table.column(chosen, (), None, "label_column")
+        assert column is not None
+        return column
     usual = [name for name in candidates if name.lower() in LABEL_COLUMNS]
     similar = [name for name in candidates if _SIMILAR.fullmatch(name)]
     if len(usual) == 1 and len(similar) == 1:

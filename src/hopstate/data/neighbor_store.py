@@ -95,10 +95,10 @@ class EventTimes(NamedTuple):
         Args:
             after, before: (Q, ...) of shapes that broadcast, of the type of the times.
         """
-        found = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
+        counts = np.searchsorted(self.times, before, "left") - np.searchsorted(self.times, after, "right")
         if self.hidden is not None:
-            found = found - ((after < self.hidden) & (self.hidden < before))
-        return np.maximum(found, 0)
+            counts = counts - ((after < self.hidden) & (self.hidden < before))
+        return np.maximum(counts, 0)
 
 
 class EventRelations(NamedTuple):
@@ -405,7 +405,7 @@ class NeighborStore(Histories):
         Args:
             src, dst: (B,) int64.
             t: (B,), not decreasing and not before the last time stored.
-            event_ids: (B,) int64; by default they go on from the number of events stored.
+            event_ids: (B,) int64; by default they continue from the number of stored events.
 
         Raises:
             TimeOrderError: a time before an earlier one; nothing was added.

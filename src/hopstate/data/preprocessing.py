@@ -152,14 +152,14 @@ class FeatureTable:
         starts = np.cumsum([0, *map(len, parts)])
         columns, texts, blocks, before = list[str](), list[TextColumn](), [], 0
         for part, start in zip(parts, starts):
-            own = slice(start, start + len(part))
+            rows = slice(start, start + len(part))
             block = np.zeros((starts[-1], len(part.columns)))
             block[:, part.numbers()] = np.nan
-            block[own] = part.values
+            block[rows] = part.values
             for text in part.texts:
                 words = text.words if "" in text.words else ("", *text.words)
                 codes = np.full(starts[-1], words.index(""), np.int32)
-                codes[own] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
+                codes[rows] = np.where(text.codes < 0, -1, text.codes + len(words) - len(text.words))
                 texts.append(replace(text, words=words, codes=codes, before=before + text.before))
             columns += part.columns
             blocks.append(block)
@@ -175,10 +175,10 @@ class FeatureTable:
         """Return (N, F) float32: the values as they are, 0 where one is missing."""
         if self.values.dtype == np.float32 and not self.has_missing:
             return self.values
-        found = np.empty(self.values.shape, np.float32)
+        values = np.empty(self.values.shape, np.float32)
         for start, block in row_blocks(self.values):
-            found[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
-        return found
+            values[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
+        return values
 
     def take(self, rows: np.ndarray | slice) -> FeatureTable:
         return FeatureTable(self.columns, self.values[rows], tuple(text.take(rows) for text in self.texts))
@@ -199,13 +199,13 @@ class FeatureTable:
 
     def columns_of(self, rows: np.ndarray) -> tuple[str, ...]:
         """Return the feature columns of a model; categories are fitted to training rows (n,)."""
-        rest, found = self.numbers(), list[str]()
-        for place in range(len(rest) + 1):
+        numbers_left, names = self.numbers(), list[str]()
+        for place in range(len(numbers_left) + 1):
             for text in self.texts:
-                words = text.categories(rows) if text.before == place else None
-                found += () if words is None else text.names(words)
-            found += [self.columns[at] for at in rest[place : place + 1]]
-        return tuple(found)
+                categories = text.categories(rows) if text.before == place else None
+                names += () if categories is None else text.names(categories)
+            names += [self.columns[at] for at in numbers_left[place : place + 1]]
+        return tuple(names)
 
     def align_to(
         self, columns: tuple[str, ...], what: str, *, warn_new: bool = True, skipped: Sequence[str] = ()
@@ -222,14 +222,14 @@ class FeatureTable:
         _check_names(plain, {text.name for text in self.texts}, columns, what, known)
         if warn_new:
             self._warn_new_texts([text for text in self.texts if text.name not in skipped], columns, what, known)
-        found = np.zeros((len(self), len(columns)), self.values.dtype)
+        aligned = np.zeros((len(self), len(columns)), self.values.dtype)
         for place, name in enumerate(columns):
             if name in plain:
-                found[:, place] = self.values[:, plain[name]]
+                aligned[:, place] = self.values[:, plain[name]]
         for text in self.texts:
             if text.name in known:
-                text.encode(found, columns)
-        return found
+                text.encode(aligned, columns)
+        return aligned
 
     def _check_kinds(self, columns: Sequence[str], text_columns: set[str], plain: Mapping[str, int], what: str) -> None:
         mixed = [(name, "numbers", "texts") for name in plain if name in text_columns]
@@ -257,16 +257,19 @@ class FeatureTable:
             message += f" ({examples}{', ...' * (len(first) > 5)}); they count as other texts"
             if new.all():
                 start = f"{CATEGORY}{text.name}="
-                own = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
-                message += f"; no row has a text that the run knows ({', '.join(own[:5])}{', ...' * (len(own) > 5)})"
+                categories = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
+                listed = ", ".join(categories[:5]) + ", ..." * (len(categories) > 5)
+                message += f"; no row has a text that the run knows ({listed})"
             warn(f"{what}: {message}")
 
 
 def _check_names(
     plain: Mapping[str, int], texts: set[str], columns: tuple[str, ...], what: str, text_columns: set[str]
 ) -> None:
-    own = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
-    absent = [n.removeprefix(DATE) for n in own if n not in plain and n not in texts and not n.startswith(TAG)]
+    source_columns = dict.fromkeys(text_of(name, text_columns) or name for name in columns)
+    absent = [
+        n.removeprefix(DATE) for n in source_columns if n not in plain and n not in texts and not n.startswith(TAG)
+    ]
     more = [name.removeprefix(DATE) for name in plain if name not in columns]
     if not absent and not more:
         return
@@ -332,7 +335,7 @@ class FeatureScaler:
         width = len(self.fill)
         if values.shape[1] != width:
             raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
-        found = np.empty((len(values), width + len(self.marked)), np.float32)
+        scaled = np.empty((len(values), width + len(self.marked)), np.float32)
         limit = _LARGEST if self.kind == "none" else CLIP_LIMIT
         divisor = np.where(self.scale == 0, 1, self.scale)
         for start, block in row_blocks(values):
@@ -342,9 +345,9 @@ class FeatureScaler:
                 with np.errstate(over="ignore"):
                     block = np.where(self.scale == 0, 0, (block - self.shift) / divisor)
             stop = start + len(block)
-            found[start:stop, :width] = np.clip(block, -limit, limit)
-            found[start:stop, width:] = missing[:, self.marked]
-        return found
+            scaled[start:stop, :width] = np.clip(block, -limit, limit)
+            scaled[start:stop, width:] = missing[:, self.marked]
+        return scaled
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain numbers and lists; `from_json` gives the same bits back."""

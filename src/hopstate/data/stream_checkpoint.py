@@ -12,6 +12,7 @@ import json
 import math
 import re
 import secrets
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from hopstate.io.files import check_writable, write_text
 from hopstate.io.opening import read_json
 from hopstate.io.tensors import read_tensors, write_tensors
 
-FORMAT = "hopstate-live-2"
+FORMAT = "hopstate-live-3"
 LARGEST = 1 << 18  # events of a file that is not joined with others any more, which bounds what one save has to write
 HEAD = "live.json"
 EARLIER = "live-{}.json"  # the head of an earlier state, by its number of events in twelve digits
@@ -75,9 +76,15 @@ def save_stream_state(
     ]
     head["memories"] = [{"file": p.path.name, "bytes": p.path.stat().st_size} for p in parts if p.path is not None]
     before()
-    write_text(folder / HEAD, json.dumps(head))
+    write_text(folder / HEAD, json.dumps(with_checksum(head)))
     _clear(folder, _named(head).union(*map(files_of, earlier_heads(folder))))
     return kept
+
+
+def with_checksum(head: dict[str, Any]) -> dict[str, Any]:
+    """Return a head with the CRC-32 of what it holds."""
+    facts = {key: value for key, value in head.items() if key != "crc32"}
+    return facts | {"crc32": zlib.crc32(json.dumps(facts, sort_keys=True).encode())}
 
 
 def _event_files(state: StreamState, folder: Path) -> tuple[EventFile, ...]:
@@ -192,6 +199,8 @@ def _load(path: Path, model: str | None, *, verify: bool) -> StreamState:
         head = read_json(path)
         if head["format"] != FORMAT:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
+        if head != with_checksum(head):
+            raise DataError(f"{path.name} is not as it was written")
         if model is not None and head["model"] != model:
             raise CheckpointError(
                 f"{folder} is the state of another model (other weights); start from this run's own state"

@@ -289,11 +289,11 @@ def _set_doubts(graphs: GraphSet) -> Iterator[str]:
 
 # ---- features and labels ------------------------------------------------------------------------------------
 def _feature_facts(x: np.ndarray | None, edge_attr: np.ndarray | None) -> dict[str, Any]:
-    found = {}
+    facts = {}
     for name, array in (("node features", x), ("edge features", edge_attr)):
         zero = array is not None and array.size and not np.any(array)
-        found[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
-    return found
+        facts[name] = "none" if array is None else f"{array.shape[1]} wide{', all zero' if zero else ''}"
+    return facts
 
 
 def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
@@ -318,8 +318,8 @@ def _column_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
 
 def _column_text(frame: pd.DataFrame, name: str, kind: str) -> str:
     if kind == "category":
-        own = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
-        counts = own.sum().astype(int).sort_values(ascending=False, kind="stable")
+        indicators = frame.loc[:, frame.columns.str.startswith(f"{CATEGORY}{name}=")]
+        counts = indicators.sum().astype(int).sort_values(ascending=False, kind="stable")
         parts = [f"{str(key).partition('=')[2] or 'none'}: {n:,}" for key, n in counts.head(3).items()]
         others = int(frame[f"{OTHER}{name}"].sum())
         parts += ["..."] * (len(counts) > 3) + [f"others: {others:,}"] * (others > 0)

@@ -336,7 +336,7 @@ def check_labels(labels: np.ndarray, where: str) -> None:
 
 
 def check_events(stream: EventStream) -> None:
-    """Raise DataError at the first promise of `EventStream` that its arrays break, naming the event."""
+    """Raise DataError if arrays violate an invariant of `EventStream`; the message names the first event."""
     where = f"{stream.name}{f' ({stream.source})' if stream.source else ''}"
     E = len(stream.src)
     for name, kinds in (("src", ("int64",)), ("dst", ("int64",)), ("t", ("int64", "float64"))):

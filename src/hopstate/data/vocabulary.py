@@ -198,17 +198,17 @@ class Vocabulary:
             if keys.ndim != 1:
                 return self.rows(keys.reshape(-1)).reshape(keys.shape)
         text = not isinstance(keys, np.ndarray) or keys.dtype.kind in "UTO"
-        found = np.full(len(keys), -1, np.int64)
+        rows = np.full(len(keys), -1, np.int64)
         if self.is_text != text or not len(self) or not len(keys):
-            return found
+            return rows
         if len(self._shared.array):
-            found = self._shared.rows_of_texts(keys) if text else self._shared.rows_of_integers(keys)
+            rows = self._shared.rows_of_texts(keys) if text else self._shared.rows_of_integers(keys)
         if self._shared.added:
-            missing = np.flatnonzero(found < 0)
+            missing = np.flatnonzero(rows < 0)
             for place, key in zip(missing.tolist(), keys.take(missing).tolist(), strict=True):
                 row = self._shared.row_of.get(str(key) if text else key, -1)
-                found[place] = row if row < self._size else -1  # others share the ids and have added more
-        return found
+                rows[place] = row if row < self._size else -1  # others share the ids and have added more
+        return rows
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """Return the user's ids of the given rows, of any shape, as int64 or objects."""

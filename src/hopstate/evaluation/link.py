@@ -160,12 +160,12 @@ def relation_metrics(rank: np.ndarray, relation: np.ndarray, names: Sequence[str
     means = {
         name: np.bincount(relation, values, len(names))[seen] / counts[seen] for name, values in by_relation.items()
     }
-    found = {f"{name}_macro": float(values.mean()) for name, values in means.items()}
+    metrics = {f"{name}_macro": float(values.mean()) for name, values in means.items()}
     for at in np.argsort(-counts[seen], kind="stable")[:MAX_RELATIONS].tolist():
         label = names[seen[at]]
-        found |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
-        found[f"num_events[{label}]"] = int(counts[seen[at]])
-    return found
+        metrics |= {f"{name}[{label}]": float(values[at]) for name, values in means.items()}
+        metrics[f"num_events[{label}]"] = int(counts[seen[at]])
+    return metrics
 
 
 def _ranks_among_past_destinations(

@@ -181,8 +181,8 @@ def ovr_roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
     1.0
     """
     classes = np.unique(y)
-    found = [roc_auc((y == c).astype(np.int64), probabilities[:, c]) for c in classes] if len(classes) > 1 else []
-    return float(np.mean(found)) if found else float("nan")
+    areas = [roc_auc((y == c).astype(np.int64), probabilities[:, c]) for c in classes] if len(classes) > 1 else []
+    return float(np.mean(areas)) if areas else float("nan")
 
 
 # ---- classes ---------------------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
         >>> round(balanced_accuracy(y, probabilities), 4)
         0.8333
     """
-    found = probabilities.argmax(1) == y
-    return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
+    correct = probabilities.argmax(1) == y
+    return float(np.mean([correct[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
 
 
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
@@ -346,13 +346,13 @@ def spearman(y: np.ndarray, values: np.ndarray) -> float:
 
 def _mean_over_columns(metric: Function, y: np.ndarray, values: np.ndarray, *, both: bool = False) -> float:
     """Return the mean of a metric over the columns where y (n, T) varies (with both: values too), ignoring NaN in y."""
-    found = []
+    values_of_columns = []
     for own, guess in zip(y.T, values.T):
         known = ~np.isnan(own)
         varies = len(np.unique(own[known])) > 1 and (not both or len(np.unique(guess[known])) > 1)
         if varies:
-            found.append(metric(own[known], guess[known]))
-    return float(np.mean(found)) if found else float("nan")
+            values_of_columns.append(metric(own[known], guess[known]))
+    return float(np.mean(values_of_columns)) if values_of_columns else float("nan")
 
 
 for _metric in (

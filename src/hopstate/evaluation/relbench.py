@@ -85,7 +85,7 @@ def normalized_mae(truth: np.ndarray, prediction: np.ndarray, train: np.ndarray)
         train: (m,) targets of the training split, at least two that differ.
 
     Raises:
-        DataError: shapes that disagree, or training targets without a spread.
+        DataError: shapes that disagree, or equal training targets.
 
     >>> normalized_mae(np.array([1.0, 3.0]), np.array([2.0, 3.0]), np.array([0.0, 2.0]))
     0.35355339059327373

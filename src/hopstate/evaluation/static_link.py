@@ -77,12 +77,12 @@ class LinkQueries:
 def link_ranks(question: LinkQueries, score: PairScorer) -> np.ndarray:
     """Return the (Q,) rank, from 1, of each of `LinkQueries.ends`."""
     ends = question.ends()
-    found = np.empty(len(ends))
+    rank = np.empty(len(ends))
     for rows, owner, nodes, cuts in question.blocks():
         counts = np.diff(cuts)
-        given = np.repeat(np.unique(ends[rows, 0]), counts)
+        filtered = np.repeat(np.unique(ends[rows, 0]), counts)
         both = check_scores(
-            score(np.concatenate([given, ends[rows, 0]]), np.concatenate([nodes, ends[rows, 1]])), "scores of pairs"
+            score(np.concatenate([filtered, ends[rows, 0]]), np.concatenate([nodes, ends[rows, 1]])), "scores of pairs"
         )
         own = both[len(nodes) :]
         step = max(1, 8 * PAIRS // max(int(counts.max(initial=1)), 1))
@@ -90,8 +90,8 @@ def link_ranks(question: LinkQueries, score: PairScorer) -> np.ndarray:
             at = owner[start : start + step]
             offsets = np.concatenate([[0], np.cumsum(counts[at])])
             negatives = both[: len(nodes)][ranges(cuts[at], counts[at])]
-            found[rows[start : start + step]] = ranks(own[start : start + step], negatives, offsets)
-    return found
+            rank[rows[start : start + step]] = ranks(own[start : start + step], negatives, offsets)
+    return rank
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,13 +133,13 @@ def link_metrics(question: LinkQueries, score: PairScorer, *, bootstrap: int = 0
 def metrics_of(question: LinkQueries, answers: LinkPredictions, *, bootstrap: int = 0) -> dict[str, float]:
     """Compute the metrics of `link_metrics` from existing predictions."""
     rank, scores, y = answers.rank, answers.scores, answers.y
-    found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
-    found |= {"average_precision": average_precision(y, scores), "roc_auc": roc_auc(y, scores)}
+    metrics = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
+    metrics |= {"average_precision": average_precision(y, scores), "roc_auc": roc_auc(y, scores)}
     if bootstrap:
         each = (1 / rank).reshape(-1, len(question.pairs)).mean(0)
         limits = {"mrr": bootstrap_mean(each, repeats=bootstrap, seed=question.seed)}
         positive, negative = scores[y == 1], scores[y == 0]
         if len(negative):
             limits |= bootstrap_areas(positive, negative, None, repeats=bootstrap, seed=question.seed)
-        found |= interval_columns(limits)
-    return found
+        metrics |= interval_columns(limits)
+    return metrics

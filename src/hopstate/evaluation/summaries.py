@@ -10,17 +10,17 @@ from hopstate.evaluation.calibration import Calibration, IsotonicCurve, calibrat
 from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.sampling.negatives import STRATEGIES, Negatives
 
-WAYS = TRAINED, FITTED = ("as trained", "calibrated on validation")
+CALIBRATIONS = TRAINED, FITTED = ("as trained", "calibrated on validation")
 
 
-def reliability(calibration: Calibration, of: str, how: str) -> dict[str, Any]:
-    """Return the non-empty bins of a reliability diagram, ECE and Brier score."""
+def reliability(calibration: Calibration, target: str, method: str) -> dict[str, Any]:
+    """Return the non-empty bins of a reliability diagram (scikit-learn's `calibration_curve`), ECE and Brier score."""
     filled = calibration.count > 0
     return {
-        "of": of,
-        "how": how,
-        "probability": calibration.mean_probability[filled].tolist(),
-        "share": calibration.positive_share[filled].tolist(),
+        "target": target,
+        "calibration": method,
+        "prob_pred": calibration.mean_probability[filled].tolist(),
+        "prob_true": calibration.positive_share[filled].tolist(),
         "count": calibration.count[filled].tolist(),
         "ece": calibration.ece,
         "brier": calibration.brier,
@@ -64,8 +64,8 @@ def pair_reliability(
     raw: np.ndarray | None,
 ) -> list[dict[str, Any]]:
     """Return the reliability of raw probabilities (Q,), if given, and of calibrated scores (Q,)."""
-    found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
-    return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
+    curves = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
+    return curves + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
 
 
 def link_curves(report: LinkReport, split: str, curve: IsotonicCurve | None) -> dict[str, Any]:

@@ -217,7 +217,7 @@ class Adjacency:
 
     def _make(self, normalization: Normalization, dtype: torch.dtype) -> Tensor:
         degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
-        own = degree[self.receiver_ids()].double()
+        receiver_degree = degree[self.receiver_ids()].double()
         if normalization == "symmetric":
             added = self._added_loops(rows)
             scale = (degree.double() + added).rsqrt()
@@ -225,7 +225,7 @@ class Adjacency:
             own_scale = scale[self.receiver_ids()]
             weight = own_scale[rows] * scale[columns]
         else:
-            weight = (1 / own if normalization == "mean" else torch.ones_like(own))[rows]
+            weight = (1 / receiver_degree if normalization == "mean" else torch.ones_like(receiver_degree))[rows]
         if self.weight is not None:
             weight = weight * self.weight
         if self.scale is not None:

@@ -20,7 +20,7 @@ class TypeEmbedding(nn.Embedding):
         num_types: types.
         dim: width of a vector.
         std: standard deviation of the first values. Default: as large as other encodings of tokens are; from zero, Adam
-            would need hundreds of steps to tell types apart.
+            would need hundreds of steps to separate the types.
     """
 
     def __init__(self, num_types: int, dim: int, *, std: float = 0.5) -> None:

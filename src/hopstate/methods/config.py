@@ -326,7 +326,11 @@ def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat.items()]
 
 
-_LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
+_LARGEST = {
+    "layers": 10_000,
+    "order": 1_000,
+    "quadrature_nodes": 1_000,
+}  # by the end of a name; other sizes of a model go up to SIZE
 SIZE = 1 << 20
 _COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors": SIZE}  # by the last of a name's parts
 _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
@@ -335,9 +339,9 @@ _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
 def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: ArgumentParser) -> RunT:
     names = [f.name for f in dataclasses.fields(method.config)]
     try:
+        _check_sizes(parsed.as_dict())  # first: settings compute tables of their sizes when they are checked
         built = parser.instantiate(parsed)
         config = method.config(**{name: built[name] for name in names})
-        _check_sizes(as_dict(config))
     except ConfigError as error:
         raise ConfigError(f"{error}{parser.given_in()}" if isinstance(parser, Parser) else str(error)) from error
     # jsonargparse keeps exceptions of unions in cycles, and their frames lead to the data of the calls around them

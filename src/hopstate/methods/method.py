@@ -113,14 +113,17 @@ class ReadOptions:
         self_loops: "keep" or "drop" edges from a node to itself.
         header: whether the first line of an edge file has column names; null detects it.
         separator: cell separator of an edge text file, such as ";", tab or space; null detects it.
-        source_column, target_column: columns of an edge table; null uses the usual names.
+        source_column: column of source ids; null looks for a usual name.
+        target_column: column of target ids; null looks for a usual name.
         relation_column: column with the relation of each edge. "none" leaves out the relations of a store or object.
         node_type_column: two columns "a,b" with the types of sources and targets. "none" as for relation_column.
         edge_columns: columns of edge features; null uses all other numeric columns.
         columns: types of feature columns, if detection is wrong: '[venue=category, when=date, note=drop]'. Types:
             number, category, date (ISO, or date:FORMAT as in strptime), drop.
-        id_column, label_column, split_column: columns of node tables; null uses the usual names. A label_column
-            "spam,bot" defines several numeric targets.
+        id_column: column of node ids in node tables; null looks for a usual name.
+        label_column: column of labels in the table of labels; null looks for a usual name. "spam,bot" defines several
+            numeric targets.
+        split_column: column with train, val or test in the table of labels; null looks for a usual name.
         unlabeled_value: label value that means "no label", or "none" if there is no such value. null: error if -1 is
             ambiguous.
         task: meaning of numeric labels: "classification" or "regression". "auto": error if ambiguous.

@@ -92,9 +92,7 @@ def target_lines(data_facts: Mapping[str, Any], settings: Mapping[str, Any]) -> 
 
 def _metrics(folder: RunFolder) -> list[str]:
     result = folder.result()
-    baselines = folder.baselines()
     columns = {split: found for split, found in result["metrics"].items() if found}
-    columns |= {baseline_label(name): found for name, found in baselines.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     positive = result.get("positive_class")
     rows = [["", *columns]]
@@ -108,7 +106,12 @@ def _metrics(folder: RunFolder) -> list[str]:
     for label, *cells in rows:
         numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
         lines.append("  ".join([label.ljust(first), *numbers]).rstrip())
-    return [*lines, "columns of baselines: test"] if baselines else lines
+    metric = result["metric"]
+    baselines = {name: found[metric] for name, found in folder.baselines().items() if metric in found}
+    if baselines:
+        listed = ", ".join(f"{baseline_label(name)} {_cell(metric, value)}" for name, value in baselines.items())
+        lines.append(f"baselines, test {metric_label(metric)}: {listed}")
+    return lines
 
 
 def _cell(metric: str, value: Any) -> str:
@@ -121,14 +124,13 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
     run = shlex.quote(str(folder.path))
     if not done:
         return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
-    found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
+    lines = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
     score = [f"hopstate score {run} --pairs SOURCE,TARGET", f"hopstate rank {run} --source SOURCE --top 10"]
     if settings.get("task") == "link":
-        return [*found, *score]
+        return [*lines, *score]
     if method.data != "events":
-        return found
-    new = "new-events.csv"
-    found.append(f"hopstate stream {run} --data {new} --out scores.csv   # {new}: events after the run's own")
+        return lines
+    lines.append(f"hopstate stream {run} --data new-events.csv --out scores.csv")
     if "evaluation" not in settings:
-        return found
-    return [*found, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]
+        return lines
+    return [*lines, *score, f"hopstate explain {run} --pair SOURCE,TARGET", f"hopstate check-leak {run}"]

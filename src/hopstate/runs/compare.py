@@ -165,9 +165,9 @@ class Comparison:
         metric, kinds = first["metric"], [m for m in link_metrics() if m in first["metrics"]["test"]]
 
         def over(values: list[float | None]) -> tuple[float, float | None]:
-            found = summary([math.nan if value is None else value for value in values])
-            assert found is not None
-            return found.mean, found.std
+            statistics = summary([math.nan if value is None else value for value in values])
+            assert statistics is not None
+            return statistics.mean, statistics.std
 
         values = {
             split: [None if one is None else one["metrics"][split][metric] for one in results]
@@ -214,15 +214,17 @@ def link_metrics() -> list[str]:
 def add_baselines(rows: list[Row], baselines: dict[str, dict[str, float | None]]) -> list[Row]:
     """Return the rows with the baselines that each does not outperform, then a row per other baseline."""
     means = {row["method"]: {m: mean for m, (mean, _) in row["kinds"].items()} for row in rows}
-    kinds = dict.fromkeys(metric for own in means.values() for metric in own)
+    kinds = dict.fromkeys(metric for values_of_method in means.values() for metric in values_of_method)
     others: dict[str, dict[str, float]] = {}
     for name, metrics in baselines.items():
         known = {m: value for m in kinds if (value := metrics.get(m)) is not None}
         if known and name not in means:
             others[name] = known
-    below = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
-    found = [row | {"below": below[row["method"]]} for row in rows]
+    not_outperformed = baselines_not_exceeded_by_method(others | means, {*others, *EVENT_BASELINES})
+    compared = [row | {"not_outperformed": not_outperformed[row["method"]]} for row in rows]
     for name, values in others.items():
         kinds_of = {m: (value, None) for m, value in values.items()}
-        found.append({"method": name, "baseline": True, "kinds": kinds_of, "below": below[name]})
-    return found
+        compared.append(
+            {"method": name, "baseline": True, "kinds": kinds_of, "not_outperformed": not_outperformed[name]}
+        )
+    return compared

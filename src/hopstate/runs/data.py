@@ -62,12 +62,12 @@ def fit_scalers(record: Graph | GraphSet | EventStream, config: RunConfig, edges
         if kind != "none" or table is not None:
             meant.append(name)
     rows = _training_rows(record, config, meant) if meant else {}
-    found = {
+    scalers = {
         name: _fit(getattr(holder, name), tables[name], rows_of_name, kind, read)
         for name, rows_of_name in rows.items()
         if len(rows_of_name)
     }
-    return {name: one.sums() for name, one in found.items()} if isinstance(record, GraphSet) else found
+    return {name: one.sums() for name, one in scalers.items()} if isinstance(record, GraphSet) else scalers
 
 
 def _training_rows(
@@ -213,8 +213,8 @@ def apply_scalers(
             changes[name] = _apply_scaler(values, table, scalers[name], record.name, name, warn=warn)
         elif table is not None and table.has_missing:
             raise DataError(
-                f"{record.name} has missing values among its features, and the run was trained without scales or "
-                "fillings; repair them, or train again with --read.missing mean"
+                f"{record.name} has missing values among its features, and the run was trained without scaling or "
+                "imputation. Fill them in, or train again with --read.missing mean"
             )
     if isinstance(record, Graph) and "edge_attr" in changes:
         changes["edge_table"] = record.edge_table
@@ -252,8 +252,8 @@ def _apply_scaler(
     scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
-        left = tuple(map(str, stored.get("left") or ()))
-        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=left))
+        skipped = tuple(map(str, stored.get("left") or ()))
+        return scaler.apply(table.align_to(scaler.columns, what, warn_new=warn, skipped=skipped))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -409,8 +409,8 @@ def resolve_config(
     otherwise from the method's defaults.
 
     `parse` maps defaults by dotted name to a configuration. The automatic defaults that were chosen are added to
-    `automatic`, and taken from it if it has some, so that several runs use the same. Without `auto` there are none,
-    unless the run begins from another (`init`).
+    `automatic`; if it already has some, these are used, so that several runs use the same. Without `auto` there are
+    none, unless the run begins from another (`init`).
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -592,8 +592,8 @@ def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data:
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
-    return found | _columns_of(folder, run_read)
+    options = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
+    return options | _columns_of(folder, run_read)
 
 
 def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any]:
@@ -618,14 +618,14 @@ def inherited_graph_options(
     keys = ("undirected", "duplicates", "self_loops")
     if not is_frame_data and not is_table(expand_home(str(data)), read.get("format", "auto")):
         return {key: run_read[key] for key in keys if key in run_read}
-    found = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
+    options = {key: run_read[key] for key in (*keys, *_TABLE_OPTIONS) if key in run_read}
     goal = (load_data_facts(folder).get("target") or {}).get("goal")
-    if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
-        found["split_column"] = None  # other labels need no splits
-    found |= _columns_of(folder, run_read)
+    if options.get("split_column") and not has_column(read.get("labels"), options["split_column"]):
+        options["split_column"] = None  # other labels need no splits
+    options |= _columns_of(folder, run_read)
     if goal is not None:
-        found["task"] = "classification" if goal == "classes" else "regression"
-    return found
+        options["task"] = "classification" if goal == "classes" else "regression"
+    return options
 
 
 def is_table(path: Path, format: str = "auto") -> bool:

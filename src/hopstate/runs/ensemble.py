@@ -31,7 +31,7 @@ def ensemble(
         runs: folders of at least two runs with the same data, split and reading options.
         out: the new run folder. Default: a new folder under runs/.
         data: path of the data, if they were moved. Default: the path of the first run.
-        config: settings that differ from the first run's, such as {"evaluation.negatives": ["random"]}.
+        config: settings that differ from the first run's, such as {"evaluation.strategies": ["random"]}.
 
     Returns:
         The run. Its `baselines` have the test metrics of every member.

@@ -185,15 +185,15 @@ def explain_pairs(
 ) -> Steps[np.ndarray]:
     """Return (Q,) texts of pairs: the features, and the events, that contributed most; in slices."""
     sources, targets = pair_rows(opened.past, u, v)
-    found = np.full(len(t), "", object)
+    texts = np.full(len(t), "", object)
     explained = yield from leave_one_out(opened.queries, sources, targets, t, relation)
     for i, (source, target, when, events) in enumerate(zip(sources.tolist(), targets.tolist(), t, explained)):
         own = None if relation is None else relation[i : i + 1]
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when, own)
         named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
-        found[i] = "; ".join([*named, text])
-    return found
+        texts[i] = "; ".join([*named, text])
+    return texts
 
 
 def _value(row: Any) -> str:
@@ -213,7 +213,7 @@ def _events_text(opened: QuerySession, source: int, target: int, events: Sequenc
 
 
 def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
-    """Return what is known of a pair whose score no event changes."""
+    """Return facts about a pair that no event contributes to."""
     store = opened.queries.past.store()
     pair = np.array([u]), np.array([v]), np.array([t])
     last, has_event = store.last_meeting(*pair)
@@ -241,8 +241,8 @@ def feature_table(follower: LinkScorer, u: int, v: int, t: Any, relation: np.nda
     if isinstance(follower, ExplainsPairs):
         names, x, shares = follower.feature_shares(*_one(u, v, t, relation))
         values, added = x[0], shares[0]
-    found = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
-    return _largest_first(found[found["contribution"] != 0])
+    table = pd.DataFrame({"feature": np.array(names, object), "value": values, "contribution": added})
+    return _largest_first(table[table["contribution"] != 0])
 
 
 def _largest_first(table: pd.DataFrame) -> pd.DataFrame:
@@ -386,14 +386,14 @@ def explain(
             past = load_state(folder, task)
         else:
             past = state_after_stream(task, preprocess_for_run(folder, new_events(folder, plain_table(data), {})))
-        found = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
+        explanation = explain_pair(QuerySession(folder, task, past), source, target, time, relation)
     if out is not None:
-        write_table(found.table, Path(out))
-        if len(found.features):
-            write_table(found.features, features_path(out))
+        write_table(explanation.table, Path(out))
+        if len(explanation.features):
+            write_table(explanation.features, features_path(out))
     if plot is not None:
-        found.plot(plot)
-    return found
+        explanation.plot(plot)
+    return explanation
 
 
 def explain_pair(
@@ -565,10 +565,10 @@ def explain_node(task: Any, method: AnyMethod, node: Any, names: Sequence[str] =
 
 def _edge_lists(module: Any, inputs: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, nn.Module, torch.Tensor]]:
     """Return each list of edges (2, e), the module whose layers pass messages over it, and nodes (2, e) at the ends."""
-    found = [(edges, module, edges) for edges in [inputs.get("edge_index")] if edges is not None]
+    lists = [(edges, module, edges) for edges in [inputs.get("edge_index")] if edges is not None]
     if (inside := inputs.get("token_edge_index")) is not None:  # of a Graph Mamba Network
-        found.append((inside, module.model.local, inputs["token_nodes"][inside]))
-    return found
+        lists.append((inside, module.model.local, inputs["token_nodes"][inside]))
+    return lists
 
 
 def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None) -> NodeExplanation:
@@ -576,11 +576,13 @@ def _explain_node(run: str | Path, node: Any, data: Any, out: str | Path | None)
     known, _ = settings_of_run(folder)
     names = (load_data_facts(folder).get("features") or {}).get("x", {}).get("columns") or ()
     with load_run(run, data, device="cpu") as (_, task):
-        found = explain_node(task, known, node, names)
+        explanation = explain_node(task, known, node, names)
     if out is not None:
-        for path, table in zip(node_paths(out), (found.features, found.nodes, found.edges), strict=True):
+        for path, table in zip(
+            node_paths(out), (explanation.features, explanation.nodes, explanation.edges), strict=True
+        ):
             write_table(table, Path(path))
-    return found
+    return explanation
 
 
 def node_paths(out: str | Path) -> tuple[Path, Path, Path]:

@@ -168,8 +168,12 @@ def serialize(
     model = onnx_program.model_proto
     # older runtimes reject a newer file format even if none of its features is used
     model.ir_version = min(model.ir_version, helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True))
-    found = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
-    return model.SerializeToString(), {"opset": found, "ir": model.ir_version, "onnxruntime": RUNTIMES.get(found)}
+    opset_found = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    return model.SerializeToString(), {
+        "opset": opset_found,
+        "ir": model.ir_version,
+        "onnxruntime": RUNTIMES.get(opset_found),
+    }
 
 
 # ---- ONNX decompositions -------------------------------------------------------------------------------------
@@ -220,10 +224,10 @@ def reject_racing_sums(program: torch.onnx.ONNXProgram) -> None:
     """Raise HopstateError for an ONNX program with sums that race between onnxruntime's threads."""
     model = program.model_proto
     for node in chain(_nodes(model.graph), *map(_nodes, model.functions)):
-        how = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
-        if node.op_type == "ScatterND" and how != b"none":
+        reduction = {a.name: a.s for a in node.attribute}.get("reduction", b"none")
+        if node.op_type == "ScatterND" and reduction != b"none":
             raise HopstateError(
-                f"torch {torch.__version__} writes sums (ScatterND, {how.decode()}) that threads of onnxruntime "
+                f"torch {torch.__version__} writes sums (ScatterND, {reduction.decode()}) that threads of onnxruntime "
                 "overwrite, so results would differ between calls. Export with --to torch, and report this"
             )
 
@@ -291,8 +295,8 @@ def add_probabilities(spec: ExportSpec, curve: IsotonicCurve | HopstateError) ->
 def describe_ports(spec: ExportSpec) -> dict[str, Any]:
     """Return inputs, outputs, preprocessing and omissions for export.json."""
     with torch.no_grad():
-        found = spec.module(*spec.example)
-    outputs = (found,) if isinstance(found, Tensor) else found
+        example_outputs = spec.module(*spec.example)
+    outputs = (example_outputs,) if isinstance(example_outputs, Tensor) else example_outputs
     return {
         "inputs": [_port_facts(port, tensor) for port, tensor in zip(spec.inputs, spec.example, strict=True)],
         "outputs": [_port_facts(port, tensor) for port, tensor in zip(spec.outputs, outputs, strict=True)],
@@ -396,8 +400,8 @@ def graph_queries(spec: ExportSpec, given: Any, kind: str, *, sample: bool) -> P
     def run_outputs() -> Arrays:
         if spec.reference is None:
             raise ConfigError("this method has no reference outputs (ExportSpec.reference)")
-        found = spec.reference(chosen).double()
-        outputs = (found, found.sigmoid()) if links else (found,)
+        expected = spec.reference(chosen).double()
+        outputs = (expected, expected.sigmoid()) if links else (expected,)
         return {name: value.numpy() for name, value in zip(names, outputs, strict=True)}
 
     return ProgramQueries(inputs, run_outputs, len(first), what)
@@ -419,11 +423,11 @@ def pair_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) 
 
     def run_outputs() -> Arrays:
         score = opened.queries.scores(u, v, t)
-        found = {"score": score, "logit": _logits(follower, follower.score, u, v, t)}
+        outputs = {"score": score, "logit": _logits(follower, follower.score, u, v, t)}
         try:
-            return found | {"probability": calibration_of(opened)(score)}
+            return outputs | {"probability": calibration_of(opened)(score)}
         except HopstateError:  # the program has no such output then, and says why
-            return found
+            return outputs
 
     return ProgramQueries(inputs, run_outputs, len(u), "pairs")
 
@@ -451,11 +455,11 @@ def node_queries(opened: QuerySession, spec: ExportSpec, given: Any, time: Any) 
 
 def last_events(past: StreamState) -> EventBatch:
     """Return the latest events of a state without deletions."""
-    found = past.events(max(0, len(past) - SAMPLE_SIZE))
-    rows = found.additions(np.arange(len(found)))
+    events = past.events(max(0, len(past) - SAMPLE_SIZE))
+    rows = events.additions(np.arange(len(events)))
     if not len(rows):
         raise DataError("the run has no events to query")
-    return found.take(rows)
+    return events.take(rows)
 
 
 def _program_inputs(spec: ExportSpec, follower: Any, ends: tuple[np.ndarray, ...], t: np.ndarray) -> Arrays:
@@ -474,8 +478,8 @@ def _logits(follower: Any, ask: Callable[..., Any], *columns: np.ndarray) -> np.
         follower.activation = activation
 
 
-def _by_port_name(spec: ExportSpec, found: tuple[torch.Tensor, ...]) -> Arrays:
-    return {port.name: values.detach().numpy() for port, values in zip(spec.inputs, found, strict=True)}
+def _by_port_name(spec: ExportSpec, outputs: tuple[torch.Tensor, ...]) -> Arrays:
+    return {port.name: values.detach().numpy() for port, values in zip(spec.inputs, outputs, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -483,15 +487,15 @@ class ProgramCheck:
     """Differences between the outputs of a program and of its run.
 
     Args:
-        asked, what: number and kind of the queries.
+        num_queries, kind: number and kind of the queries.
         differences: the largest by output. Logits and regression outputs z are relative to 1 + |z|.
-        within: the tolerance.
+        tolerance: the largest permitted difference.
     """
 
-    asked: int
-    what: str
+    num_queries: int
+    kind: str
     differences: dict[str, float]
-    within: float
+    tolerance: float
 
     def text(self) -> str:
         largest = ", ".join(f"{name} {value:.1e}" for name, value in self.differences.items())
@@ -500,7 +504,7 @@ class ProgramCheck:
             if self.differences.keys() <= {*BOUNDED_OUTPUTS}
             else " (relative to 1 + |z| for logits and regression outputs z)"
         )
-        return f"{self.asked:,} {self.what}, largest differences from the run: {largest}{parts}"
+        return f"{self.num_queries:,} {self.kind}, largest differences from the run: {largest}{parts}"
 
 
 @random_state_kept(0)
@@ -534,9 +538,9 @@ def check_program(run: str | Path, program: str | Path) -> ProgramCheck:
     with program_queries(run, sample=True) as queries:
         input_names = {port["name"] for port in facts["inputs"]}  # earlier programs lack some
         inputs = {name: value for name, value in queries.inputs.items() if name in input_names}
-        found = dict(zip((port["name"] for port in facts["outputs"]), run_program(path, inputs), strict=True))
+        outputs = dict(zip((port["name"] for port in facts["outputs"]), run_program(path, inputs), strict=True))
         expected = queries.expected()
-    differences = {key: max_difference(key, value, expected[key]) for key, value in found.items()}
+    differences = {key: max_difference(key, value, expected[key]) for key, value in outputs.items()}
     checked = ProgramCheck(queries.count, queries.what, differences, TOLERANCE)
     if not all(value <= TOLERANCE for value in differences.values()):
         raise HopstateError(f"{path} differs from {run}: {checked.text()}; the tolerance is {TOLERANCE}")
@@ -575,8 +579,8 @@ def run_program(path: Path, inputs: Arrays) -> list[np.ndarray]:
         raise FormatError(f"{path} cannot be opened as a program ({type(error).__name__}: {reason})") from error
     if is_torch:
         with torch.no_grad():
-            found = program(*map(torch.from_numpy, inputs.values()))
-        return [x.numpy() for x in (found if isinstance(found, tuple) else (found,))]
+            outputs = program(*map(torch.from_numpy, inputs.values()))
+        return [x.numpy() for x in (outputs if isinstance(outputs, tuple) else (outputs,))]
     input_names = {port.name for port in program.get_inputs()}  # unused inputs are pruned
     return program.run(None, {name: x for name, x in inputs.items() if name in input_names})
 

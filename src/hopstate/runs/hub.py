@@ -275,7 +275,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         protocol={group: flatten(settings.get(group) or {}) for group in ("split", "evaluation")},
         seed=settings["loop"].get("seed"),
         result=result,
-        figures=_figures(result, baselines, load_curves(saved).get("intervals", {})),
+        figures=_metric_rows(result, baselines, load_curves(saved).get("intervals", {})),
         baselines=[baseline for baseline, values in baselines.items() if values.get(result["metric"]) is not None],
         not_above=baselines_not_beaten(test, baselines, result["metric"], result.get("mode", "max")),
         needs_data=(method.data == "events" and "evaluation" in settings) or task == "link",
@@ -283,10 +283,10 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
     )  # fmt: skip
 
 
-def _figures(
+def _metric_rows(
     result: Mapping[str, Any], baselines: Mapping[str, Mapping[str, Any]], intervals: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
-    """Return rows of a table: the names of columns, then a metric a row, with its 95% limits where there are any."""
+    """Return rows of a table: column names, then one metric per row, with 95% limits if there are any."""
     columns: dict[str, dict[str, Any]] = {split: dict(values) for split, values in result["metrics"].items() if values}
     for metric, (low, high) in intervals.items():
         columns.get("test", {}).update({f"{metric}_low": low, f"{metric}_high": high})

@@ -124,7 +124,7 @@ def _check_pyg(data: Any, kind: str) -> None:
 
 # ---- in the run folder -----------------------------------------------------------------------------------------------
 def save_inputs(run: RunFolder, record: Record, tables: Mapping[str, Any], keep: bool | None) -> str:
-    """Save what a run was given in memory in its folder; return a note where it is not saved."""
+    """Save data that were passed in memory in the run folder; return a note if they are not saved."""
     register(run, record)
     hint = "with `hopstate.load` it has to be given again as data"
     if keep is False:

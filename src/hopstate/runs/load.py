@@ -226,8 +226,8 @@ def saved_state_folder(folder: RunFolder) -> Path | None:
     """Return the folder of the state that `stream` saved; None if there is none."""
     from hopstate.data.stream_checkpoint import holds_stream_state
 
-    found = folder.path / "state"
-    return found if holds_stream_state(found) else None
+    state_folder = folder.path / "state"
+    return state_folder if holds_stream_state(state_folder) else None
 
 
 @contextmanager
@@ -465,9 +465,9 @@ def _run_link_keys(run: RunFolder, graph: Graph, ids: np.ndarray, run_ids: np.nd
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], run_ids), max(len(ids) - 1, 0))
     row = np.where(ids[order][at] == run_ids, order[at], -1) if len(ids) else np.full(len(run_ids), -1)
-    found = {}
+    keys = {}
     kept = load_split_pairs(run.path / SPLIT_FILE, len(run_ids))
     for name in SPLITS:
         pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
-        found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
-    return found
+        keys[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
+    return keys

@@ -466,10 +466,10 @@ def _rank_relations(
     table["probability"] = np.divide(by_pair, total, out=np.full_like(by_pair, 1 / count), where=total > 0).ravel()
     table.attrs["probability"] = "of the relation, if the pair has an event next"
     order = np.lexsort((-scores.reshape(-1, count), ~joined))[:, :top]
-    found = table.iloc[(order + np.arange(len(order))[:, None] * count).ravel()].reset_index(drop=True)
-    found.insert(1, "rank", np.tile(np.arange(1, order.shape[1] + 1), len(order)))
-    found.attrs = table.attrs
-    return found
+    ranked = table.iloc[(order + np.arange(len(order))[:, None] * count).ravel()].reset_index(drop=True)
+    ranked.insert(1, "rank", np.tile(np.arange(1, order.shape[1] + 1), len(order)))
+    ranked.attrs = table.attrs
+    return ranked
 
 
 def _joins_types(past: StreamState, targets: QueryNodes) -> np.ndarray:
@@ -606,12 +606,12 @@ def prefilter_recall_on(stream: EventStream, rows: np.ndarray, count: int, max_e
     past = StreamState().joined(stream, skip_features=True)[1]
     prefilter = Prefilter(past)
     rows = named_rng(0, "prefilter").permutation(stream.additions(rows))[:max_events]
-    found = []
+    hits = []
     for u, v, t in zip(stream.src[rows], stream.dst[rows], stream.t[rows]):
         pool = default_candidates(past, t)
         pool = pool[pool != u]
-        found.append(v in pool[prefilter.best(int(u), pool, t, count)])
-    return float(np.mean(found)) if found else float("nan")
+        hits.append(v in pool[prefilter.best(int(u), pool, t, count)])
+    return float(np.mean(hits)) if hits else float("nan")
 
 
 # ---- links of a graph without times --------------------------------------------------------------------------
@@ -692,9 +692,9 @@ class GraphSession:
 
         ids = self.graph.node_ids
         names = {"src": u, "dst": v} if ids is None else {"src": ids.names(u), "dst": ids.names(v)}
-        found = pd.DataFrame(names | {"score": scores, "probability": self.curve(scores)})
-        found.attrs["probability"] = self.curve.text().replace("events", "links")
-        return found
+        table = pd.DataFrame(names | {"score": scores, "probability": self.curve(scores)})
+        table.attrs["probability"] = self.curve.text().replace("events", "links")
+        return table
 
 
 @contextmanager
@@ -748,15 +748,15 @@ def load_calibration(folder: RunFolder, task: LinkTask) -> IsotonicCurve | None:
     if not (folder.path / CALIBRATION_FILE).is_file():
         return None
     try:
-        found = folder.read_json(CALIBRATION_FILE)
+        saved = folder.read_json(CALIBRATION_FILE)
         if (
-            not isinstance(found, dict)
-            or found.get("model") != _key(folder, task)
-            or found.get("format") != _CALIBRATION_FORMAT
+            not isinstance(saved, dict)
+            or saved.get("model") != _key(folder, task)
+            or saved.get("format") != _CALIBRATION_FORMAT
         ):
             return None
-        scores, values = (np.asarray(found[name], np.float64) for name in ("scores", "values"))
-        curve = IsotonicCurve(scores, values, int(found["num_events"]), float(found["ratio"]), str(found["strategy"]))
+        scores, values = (np.asarray(saved[name], np.float64) for name in ("scores", "values"))
+        curve = IsotonicCurve(scores, values, int(saved["num_events"]), float(saved["ratio"]), str(saved["strategy"]))
     except (CheckpointError, ArithmeticError, KeyError, TypeError, ValueError):
         return None
     sound = scores.ndim == 1 and scores.shape == values.shape and len(scores) and np.isfinite([scores, values]).all()

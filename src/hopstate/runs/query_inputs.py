@@ -83,17 +83,17 @@ def in_input_order(
     """
     import pandas as pd
 
-    found = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
-    found["t"] = format_times(found["t"].to_numpy(), unit, dates)
+    table = pd.DataFrame(columns).set_index("row").sort_index(kind="stable")
+    table["t"] = format_times(table["t"].to_numpy(), unit, dates)
     length = record.file_length if record.file_length >= 0 else int(_is_in_file(record).sum())
-    if include_unscored and len(found) < length:
-        found = _filled(found, record, length, unit, dates)
+    if include_unscored and len(table) < length:
+        table = _filled(table, record, length, unit, dates)
     if isinstance(given, pd.DataFrame) and len(given) == length:
-        return found.set_axis(given.index[found.index])
-    return found.reset_index(drop=True)
+        return table.set_axis(given.index[table.index])
+    return table.reset_index(drop=True)
 
 
-def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, dates: str) -> pd.DataFrame:
+def _filled(table: pd.DataFrame, record: EventStream, length: int, unit: str, dates: str) -> pd.DataFrame:
     """Return a table with a row for each of the user's; those without an answer have their ids and times at most."""
     import pandas as pd
 
@@ -101,12 +101,12 @@ def _filled(found: pd.DataFrame, record: EventStream, length: int, unit: str, da
     rows = np.flatnonzero(_is_in_file(events))
     known = to_user_ids(events, rows) | {"t": format_times(events.t[rows], unit, dates)}
     known["node"] = known["src"]
-    given = pd.DataFrame({name: known[name] for name in known if name in found}, index=events.in_file(rows))
-    whole = {name: column.dtype for name, column in {**found, **given}.items() if column.dtype.kind in "iu"}
-    found = found.astype(dict.fromkeys(whole, "Int64")).reindex(range(length))
+    given = pd.DataFrame({name: known[name] for name in known if name in table}, index=events.in_file(rows))
+    whole = {name: column.dtype for name, column in {**table, **given}.items() if column.dtype.kind in "iu"}
+    table = table.astype(dict.fromkeys(whole, "Int64")).reindex(range(length))
     for name, column in given.items():
-        found[name] = found[name].fillna(column.astype(found[name].dtype).reindex(range(length)))
-    return found
+        table[name] = table[name].fillna(column.astype(table[name].dtype).reindex(range(length)))
+    return table
 
 
 def _is_in_file(record: EventStream) -> np.ndarray:
@@ -144,23 +144,23 @@ class QueryNodes:
     Args:
         names: (q,) the user's ids.
         rows: (q,) int64 rows in the state, -1 for ids that it does not know.
-        met: (q,) whether the node has an event in the state.
+        seen: (q,) whether the node has an event in the state.
     """
 
     names: np.ndarray
     rows: np.ndarray
-    met: np.ndarray
+    seen: np.ndarray
 
     def __len__(self) -> int:
         return len(self.names)
 
     def at(self, places: np.ndarray) -> QueryNodes:
-        return QueryNodes(self.names[places], self.rows[places], self.met[places])
+        return QueryNodes(self.names[places], self.rows[places], self.seen[places])
 
     @staticmethod
     def join(parts: Sequence[QueryNodes]) -> QueryNodes:
         return QueryNodes(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met"))
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "seen"))
         )
 
 
@@ -233,7 +233,7 @@ def pair_rows(past: StreamState, src: QueryNodes, dst: QueryNodes) -> tuple[np.n
 
 def warn_unseen(past: StreamState, *groups: QueryNodes) -> None:
     """Warn of nodes without an event; name the first, each with the nearest known id."""
-    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
+    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.seen].tolist()))
     if not names:
         return
     known = past.node_ids.first() if past.node_ids is not None and past.node_ids.is_text else ()
@@ -326,10 +326,10 @@ def read_ids(given: Any, what: str, vocabulary: Vocabulary | None = None) -> np.
     """Return ids of a file (a `Path`), of a list, or one id."""
     if not isinstance(given, Path):
         _check_no_missing(given if np.ndim(given) else [given], what)
-        found = np.atleast_1d(np.asarray(given))
-        if not len(found):
+        ids = np.atleast_1d(np.asarray(given))
+        if not len(ids):
             raise DataError(f"no {what} were given")
-        return _texts_of_objects(found)
+        return _texts_of_objects(ids)
     if not given.expanduser().exists():
         raise MissingFileError(f"{what}: no file at {given}. Give a file with one column of ids")
     table = _table_of(given, what, 1, vocabulary)
@@ -396,25 +396,25 @@ def query_times(past: StreamState, given: Any, count: int, what: str, dates: str
     if given is None:
         return np.full(count, next_time(last))
     times = np.atleast_1d(np.asarray(given))
-    found = parse_query_times(past, times, dates)
-    if found.shape not in ((1,), (count,)):
-        raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
-    found = np.broadcast_to(found, (count,)).copy()
+    parsed = parse_query_times(past, times, dates)
+    if parsed.shape not in ((1,), (count,)):
+        raise ShapeError(f"one time for each of the {what}, or one for all: got {len(parsed)} for {count}")
+    parsed = np.broadcast_to(parsed, (count,)).copy()
     numbers = bool(dates) and times.dtype.kind in "iuf"
     how = f" (numbers count {past.time_unit} since 1970, as the run's own dates do)" if numbers else ""
     limit = _SECONDS_OF_DATES * 10**9 / UNITS.get(past.time_unit or "", 1)
-    beyond = np.abs(found.astype(np.float64)) > limit
+    beyond = np.abs(parsed.astype(np.float64)) > limit
     if numbers and beyond.any():
         row = int(np.argmax(beyond))
-        raise DataError(f"{what}, row {row}: not a date of this run: got {found[row]}{how}. Give a date")
-    early = np.flatnonzero(found < last)
+        raise DataError(f"{what}, row {row}: not a date of this run: got {parsed[row]}{how}. Give a date")
+    early = np.flatnonzero(parsed < last)
     if len(early):
-        early_text, last_text = (format_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
+        early_text, last_text = (format_time(t, past.time_unit or "", dates) for t in (parsed[early[0]], last))
         raise TimeOrderError(
             f"{what}, row {early[0]}: the time {early_text} is before the last known event at {last_text} "
             f"({len(early)} of {count} times are){how}. Give later times, or use predict, which scores the run's events"
         )
-    return found
+    return parsed
 
 
 def parse_query_times(past: StreamState, t: np.ndarray, dates: str, *, fractions: bool = False) -> np.ndarray:

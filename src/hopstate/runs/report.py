@@ -1,7 +1,7 @@
 """One self-contained HTML page of runs and results, for a screen, a phone or paper.
 
 Run folders and a file of results are read; the page needs no other file and no network.
-The best method is what validation puts first; its test figure is shown and chose nothing.
+The best method is chosen on validation; test results choose nothing.
 """
 
 from __future__ import annotations
@@ -245,11 +245,11 @@ def _name_data(runs: Sequence[RunInfo]) -> None:
     """Add folder, version and protocol to the names of data that other data, versions or protocols share."""
 
     def add(label: Callable[[RunInfo], str], differs: Callable[[RunInfo], str]) -> None:
-        found = defaultdict(set)
+        differences_of = defaultdict(set)
         for run in runs:
-            found[run.data].add(differs(run))
+            differences_of[run.data].add(differs(run))
         for run in runs:
-            if len(found[run.data] - {""}) > 1:
+            if len(differences_of[run.data] - {""}) > 1:
                 run.data = label(run)
 
     add(lambda run: "/".join(Path(run.source).parts[-2:]), lambda run: run.content_hash)
@@ -348,10 +348,10 @@ def _name(label: str) -> str:
 
 
 def _by_data(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    found = defaultdict(list)
+    by_data = defaultdict(list)
     for group in groups:
-        found[group.data].append(group)
-    return found
+        by_data[group.data].append(group)
+    return by_data
 
 
 def _limits(metric: str, limits: tuple[float, float] | None) -> str:
@@ -369,30 +369,30 @@ def _methods(groups: Sequence[Group]) -> list[Group]:
 
 
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
-    """Return the methods that have a validation figure, the best of it first."""
-    found = [group for group in _methods(groups) if group.values(metric, "val")]
+    """Return the methods that have a validation metric, best first."""
+    measured = [group for group in _methods(groups) if group.values(metric, "val")]
     return sorted(
-        found, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
+        measured, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
     )
 
 
 def _best(groups: Sequence[Group], metric: str) -> Group | None:
-    """Return the group that validation puts first, None where there is but one or none has a validation figure."""
-    found = _ranked(groups, metric)
-    return found[0] if found and len(groups) > 1 else None
+    """Return the best group on validation, or None if there is only one or none has a validation metric."""
+    ranked = _ranked(groups, metric)
+    return ranked[0] if ranked and len(groups) > 1 else None
 
 
 def _baselines(groups: Sequence[Group], metrics: Iterable[str]) -> list[Group]:
     """Return the baselines of runs of these groups that are not among their methods and have one of the metrics."""
     methods = {group.method for group in groups}
-    found: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
+    runs_by_name: dict[tuple[str, str], list[RunInfo]] = defaultdict(list)
     for run in (run for group in groups for run in group.runs):
         for name in run.baselines.keys() - methods:
             result = {"metric": run.result.get("metric", ""), "metrics": {"test": run.baselines[name]}}
             positive = run.result.get("positive_class")
             baseline = replace(run, method=BASELINE, result=result | {"positive_class": positive}, curves={})
-            found[baseline_label(name), result["metric"]].append(baseline)
-    baselines = [Group(name, found[name, metric]) for name, metric in sorted(found)]
+            runs_by_name[baseline_label(name), result["metric"]].append(baseline)
+    baselines = [Group(name, runs_by_name[name, metric]) for name, metric in sorted(runs_by_name)]
     return [baseline for baseline in baselines if any(baseline.values(metric) for metric in metrics)]
 
 
@@ -402,18 +402,20 @@ def _mark(group: Group, best: Sequence[Group | None]) -> str:
 
 # ---- sections ------------------------------------------------------------------------------------------------------
 def verdicts(groups: Sequence[Group]) -> dict[str, str]:
-    """Return of each dataset: which method is best, how good, above which baseline, at what cost."""
+    """Return sentences per dataset: the best method, its test metric, the baselines below it, and its cost."""
     sets: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         if group.values(group.metric):
             sets.setdefault((group.data, group.metric), []).append(group)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for (data, metric), members in sets.items():
-        waiting = sum(not run.result for group in groups if group.data == data for run in group.runs)
-        notes = [found.get(data, ""), *_verdict_sentences(metric, members)]
-        notes += [f"{waiting} {'run was' if waiting == 1 else 'runs were'} not finished."] if waiting else []
-        found[data] = " ".join(filter(None, notes))
-    return found
+        unfinished = sum(not run.result for group in groups if group.data == data for run in group.runs)
+        sentences = [texts.get(data, ""), *_verdict_sentences(metric, members)]
+        sentences += (
+            [f"{unfinished} {'run was' if unfinished == 1 else 'runs were'} not finished."] if unfinished else []
+        )
+        texts[data] = " ".join(filter(None, sentences))
+    return texts
 
 
 def _verdict(groups: Sequence[Group]) -> Section:
@@ -498,9 +500,9 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
 
 
 def _existing_summary(group: Group, metric: str, split: str = "test") -> Summary:
-    found = group.summary(metric, split)
-    assert found is not None
-    return found
+    summary = group.summary(metric, split)
+    assert summary is not None
+    return summary
 
 
 def _events(groups: Sequence[Group], metric: str) -> int | None:
@@ -579,7 +581,7 @@ def _result_row(group: Group) -> list[str]:
 
 
 def _published(lines: Sequence[Line]) -> Section:
-    found = compared(lines)
+    results = compared(lines)
     section = Section(
         "Published against measured",
         "The test is Welch's t if the published value has a standard deviation and a number of runs, otherwise a "
@@ -587,9 +589,9 @@ def _published(lines: Sequence[Line]) -> Section:
     )
     columns = ["recipe", "metric", "source", "test", "published", "measured", "95% interval", "runs"]
     columns += ["time a run", "peak memory"]
-    for data in sorted({one.row.data for one in found}):
+    for data in sorted({one.row.data for one in results}):
         rows = []
-        for one in (one for one in found if one.row.data == data):
+        for one in (one for one in results if one.row.data == data):
             source = "" if one.published is None else one.published.source
             cells = one.table_row() | {"source": source, "95% interval": _limits(one.metric, one.measured.interval())}
             rows.append([cells[name] for name in columns])
@@ -684,7 +686,7 @@ def _links(groups: Sequence[Group]) -> Section:
             marks, colors = [_mark(group, [best]) for group in compared], [group.color for group in compared]
             events = _events(members, present[0])
             of = "" if events is None else f", {events:,} test events"
-            columns = ["method", "no better than", *(metric_label(name.removeprefix("new_")) for name in present)]
+            columns = ["method", "does not outperform", *(metric_label(name.removeprefix("new_")) for name in present)]
             section.table(f"Links of {data}: {links_label(prefix)}{of}", columns, rows, marks, colors)
             section.paragraph(small_sample_note(events, links_label(prefix)))
     return section
@@ -708,11 +710,11 @@ def _reliability(groups: Sequence[Group]) -> Section:
         rows = []
         ranked = _ranked(members, next((group.metric for group in members if group.metric), ""))
         for group in [*ranked, *(group for group in members if group not in ranked)]:
-            curves_by_kind: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+            curves_by_target: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
             for curve in (curve for run in group.runs for curve in run.curves.get("reliability", [])):
                 if curve["count"]:
-                    curves_by_kind[curve["of"]][curve["how"]].append(curve)
-            for of, by_calibration in curves_by_kind.items():
+                    curves_by_target[curve["target"]][curve["calibration"]].append(curve)
+            for of, by_calibration in curves_by_target.items():
                 for how, curves in by_calibration.items():
                     ece = 100 * sum(curve["ece"] for curve in curves) / len(curves)
                     count = sum(sum(curve["count"]) for curve in curves)
@@ -723,7 +725,9 @@ def _reliability(groups: Sequence[Group]) -> Section:
                     about,
                     partial(_draw_reliability, ways=by_calibration, color=group.color),
                 )
-        section.table(f"Calibration on {data}", ["method", "of", "probabilities", "ECE in percent", "count"], rows)
+        section.table(
+            f"Calibration on {data}", ["method", "prediction", "calibration", "ECE in percent", "count"], rows
+        )
     return section
 
 
@@ -733,7 +737,7 @@ def _draw_reliability(axes: Axes, ways: Mapping[str, Sequence[dict[str, Any]]], 
         for n, curve in enumerate(curves):
             label = _name(how) if n == 0 else None
             style: dict[str, Any] = {"linestyle": ("-", "--", ":")[i % 3], "marker": ".", "color": color}
-            axes.plot(curve["probability"], curve["share"], **style, label=label)
+            axes.plot(curve["prob_pred"], curve["prob_true"], **style, label=label)
     axes.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1.02))
 
 

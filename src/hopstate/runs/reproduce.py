@@ -1,8 +1,8 @@
-"""From a published table to measured figures: run recipes, record results, compare, print.
+"""Reproduce published tables: run recipes, record results, compare them with the papers', print.
 
 Recipes are entries of the methods' `recipes.yaml`, named "method/data", with "-variant" after it where there are
-several. `base` names an earlier entry of the same file, whose fields it takes; `settings` are merged, other fields are
-replaced. Each run has a folder and a process of its own and adds one JSON line to the results file.
+several. `base` names an earlier entry of the same file to inherit from: `settings` are merged, other fields are
+replaced. Each run has its own folder and process and adds one JSON line to the results file.
 """
 
 from __future__ import annotations
@@ -100,16 +100,16 @@ class Recipe:
 def all_recipes() -> dict[str, Recipe]:
     """Return all recipes by name."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
-    found: dict[str, Recipe] = {}
+    recipes: dict[str, Recipe] = {}
     for path in recipe_files():
         for name, entry in yaml.load(path.read_text("utf-8"), loader).items():
-            if name in found:
+            if name in recipes:
                 raise ConfigError(f"there are two recipes {name!r}; one is in {path}")
             try:
-                found[name] = _recipe(name, entry, found)
+                recipes[name] = _recipe(name, entry, recipes)
             except (TypeError, KeyError) as error:
                 raise ConfigError(f"recipe {name!r} in {path} cannot be read: {error}") from error
-    return found
+    return recipes
 
 
 def _recipe(name: str, entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Recipe:
@@ -127,13 +127,13 @@ def _recipe(name: str, entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) 
 def find_recipes(pattern: str) -> list[Recipe]:
     """Return the recipe of a name, or all whose name matches a pattern such as gmn/* or */minesweeper."""
     known = all_recipes()
-    found = [recipe for name, recipe in known.items() if fnmatchcase(name, pattern)]
-    if not found:
+    matching = [recipe for name, recipe in known.items() if fnmatchcase(name, pattern)]
+    if not matching:
         part = pattern.strip("*/")
         similar = [name for name in known if part and part in name]
         hint = f"; {pattern!r} is part of {', '.join(similar[:5])}" if similar else nearest(pattern, known)
         raise ConfigError(f"there is no recipe {pattern!r}{hint}; `hopstate reproduce --list` shows all")
-    return found
+    return matching
 
 
 # ---- data ----------------------------------------------------------------------------------------------------------
@@ -359,14 +359,14 @@ def _recorded(line: Line, path: Path) -> Line:
 def read_lines(path: str | Path) -> list[Line]:
     """Return the lines of a results file, oldest first; empty if the file does not exist."""
     path = Path(path)
-    found = []
+    lines = []
     for number, text in enumerate(read_text(path).splitlines() if exists(path) else [], 1):
         where = f"line {number} of {path}"
         line = parse_json(text, where)
         if not _is_result(line):
             raise FormatError(f"{where} is not a result of `hopstate reproduce`; remove it")
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def _is_result(line: Line) -> bool:
@@ -417,20 +417,20 @@ def rows(lines: Sequence[Line]) -> list[Row]:
         groups[line["recipe"], line["settings"]][line["run"]] = line
     latest = {line["recipe"]: line["settings"] for line in lines if not line["altered"]}
     order = {name: place for place, name in enumerate(all_recipes())}
-    found = []
+    all_rows = []
     for (recipe, settings), group in groups.items():
         ordered = tuple(group[run] for run in sorted(group))
         if ordered[0]["altered"] or latest[recipe] == settings:
-            found.append(Row(recipe, ordered[0]["altered"], ordered))
-    return sorted(found, key=lambda row: (order.get(row.recipe, len(order)), len(row.altered)))
+            all_rows.append(Row(recipe, ordered[0]["altered"], ordered))
+    return sorted(all_rows, key=lambda row: (order.get(row.recipe, len(order)), len(row.altered)))
 
 
 # ---- published against measured ------------------------------------------------------------------------------------
 def compare(measured: Summary, published: Published) -> tuple[str, float | None]:
-    """Test whether measured runs differ from a published figure; return the test and p, or why there is none and None.
+    """Test whether measured runs differ from a published result; return the test and p, or a reason and None.
 
-    Welch's t test where the published figure states a spread and a number of runs; else Student's one-sample t test
-    against the published mean, taken as exact; none for a single run or where nothing has a spread.
+    Welch's t test if the published result has a standard deviation and a number of runs. Otherwise Student's one-sample
+    t test against the published mean. None for a single run, or if all standard deviations are 0.
     """
     if measured.std is None:
         return "one run", None
@@ -440,17 +440,17 @@ def compare(measured: Summary, published: Published) -> tuple[str, float | None]
     from scipy import stats
 
     if both:
-        found = stats.ttest_ind_from_stats(
+        welch = stats.ttest_ind_from_stats(
             measured.mean, measured.std, measured.runs, published.mean, published.std, published.runs, equal_var=False
         )
-        return "Welch's t", float(found.pvalue)
+        return "Welch's t", float(welch.pvalue)
     t = (measured.mean - published.mean) / (measured.std / math.sqrt(measured.runs))
     return "one-sample t", float(2 * stats.t.sf(abs(t), measured.runs - 1))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure of a recipe: `published` is None where no paper reports it, `measured` is over the runs of `row`."""
+    """One result of a recipe: `published` is None if no paper reports it, `measured` is over the runs of `row`."""
 
     row: Row
     metric: str
@@ -484,7 +484,7 @@ class Compared:
 
 def compared(lines: Sequence[Line]) -> list[Compared]:
     """Return each published result with the measured one, or the metrics of the recipe if none is published."""
-    found = []
+    results = []
     for row in rows(lines):
         recipe = all_recipes().get(row.recipe)
         own = recipe is not None and recipe.data == row.data  # other data have other figures
@@ -492,8 +492,8 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
         for metric in dict.fromkeys((row.metric, *known)):
             measured = summary(row.values(metric))
             if measured is not None:
-                found.append(Compared(row, metric, measured, known.get(metric)))
-    return found
+                results.append(Compared(row, metric, measured, known.get(metric)))
+    return results
 
 
 def show(lines: Sequence[Line]) -> None:
@@ -503,21 +503,21 @@ def show(lines: Sequence[Line]) -> None:
 
     from hopstate.io.output import screen
 
-    found: list[dict[str, str]] = []
+    table_rows: list[dict[str, str]] = []
     notes: dict[str, int] = {}
     for one in compared(lines):
-        found.append(one.table_row())
+        table_rows.append(one.table_row())
         if one.row.altered:
-            found[-1]["recipe"] = f"{one.row.recipe} [{notes.setdefault(one.row.label, len(notes) + 1)}]"
+            table_rows[-1]["recipe"] = f"{one.row.recipe} [{notes.setdefault(one.row.label, len(notes) + 1)}]"
     console = screen()
-    if not found:
+    if not table_rows:
         console.print("no results yet")
         return
     table = Table(title="test metrics, mean ± standard deviation over runs; shares in percent")
-    columns = [name for name in found[0] if name != "data" and any(cells[name] for cells in found)]
+    columns = [name for name in table_rows[0] if name != "data" and any(cells[name] for cells in table_rows)]
     for name in columns:
         table.add_column(name, no_wrap=name == "measured", overflow="fold")
-    for cells in found:
+    for cells in table_rows:
         table.add_row(*(Text(cells[name]) for name in columns))
     console.print(table)
     for note, place in notes.items():
@@ -526,12 +526,12 @@ def show(lines: Sequence[Line]) -> None:
 
 def markdown(lines: Sequence[Line]) -> str:
     """Return the table of unaltered runs, by dataset, as Markdown."""
-    found = [one.table_row() for one in compared([line for line in lines if not line["altered"]])]
-    if not found:
+    table_rows = [one.table_row() for one in compared([line for line in lines if not line["altered"]])]
+    if not table_rows:
         return "No runs yet."
     marks = ["---"] * 3 + ["---:"] * 3 + ["---"] + ["---:"] * 2
-    found.sort(key=lambda row: row["data"])
-    out = [f"| {' | '.join(row)} |" for row in (found[0], marks, *(one.values() for one in found))]
+    table_rows.sort(key=lambda row: row["data"])
+    out = [f"| {' | '.join(row)} |" for row in (table_rows[0], marks, *(one.values() for one in table_rows))]
     hardware = sorted({f"{line['gpu'] or line['processor']}, {line['threads']} thread(s)" for line in lines})
     versions = sorted({line["version"] for line in lines})
     out += ["", f"hopstate {', '.join(versions)}; {'; '.join(hardware)}. Time is the processor's, loading included."]

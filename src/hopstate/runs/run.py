@@ -306,13 +306,13 @@ def _baselines(
     if method.baselines is None:
         return {}
     try:
-        found = method.baselines(ready, config, context, task)
+        baselines = method.baselines(ready, config, context, task)
     except HopstateError as error:  # the run itself is done
         note(config.loop, f"note: no baselines: {error}")
         return {}
-    found.pop(method.name, None)  # a method is not its own baseline
-    RunFolder(context.run).write_json("baselines.json", found)
-    return baselines_of(found, "test")
+    baselines.pop(method.name, None)  # a method is not its own baseline
+    RunFolder(context.run).write_json("baselines.json", baselines)
+    return baselines_of(baselines, "test")
 
 
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
@@ -416,8 +416,8 @@ def _restored_on_failure(run: RunFolder) -> Iterator[None]:
 def _run_files(folder: Path) -> set[Path]:
     """Return the files that a run may create before its first step."""
     patterns = (*LEFT, "metrics.jsonl", "metrics.csv", "tensorboard/*", "logger-*.json")
-    found = (path for pattern in patterns for path in folder.glob(pattern))
-    return {path for path in found if path.is_file() and not path.is_symlink()}
+    paths = (path for pattern in patterns for path in folder.glob(pattern))
+    return {path for path in paths if path.is_file() and not path.is_symlink()}
 
 
 def _folders(folder: Path) -> set[Path]:

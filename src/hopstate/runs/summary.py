@@ -133,24 +133,24 @@ def baselines_not_exceeded(values: Mapping[str, float], baselines: Mapping[str, 
     'recency on historical, new nodes'
     """
     only_new = all(metric.startswith("new_") for metric in values)
-    found = []
+    names = []
     for name, baseline in baselines.items():
         labels = {m: negatives_label(m.removeprefix("new_") if only_new else m) for m in values if m in baseline}
         under = list(dict.fromkeys(label for m, label in labels.items() if values[m] <= baseline[m]))
         exceeds_one = any(values[m] > baseline[m] for m in labels)
         if under:
             kinds = "all" if len(under) > 1 and not exceeds_one else "; ".join(under)
-            found.append(f"{baseline_label(name)} on {kinds}")
-    return ", ".join(found)
+            names.append(f"{baseline_label(name)} on {kinds}")
+    return ", ".join(names)
 
 
 def baselines_not_exceeded_by_method(
     means: Mapping[str, Mapping[str, float]], baselines: Collection[str]
 ) -> dict[str, str]:
     """Return name → what `baselines_not_exceeded` says of it and the baselines among the names but itself."""
-    found = {}
+    names_by_method = {}
     for name, metrics in means.items():
-        found[name] = baselines_not_exceeded(
+        names_by_method[name] = baselines_not_exceeded(
             metrics, {other: means[other] for other in means if other in baselines and other != name}
         )
-    return found
+    return names_by_method

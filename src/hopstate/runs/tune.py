@@ -58,7 +58,7 @@ class Search:
         value: of the best trial; NaN where none was finished.
         best: the settings that the best trial drew.
         trials: one row a trial: number, value, seconds, the settings drawn, error.
-        interrupted: Ctrl-C stopped it; the same call with out=path goes on.
+        interrupted: Ctrl-C stopped it; the same call with out=path continues.
         positive_class: of two classes, which roc_auc and average_precision are of; None for other targets.
         exhausted: no new settings of the space were drawn, in fewer trials than allowed.
     """
@@ -212,7 +212,7 @@ def _search(
 
 
 def _draw(rows: list[dict[str, Any]], space: Space, seed: int, method: Method, config: RunConfig) -> Any:
-    """Return values of the space whose configuration no trial has had, drawn by TPE; None if none was drawn."""
+    """Draw settings by TPE until their configuration is new; return None if no draw is."""
     optuna = _optuna()
     distributions = {key: _distribution(optuna, values) for key, values in space.items()}
     sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", len(rows)).integers(2**32)))
@@ -298,16 +298,16 @@ def _signed(row: dict[str, Any]) -> float:
     return float(row["value"] if row["mode"] == "max" else -row["value"])
 
 
-def _write_tables(found: Search, method: Method, config: RunConfig) -> None:
+def _write_tables(search: Search, method: Method, config: RunConfig) -> None:
     """Write trials.csv, and best.yaml where there is a best trial."""
     import pandas as pd
 
-    write_table(pd.DataFrame(found.trials), found.path / "trials.csv")
-    if found.best:
-        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
+    write_table(pd.DataFrame(search.trials), search.path / "trials.csv")
+    if search.best:
+        stored = stored_config(method, config_from(method, {**flatten(as_dict(config)), **search.best}))
         del stored["method"]
-        head = f"# {method.name}: best of {len(found.trials)} trials, validation {found.metric} {found.value:.6g}\n"
-        write_text(found.config, head + yaml.safe_dump(stored, sort_keys=False))
+        head = f"# {method.name}: best of {len(search.trials)} trials, validation {search.metric} {search.value:.6g}\n"
+        write_text(search.config, head + yaml.safe_dump(stored, sort_keys=False))
 
 
 def _optuna() -> Any:

@@ -195,7 +195,7 @@ class DrawOptions(TypedDict, total=False):
 class NegativeStrategy(ABC):
     """A negative-sampling strategy for evaluation."""
 
-    name: str  # in evaluation.negatives, metric names and file names
+    name: str  # in evaluation.strategies, metric names and file names
     label: str  # in tables
     ranking = False  # True: many negatives per event (MRR, Hits@k); False: one (AP, ROC AUC)
 

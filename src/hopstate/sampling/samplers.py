@@ -318,11 +318,11 @@ class LayerSampler:
         """
         nodes = self.seeds.node_set(epoch, number).nodes if seeds is None else seeds
         keys = named_rng(DRAWS, self.seed, 6, epoch, number).integers(2**62, size=len(self.fanouts))
-        found: list[LocalGraph] = []
+        layers: list[LocalGraph] = []
         for fanout, key in zip(reversed(self.fanouts), keys):
-            found.insert(0, self._cutter.sample(nodes, fanout, seed=int(key), labor=self.labor))
-            nodes = found[0].nodes
-        return found
+            layers.insert(0, self._cutter.sample(nodes, fanout, seed=int(key), labor=self.labor))
+            nodes = layers[0].nodes
+        return layers
 
 
 class ShadowSampler(NodeSampler):

@@ -188,13 +188,15 @@ def read_number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None
 
 def read_times(past: StreamState, given: list[Any], places: Sequence[int], dates: str) -> np.ndarray:
     """Return times (n,) in the past's unit and type, each read by itself."""
-    for k, value in zip(places, given, strict=True):
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
-        if isinstance(value, int) and abs(value) > INT64_MAX:
-            raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
+    types = set(map(type, given))
+    if types != {int} or max(map(abs, given)) > INT64_MAX:
+        for k, value in zip(places, given, strict=True):
+            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+                raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
+            if isinstance(value, int) and abs(value) > INT64_MAX:
+                raise DataError(f"event {k}: {value} is not a time of this run: times have 64 bits")
     try:
-        if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
+        if len(types) == 1 and not isinstance(given[0], str):
             return parse_query_times(past, np.array(given), dates, fractions=True)
         # each by itself: whole numbers beside others would be rounded as these are
         arrays = [np.array([value], object if isinstance(value, str) else None) for value in given]

@@ -51,6 +51,7 @@ create table if not exists dead_letters (id text, body text not null, why text n
 create unique index if not exists dead_letter_ids on dead_letters (id) where id is not null;
 """  # {integer} is the database's type of positions
 REMEDY = "Put a copy back, or keep what is intact: hopstate serve RUN --repair"
+_SCHEMA = "select type, name, sql from sqlite_schema where sql is not null"
 _ROW = "select position, begins, id, body, checksum from events"
 # what reading a damaged event raises
 _UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
@@ -159,7 +160,7 @@ class EventLog(ABC):
         """Return a row as it was written, None if it is damaged."""
         row = Row(*values[:-1])
         with suppress(TypeError):  # other types than were written
-            if row.begins in (0, 1) and with_checksum(*row) == tuple(values):
+            if row.begins in (0, 1) and isinstance(row.body, str) and with_checksum(*row) == tuple(values):
                 return row
         return None
 
@@ -329,7 +330,9 @@ class AcknowledgedPosition:
 
     @classmethod
     def _positions(cls, path: Path) -> list[int]:
-        content, found = path.read_bytes(), []
+        found = []
+        with path.open("rb") as file:
+            content = file.read(2 * cls._RECORD)
         for place in (0, cls._RECORD):
             record = content[place : place + 30]
             digits = record[:20]
@@ -416,6 +419,7 @@ class SqliteLog(EventLog):
                 self._open(read_only, vfs)
             else:
                 self._connect(self._apsw.SQLITE_OPEN_READONLY, vfs)
+                self._check_schema()
         except BaseException:
             self._resources.close()
             raise
@@ -438,6 +442,7 @@ class SqliteLog(EventLog):
         self._connect(flags, vfs)
         if not read_only:
             self._begin(new=not acknowledged)
+        self._check_schema()
         self._verify(acknowledged or 0)
         ((found,),) = self._query("pragma integrity_check(1)")
         if found != "ok":
@@ -457,6 +462,16 @@ class SqliteLog(EventLog):
         except self._apsw.Error as error:
             raise self._named(error) from error
         self._query("pragma trusted_schema = off")
+
+    def _check_schema(self) -> None:
+        """Refuse other tables than `TABLES`: a view is read without end, and a trigger deletes events."""
+        with self._apsw.Connection(":memory:") as empty:
+            empty.execute(TABLES.format(integer="integer"))
+            expected = set(empty.execute(_SCHEMA))
+        with suppress(self._apsw.Error):  # it is damaged, as whoever reads the tables says
+            if added := set(self._file.execute(_SCHEMA)) - expected:
+                kind, name, _ = min(added)
+                raise self._corrupt_error(f"it has a {kind} {name[:40]!r}, which no log has")
 
     def _begin(self, *, new: bool) -> None:
         self._query("pragma journal_mode = wal")

@@ -78,6 +78,8 @@ class Transaction:
         """Return what became of the events, committed from a position on."""
         shown = self.scores.tolist() if self.has_scores else [math.nan] * len(self.new)
         scores = [None if math.isnan(score) else score for score in shown]
+        if len(self.new) == len(self.ids):
+            return [Receipt(first + k, score) for k, score in enumerate(scores)]
         made = {at: Receipt(first + k, score) for k, (at, score) in enumerate(zip(self.new, scores, strict=True))}
         made |= {at: Receipt(None, note=why) for at, (_, why) in self.dead_letters.items()}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}

@@ -86,6 +86,7 @@ class _Plan:
         return self.rows[:, np.searchsorted(self.nodes, nodes)]
 
     def _steps(self) -> list[list[_Block]]:
+        """Return, for each batch, one block per replay that has events in it."""
         parts = [(step, *part) for step, batch in enumerate(self.given.batches) for part in self._parts(batch)]
         if not parts:
             return []
@@ -102,11 +103,11 @@ class _Plan:
         gap = self._inputs.pair_time_deltas(batch.src, batch.dst, batch.t)
         yield 0, batch, gap
         for replay, event in enumerate(self.given.left_out, 1):
-            kept, own_gap = batch.event_ids != event.id, gap
+            kept, gap_without = batch.event_ids != event.id, gap
             if _meetings(batch, event)[kept].any():
-                own_gap = self._without(event).pair_time_deltas(batch.src, batch.dst, batch.t)
+                gap_without = self._without(event).pair_time_deltas(batch.src, batch.dst, batch.t)
             if kept.any():
-                yield replay, batch.take(kept), own_gap[kept]
+                yield replay, batch.take(kept), gap_without[kept]
 
     def _block(self, replay: int, events: EventBatch, gap: np.ndarray, edges: np.ndarray) -> _Block:
         others = self._inputs.nodes_with_history(events) if self._inputs.update_all else _NONE
@@ -119,11 +120,11 @@ class _Plan:
     def gaps(self) -> Tensor:
         """Return (V + 1, G) time deltas of the pair at the query."""
         query = self.given.query()[:3]
-        whole = self._inputs.query_time_deltas(*query)
-        reads_ends = self._inputs.model.gaps > 1 or self._inputs.pair_features is not None
-        gaps = whole.repeat(len(self.given.left_out) + 1, 1)
+        with_all_events = self._inputs.query_time_deltas(*query)
+        reads_endpoints = self._inputs.model.gaps > 1 or self._inputs.pair_features is not None
+        gaps = with_all_events.repeat(len(self.given.left_out) + 1, 1)
         for number, event in enumerate(self.given.left_out, 1):
-            if reads_ends or {event.src, event.dst} == set(self.given.pair):
+            if reads_endpoints or {event.src, event.dst} == set(self.given.pair):
                 gaps[number] = self._without(event).query_time_deltas(*query)[0]
         return gaps
 
@@ -165,13 +166,13 @@ def _start(scorer: LazyMemoryScorer, plans: Sequence[_Plan], size: int) -> tuple
     state = scorer.model.initial_state(size)
     state = replace(state, copy_of=torch.from_numpy(nodes).to(state.output.device))
     for plan in plans:
-        found = scorer.past.memories(plan.nodes)
-        if found is None:
+        memories = scorer.past.memories(plan.nodes)
+        if memories is None:
             continue
-        known = ~np.isin(found.nodes, plan.given.emptied)
-        rows = torch.from_numpy(plan.places(found.nodes[known]))
-        state.memory[:, rows] = torch.from_numpy(found.memory[known]).transpose(0, 1)[:, None].to(state.memory)
-        state.output[rows] = torch.from_numpy(found.output[known]).to(state.output)
+        known = ~np.isin(memories.nodes, plan.given.emptied)
+        rows = torch.from_numpy(plan.places(memories.nodes[known]))
+        state.memory[:, rows] = torch.from_numpy(memories.memory[known]).transpose(0, 1)[:, None].to(state.memory)
+        state.output[rows] = torch.from_numpy(memories.output[known]).to(state.output)
     return state, nodes
 
 

@@ -46,8 +46,12 @@ def laplacian_encoding(
             return laplacian_eigenvectors(graph.indptr, graph.indices, count)[1]
         out = np.zeros((graph.num_nodes, count), np.float32)
         for lo, hi in pairwise(offsets):
-            own = graph.indptr[lo : hi + 1]
-            out[lo:hi] = laplacian_eigenvectors(own - own[0], graph.indices[own[0] : own[-1]] - lo, count)[1]
+            component_indptr = graph.indptr[lo : hi + 1]
+            out[lo:hi] = laplacian_eigenvectors(
+                component_indptr - component_indptr[0],
+                graph.indices[component_indptr[0] : component_indptr[-1]] - lo,
+                count,
+            )[1]
         return out
 
     out = cached_array(path, (graph.num_nodes, count), compute)

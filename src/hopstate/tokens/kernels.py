@@ -578,15 +578,15 @@ def _write_simultaneous(t, begin_u, end_u, begin_v, end_v, times, unit, row):
 
 @njit(cache=True, nogil=True)
 def _write_pair_features(t, first, unit, seen, fades, row):
-    """Write the pair features that do not depend on the rank of a meeting."""
-    met = seen[MEETINGS]
-    row[3], row[4] = _log(met), _log(seen[SENT_IN_ALL])
+    """Write the pair features that do not depend on the rank of a meeting, in the columns of `pair_features.NAMES`."""
+    total = seen[MEETINGS]
+    row[3], row[4] = _log(total), _log(seen[SENT_IN_ALL])
     for k in range(4):
         row[16 + k] = np.float32(fades[k])
-    if met > 0:
-        row[6] = age_of(t, first, unit) if met > 1 else NONE
+    if total > 0:
+        row[6] = age_of(t, first, unit) if total > 1 else NONE
         row[7], row[8] = _log(seen[SINCE]), _log(seen[SINCE + 1])
-        row[9] = np.float32(met / min(seen[EVENTS], seen[EVENTS + 1]))
+        row[9] = np.float32(total / min(seen[EVENTS], seen[EVENTS + 1]))
 
 
 @njit(cache=True, nogil=True)

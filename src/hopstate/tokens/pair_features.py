@@ -292,11 +292,11 @@ class PairFeatures:
         u, v, t = self.store.checked(u, v, t)
         untyped = len(NAMES) + 3 * len(self.columns)
         out = np.empty((len(u), untyped if self.relations is None else len(self.names)), np.float32)
-        found = []
+        parts = []
         for a in range(0, max(len(u), 1), _BATCH):
             block = slice(a, a + _BATCH)
-            found.append(read_pairs(self.store, u[block], v[block], t[block], self.clock.unit, out[block]))
-        last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+            parts.append(read_pairs(self.store, u[block], v[block], t[block], self.clock.unit, out[block]))
+        last = parts[0] if len(parts) == 1 else Last(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, len(NAMES) : untyped])
         if self.relations is not None:

@@ -118,12 +118,12 @@ def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str
     """Check that weights match a model."""
     if allow_empty and not weights:
         return
-    own = model.state_dict()
-    missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    expected = model.state_dict()
+    missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     wrong = [
-        f"{k}: {tuple(weights[k].shape)} in the file, {tuple(own[k].shape)} in the model"
-        for k in sorted(own.keys() & weights.keys())
-        if own[k].shape != weights[k].shape
+        f"{k}: {tuple(weights[k].shape)} in the file, {tuple(expected[k].shape)} in the model"
+        for k in sorted(expected.keys() & weights.keys())
+        if expected[k].shape != weights[k].shape
     ]
     if missing or extra or wrong:
         parts = [
@@ -136,7 +136,7 @@ def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str
             f"trained it, or train again"
         )
     bad = [k for k, value in weights.items() if value.is_floating_point() and not bool(value.isfinite().all())]
-    kinds = [k for k, value in weights.items() if value.dtype.is_floating_point != own[k].dtype.is_floating_point]
+    kinds = [k for k, value in weights.items() if value.dtype.is_floating_point != expected[k].dtype.is_floating_point]
     if bad or kinds:
         raise CheckpointError(
             f"{where} is damaged: {(bad or kinds)[0]} holds {'NaN or infinities' if bad else 'another dtype'}"

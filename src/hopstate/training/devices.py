@@ -153,10 +153,10 @@ def average_gradients(model: nn.Module, loss: Tensor | None, stop: bool) -> tupl
     Args:
         model: the trained model.
         loss: loss of this rank's batch, or None.
-        stop: whether this rank was asked to stop.
+        stop: whether this rank got a signal to stop.
 
     Returns:
-        The mean loss, or None if no rank has one, and whether any rank was asked to stop.
+        The mean loss, or None if no rank has one, and whether any rank got one.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]

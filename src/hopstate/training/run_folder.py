@@ -29,25 +29,25 @@ CURVES = "curves.json"
 def load_curves(folder: RunFolder) -> dict[str, Any]:
     """Return a run's "reliability" curves and test "intervals"; empty if there are none."""
     path = folder.path / CURVES
-    found = folder.read_json(CURVES) if exists(path) else {}
+    curves = folder.read_json(CURVES) if exists(path) else {}
     try:
-        for one in found.get("reliability", []):
-            _check_curve(one)
-        for limits in found.get("intervals", {}).values():
+        for curve in curves.get("reliability", []):
+            _check_curve(curve)
+        for limits in curves.get("intervals", {}).values():
             if type(limits) is not list or len(limits) != 2 or not all(map(is_number, limits)):
                 raise ValueError("invalid confidence limits")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: its curves are not lists of numbers; remove it") from error
-    return found
+    return curves
 
 
-def _check_curve(one: dict[str, Any]) -> None:
-    lists = [one[name] for name in ("probability", "share", "count")]
-    if not all(type(one[name]) is str for name in ("of", "how")):
+def _check_curve(curve: dict[str, Any]) -> None:
+    lists = [curve[name] for name in ("prob_pred", "prob_true", "count")]
+    if not all(type(curve[name]) is str for name in ("target", "calibration")):
         raise ValueError("invalid name")
     if not all(type(row) is list and len(row) == len(lists[0]) for row in lists):
         raise ValueError("lists of different lengths")
-    if not all(is_number(value) and value >= 0 for row in [*lists, [one["ece"]]] for value in row):
+    if not all(is_number(value) and value >= 0 for row in [*lists, [curve["ece"]]] for value in row):
         raise ValueError("invalid number")
     if any(value > 1 for row in lists[:2] for value in row):
         raise ValueError("a share over 1")
@@ -226,28 +226,28 @@ class RunFolder:
 
     def result(self) -> dict[str, Any]:
         """Return the validated content of result.json."""
-        path, found = self.path / "result.json", self.read_json("result.json")
-        metrics = found.get("metrics")
+        path, result = self.path / "result.json", self.read_json("result.json")
+        metrics = result.get("metrics")
         parts = list(metrics.values()) if isinstance(metrics, dict) else [None]
         if not all(isinstance(part, dict) and all(v is None or is_number(v) for v in part.values()) for part in parts):
             raise CheckpointError(f"{path} is damaged: its metrics are not numbers by split; train again")
-        for key, value in found.items():
+        for key, value in result.items():
             word = key in ("method", "data_hash", "metric", "mode", "positive_class")
             if key != "metrics" and not (type(value) is str if word else value is None or is_number(value)):
                 raise CheckpointError(f"{path} gives {shorten(key)} as {shorten(value)!r}; train again")
-        missing = {"method", "metric", "best_epoch"} - found.keys()
+        missing = {"method", "metric", "best_epoch"} - result.keys()
         if missing:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
-        return found
+        return result
 
     def baselines(self, split: str = "test") -> dict[str, dict[str, float | None]]:
         """Return test metrics of the baselines by name, or their validation metrics for "val"."""
         path = self.path / "baselines.json"
-        found = self.read_json("baselines.json") if exists(path) else {}
-        parts = list(found.values()) if isinstance(found, dict) else [None]
+        baselines = self.read_json("baselines.json") if exists(path) else {}
+        parts = list(baselines.values()) if isinstance(baselines, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
             raise CheckpointError(f"{path} is damaged: its metrics must be numbers by baseline; train again")
-        return baselines_of(found, split)
+        return baselines_of(baselines, split)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows so far; an incomplete last line is ignored."""
@@ -346,11 +346,11 @@ def _is_path(value: Any) -> bool:
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested settings, mappings or dataclasses, by dotted name: {"a.b": value}."""
     tree = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in tree.items():
         group = isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type))
-        found |= flatten(value, f"{prefix}{key}.") if group else {f"{prefix}{key}": value}
-    return found
+        flat |= flatten(value, f"{prefix}{key}.") if group else {f"{prefix}{key}": value}
+    return flat
 
 
 def plain_setting(value: Any) -> Any:

@@ -291,9 +291,9 @@ class Trainer:
         }
         p.epoch, p.step, p.loss_sum, p.learned = p.epoch + 1, 0, 0.0, 0
         if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
-            found = self.evaluate("val")
-            row |= {f"val_{name}": value for name, value in found.items()}
-            self._choose(found[task.metric], found.get("loss", found.get("mae", math.inf)))
+            metrics = self.evaluate("val")
+            row |= {f"val_{name}": value for name, value in metrics.items()}
+            self._choose(metrics[task.metric], metrics.get("loss", metrics.get("mae", math.inf)))
         spent = time.perf_counter() - begin
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
@@ -360,8 +360,8 @@ class Trainer:
     def _choose(self, value: float, loss: float) -> None:
         """Store the weights if validation improved; the loss breaks ties and replaces undefined metrics."""
         p, sign = self.progress, 1 if self.task.mode == "max" else -1
-        found, best = (-math.inf if v is None or math.isnan(v) else sign * v for v in (value, p.best))
-        if (found, -loss) > (best, -p.best_loss):
+        current, best = (-math.inf if v is None or math.isnan(v) else sign * v for v in (value, p.best))
+        if (current, -loss) > (best, -p.best_loss):
             p.best, p.best_loss, p.best_epoch = value, loss, p.epoch
             self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
 

@@ -44,7 +44,7 @@ def test_fit_evaluate_predict(method, events, tmp_path):
         events,
         out=tmp_path / "run",
         batch_size=40,
-        evaluation__negatives=list(strategies),
+        evaluation__strategies=list(strategies),
         evaluation__num_negatives=4,
         **LOOP,
         **SMALL[method],
@@ -75,7 +75,7 @@ def test_features_decide_the_width(tmp_path):
         edge_attr=rng.normal(size=(150, 2)).astype(np.float32),
     )
     for method in SMALL:
-        options = {**SMALL[method], **LOOP, "evaluation__negatives": ["random"], "split__kind": "dyglib"}
+        options = {**SMALL[method], **LOOP, "evaluation__strategies": ["random"], "split__kind": "dyglib"}
         run = fit(method, stream, out=tmp_path / method, **options)
         assert run.metrics["test"]["average_precision"] > 0
         assert run.evaluate(data=stream, split="test") == run.metrics["test"]
@@ -85,10 +85,10 @@ def test_features_decide_the_width(tmp_path):
 def test_command_line(events, tmp_path, capsys):
     flags = [f"--{k.replace('__', '.')}={v}" for k, v in {**SMALL["dygformer"], **LOOP}.items()]
     command = ["fit", "dygformer", "--data", str(events)]
-    assert main([*command, "--out", str(tmp_path / "run"), "--evaluation.negatives=[random]", *flags]) == 0
+    assert main([*command, "--out", str(tmp_path / "run"), "--evaluation.strategies=[random]", *flags]) == 0
     assert main(["evaluate", str(tmp_path / "run")]) == 0
     assert "average_precision" in capsys.readouterr().out
-    assert main([*command, "--out", str(tmp_path / "other"), "--evaluation.negatives=[randm]"]) == 2
+    assert main([*command, "--out", str(tmp_path / "other"), "--evaluation.strategies=[randm]"]) == 2
     assert "random" in capsys.readouterr().err
 
 

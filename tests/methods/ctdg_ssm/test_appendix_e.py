@@ -19,7 +19,7 @@ from robustness import robustness
 
 SMALL: dict[str, Any] = {
     "model__dim": 6, "model__time_dim": 4, "model__static": "random", "model__static_dim": 4, "batch_size": 20,
-    "evaluation__batch_size": 20, "evaluation__negatives": ["random"], "loop__epochs": 1, "loop__progress": False,
+    "evaluation__batch_size": 20, "evaluation__strategies": ["random"], "loop__epochs": 1, "loop__progress": False,
     "loop__logger": "none", "loop__device": "cpu",
 }  # fmt: skip
 

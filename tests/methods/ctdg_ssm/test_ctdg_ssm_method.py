@@ -37,7 +37,7 @@ from made_events import SMALL, small_run, table
 
 QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
 MEMORY: dict[str, Any] = {**SMALL["ctdg-ssm"], "batch_size": 20}
-LINKS: dict[str, Any] = {"evaluation.negatives": ["random"], "evaluation.batch_size": 20}
+LINKS: dict[str, Any] = {"evaluation.strategies": ["random"], "evaluation.batch_size": 20}
 OWN, NEXT = 160, 107  # events of the run, and the first time after them
 
 

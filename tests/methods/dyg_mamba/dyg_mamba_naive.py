@@ -120,7 +120,7 @@ def _maps(d: Any, u: Tensor, span: Tensor) -> tuple[Tensor, Tensor]:
     weight = d.to_maps.weight
     if isinstance(d.to_maps, BoundedLinear):
         weight = torch.cat([W / torch.linalg.matrix_norm(W, 2).clamp(min=1) for W in weight.chunk(2)])
-    B, C = (weight @ (u if d.maps == "data" else span.reshape(1)) + d.to_maps.bias).chunk(2)
+    B, C = (weight @ (u if d.bc_source == "data" else span.reshape(1)) + d.to_maps.bias).chunk(2)
     return B, C
 
 

@@ -32,8 +32,8 @@ SMALL = DyGMambaConfig(channel_dim=4, time_dim=6, out_dim=5, block=BLOCK)
 VARIANTS = [
     {"step": "data"},
     {"step": "both"},
-    {"step": "fixed", "maps": "fixed"},
-    {"maps": "span"},
+    {"step": "fixed", "bc_source": "fixed"},
+    {"bc_source": "span"},
     {"spectral_bound": False},
     {"gate": False},
     {"residual": False},
@@ -190,7 +190,7 @@ def test_bad_input_is_named():
         with pytest.raises(ConfigError):
             replace(SMALL, **wrong)
     for wrong in (
-        {"maps": "span", "step_function": "unnormalized"},
+        {"bc_source": "span", "step_function": "unnormalized"},
         {"step": "time"},
         {"step_function": "root"},
         {"state_dim": 0},

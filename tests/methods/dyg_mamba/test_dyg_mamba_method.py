@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "history.max_length": 8, "batch_size": 50,
 }  # fmt: skip
 QUIET: dict[str, Any] = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
-RANDOM: dict[str, Any] = {"evaluation.negatives": ["random"]}
+RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}
 
 
 def _task(stream: EventStream, folder: Path, **settings: Any) -> Any:
@@ -85,7 +85,7 @@ def test_microbatches_add_up_to_the_gradient_of_the_batch(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "option",
     [
-        {"history.max_length": None, "evaluation.negatives": ["ranking"], "split.kind": "dyglib", "batch_size": 200},
+        {"history.max_length": None, "evaluation.strategies": ["ranking"], "split.kind": "dyglib", "batch_size": 200},
         {"history.window": 40.0, "loop.precision": "bf16-mixed", "model.cross_attention": 2},
     ],
     ids=str,

@@ -74,7 +74,7 @@ def test_theorem_4_2_the_output_is_the_sum_over_past_events():
 def test_theorem_4_3_the_perturbation_bound(seed):
     """|Delta y_k| <= (1 - exp(gamma T)) / |gamma| max_j |Delta m_j|, for |B|, |C| <= 1 and T the sum of the steps."""
     torch.manual_seed(seed)
-    block = _block(step="span", maps="fixed", **BARE)
+    block = _block(step="span", bc_source="fixed", **BARE)
     d, L = block.directions[0], 12
     with torch.no_grad():
         maps = d.fixed_maps.view(2, 3)

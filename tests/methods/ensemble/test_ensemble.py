@@ -58,7 +58,7 @@ def later(own: EventStream, count: int = 60) -> EventStream:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("members")
-    settings = {**QUIET, "evaluation.negatives": ["random", "historical"]}
+    settings = {**QUIET, "evaluation.strategies": ["random", "historical"]}
     return {
         name: hopstate.fit(method, events(), out=folder / name, config={**settings, **own})
         for name, (method, own) in MEMBERS.items()

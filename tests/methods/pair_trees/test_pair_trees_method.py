@@ -77,7 +77,7 @@ def test_what_others_alike_did_tells_of_pairs_that_never_met(tmp_path: Path) -> 
     src = rng.integers(0, people, 1500)
     dst = people + groups * rng.integers(0, pages // groups, 1500) + src % groups
     stream = EventStream(src=src, dst=dst, t=10 * np.arange(1500), num_nodes=people + pages)
-    run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.negatives": ["random"]})
+    run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.strategies": ["random"]})
     u, v = np.divmod(np.arange(people * pages), pages)
     met = np.zeros((people, pages), bool)
     met[src, dst - people] = True
@@ -97,7 +97,7 @@ def test_what_others_did_next_tells_who_is_next(tmp_path: Path) -> None:
     for i, person in enumerate(src):
         dst[i] = last[person] = after[last[person]] if rng.random() < 0.75 else dst[i]
     stream = EventStream(src=src, dst=people + dst, t=10 * np.arange(count), num_nodes=people + songs)
-    run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.negatives": ["random"]})
+    run = fit("pair-trees", stream, out=tmp_path / "run", config=SMALL | {"evaluation.strategies": ["random"]})
     asked = [(person, people + song) for person in range(people) for song in range(songs)]
     first = run.score(asked)["score"].to_numpy().reshape(people, songs).argmax(1)
     assert (first == after[last]).mean() > 0.9
@@ -256,13 +256,13 @@ def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
     tied = events(300).with_(t=events(300).t // 1500)
     for i, own in enumerate((one.with_(dst=1 + np.arange(60) % 2), tied)):
         found = hopstate.fit(
-            "pair-trees", own, out=tmp_path / str(i), config={**SMALL, "evaluation.negatives": ["random"]}
+            "pair-trees", own, out=tmp_path / str(i), config={**SMALL, "evaluation.strategies": ["random"]}
         )
         assert 0 <= found.metrics["test"]["average_precision"] <= 1
 
 
 def test_as_a_baseline_it_is_what_it_is_as_a_run(tmp_path: Path) -> None:
-    own, settings = events(1600), {"evaluation.negatives": ["random"], "loop.progress": False, "loop.seed": 3}
+    own, settings = events(1600), {"evaluation.strategies": ["random"], "loop.progress": False, "loop.seed": 3}
     run = fit("pair-trees", own, out=tmp_path / "run", config={**settings, "loop.logger": "none"})
     config = config_from(get_method("graphmixer"), {"data": "x", **settings})
     found = link_baselines(own, config, Context(run=tmp_path, cache=tmp_path), None)

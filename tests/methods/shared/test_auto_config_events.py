@@ -174,7 +174,7 @@ def test_one_kind_of_pairs_is_chosen_by_itself(method):
         (("random", "ranking"), None),
         (("random", "historical"), "mean"),
     ):
-        evaluation = replace(usual, negatives=kinds)
+        evaluation = replace(usual, strategies=kinds)
         assert suited(method, made(), evaluation=evaluation).get("evaluation.select_by") == choose
 
 

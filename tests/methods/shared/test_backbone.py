@@ -46,7 +46,7 @@ def links(events: Path) -> Callable[[str], Path]:
 
     @cache
     def run(name: str) -> Path:
-        config = {**LOOP, "evaluation.negatives": ["random"], **LINKS[name]}
+        config = {**LOOP, "evaluation.strategies": ["random"], **LINKS[name]}
         return fit(name, events, out=events.parent / name, config=config).path
 
     return run
@@ -97,7 +97,7 @@ def test_what_cannot_be_begun_from_is_refused(
 
 @pytest.mark.slow
 def test_a_backbone_that_reads_pairs_together_warns(events: Path, tmp_path: Path) -> None:
-    pairs = {**LINKS["dyg-mamba"], "model.cooccurrence": True, "evaluation.negatives": ["random"]}
+    pairs = {**LINKS["dyg-mamba"], "model.cooccurrence": True, "evaluation.strategies": ["random"]}
     both = fit("dyg-mamba", events, out=tmp_path / "both", config={**LOOP, **pairs, "loop.epochs": 0})
     with pytest.warns(HopstateWarning):
         fit("dyg-mamba-nodes", events, out=tmp_path / "d", config={**LOOP, "init": str(both.path), "freeze": True})
@@ -115,7 +115,7 @@ def test_a_backbone_gets_features_in_the_scale_that_it_was_trained_in(tmp_path: 
     }
     pd.DataFrame(table).to_csv(tmp_path / "small.csv", index=False)
     pd.DataFrame({**table, "feat_0": 1000 * table["feat_0"]}).to_csv(tmp_path / "large.csv", index=False)
-    config = {**LOOP, **LINKS["ctdg-ssm"], "evaluation.negatives": ["random"], "loop.epochs": 0}
+    config = {**LOOP, **LINKS["ctdg-ssm"], "evaluation.strategies": ["random"], "loop.epochs": 0}
     links = fit("ctdg-ssm", tmp_path / "small.csv", out=tmp_path / "links", config=config)
     heads = {**LOOP, "init": str(links.path), "freeze": True, "loop.epochs": 0}
     nodes = fit("ctdg-ssm-nodes", tmp_path / "large.csv", out=tmp_path / "nodes", config=heads)

@@ -64,7 +64,7 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
 @pytest.mark.parametrize("method", SMALL)
 def test_conformance(method: str, tmp_path: Path) -> None:
     chosen, stream = get_method(method), events()
-    given = {"evaluation.negatives": ("random",), "loop.device": "cpu", "model.pair_features": True}
+    given = {"evaluation.strategies": ("random",), "loop.device": "cpu", "model.pair_features": True}
     config = configured(chosen.config(data="x"), given | SMALL[method])
 
     def make() -> nn.Module:

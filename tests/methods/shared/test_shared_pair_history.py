@@ -52,7 +52,7 @@ def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s"
 
 def task_of(method: str, folder: Path, stream: EventStream, **settings: Any) -> Any:
     chosen = get_method(method)
-    given = {"evaluation.batch_size": 40, "evaluation.negatives": ("random",), "model.pair_features": True}
+    given = {"evaluation.batch_size": 40, "evaluation.strategies": ("random",), "model.pair_features": True}
     config = configured(chosen.config(data="x"), given | LOOP | SMALL[method] | settings)
     seed_everything(0)
     return chosen.build(stream, config, Context(run=folder, cache=folder))

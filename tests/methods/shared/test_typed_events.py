@@ -42,7 +42,7 @@ def untyped(stream: EventStream) -> EventStream:
 
 def task_of(method: str, stream: EventStream, home: Path, **settings: Any) -> LinkTask:
     chosen = get_method(method)
-    given = {"data": "x", **LOOP, "batch_size": 50, **SMALL[method], "evaluation.negatives": ["random"], **settings}
+    given = {"data": "x", **LOOP, "batch_size": 50, **SMALL[method], "evaluation.strategies": ["random"], **settings}
     seed_everything(0)
     return chosen.build(stream, config_from(chosen, given), Context(run=home, cache=home))
 
@@ -173,7 +173,7 @@ def test_relations_gain_two_points_of_mrr_in_few_epochs(method: str, tmp_path: P
     """On a stream whose payments go where an order went, with the same candidates."""
     busy = {"days": 60, "pay": 24, "transfers": 0.2, "visits": 0.4}
     stream = generate_orders(OrderConfig(num_customers=40, num_shops=40, num_events=2500, **busy))
-    given = {"evaluation.negatives": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}
+    given = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}
     typed = task_of(method, stream, tmp_path / "a", **given)
     plain = task_of(method, untyped(stream), tmp_path / "b", **given)
     plain.negatives = typed.negatives

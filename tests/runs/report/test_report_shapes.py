@@ -17,7 +17,7 @@ from hopstate.evaluation.link import LinkReport, LinkScores
 from hopstate.runs.report import write_report
 from hopstate.training.run_folder import RunFolder, load_curves
 
-BINS = {"of": "random negatives", "probability": [0.2, 0.9], "share": [0.1, 0.8], "count": [30, 10], "brier": 0.1}
+BINS = {"target": "random negatives", "prob_pred": [0.2, 0.9], "prob_true": [0.1, 0.8], "count": [30, 10], "brier": 0.1}
 
 
 def keep(folder: Path, **found: list) -> None:
@@ -37,12 +37,12 @@ def test_test_scores_go_through_the_curve_of_validation() -> None:
     y, p = test.pooled()
     report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
     before, after = summaries.link_curves(report, "test", curve)["reliability"]
-    assert (before["how"], after["how"]) == (summaries.TRAINED, summaries.FITTED)
+    assert (before["calibration"], after["calibration"]) == (summaries.TRAINED, summaries.FITTED)
     assert before["ece"] > 0.2 > 0.05 > after["ece"]
     assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
     assert sum(after["count"]) == 6000
     (only,) = summaries.link_curves(report, "test", None)["reliability"]
-    assert only["how"] == summaries.TRAINED
+    assert only["calibration"] == summaries.TRAINED
 
 
 def test_classes_are_judged_by_their_likeliest() -> None:
@@ -68,20 +68,27 @@ def test_runs_keep_little_and_a_report_draws_it(tmp_path: Path) -> None:
 def test_curves_are_means_over_runs(tmp_path: Path) -> None:
     for seed, shift in enumerate((0.0, 0.2)):
         make_run(tmp_path / f"runs/{seed}", "dyg-mamba", "uci", {"mrr": 0.3}, seed=seed)
-        bins = [BINS | {"how": how, "ece": 0.1 + shift} for how in summaries.WAYS[:2]]
+        bins = [BINS | {"calibration": how, "ece": 0.1 + shift} for how in summaries.CALIBRATIONS[:2]]
         keep(tmp_path / f"runs/{seed}", reliability=bins)
     make_run(tmp_path / "runs/old", "gcn", "uci", {"mrr": 0.3})  # without curves
     page = write_report([tmp_path / "runs"], tmp_path / "r.html")
     rows = table(page, "Calibration on uci")[1:]
-    assert [row[2:] for row in rows] == [[how, "20.00", "80"] for how in summaries.WAYS[:2]]
+    assert [row[2:] for row in rows] == [[how, "20.00", "80"] for how in summaries.CALIBRATIONS[:2]]
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"count": [1]}, {"share": [0.2, "x"]}, {"share": [0.2, 3]}, {"of": 3}, {"count": None}, {"ece": float("nan")}],
+    [
+        {"count": [1]},
+        {"prob_true": [0.2, "x"]},
+        {"prob_true": [0.2, 3]},
+        {"target": 3},
+        {"count": None},
+        {"ece": float("nan")},
+    ],
 )
 def test_damaged_curves_are_named(tmp_path: Path, change: dict) -> None:
     make_run(tmp_path / "run", "gcn", "uci", {"mrr": 0.3})
-    keep(tmp_path / "run", reliability=[BINS | {"how": "as trained", "ece": 0.1} | change])
+    keep(tmp_path / "run", reliability=[BINS | {"calibration": "as trained", "ece": 0.1} | change])
     with pytest.raises(CheckpointError, match=r"curves\.json"):
         write_report([tmp_path / "run"], tmp_path / "r.html")

@@ -109,7 +109,7 @@ EVENTS = {"data": "messages-generated", "model.dim": 8, "model.time_dim": 4, "lo
 @pytest.mark.slow
 def test_a_recipe_keeps_its_settings_without_automatic_ones(tmp_path: Path) -> None:
     """In a process of its own; for other runs the command chooses settings."""
-    changes = EVENTS | QUIET | {"evaluation.negatives": ["random"]}
+    changes = EVENTS | QUIET | {"evaluation.strategies": ["random"]}
     options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
     (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
     kept = json.loads((tmp_path / "out" / f"ctdg-ssm/uci-{line['settings']}" / "run-0" / "config.json").read_text())

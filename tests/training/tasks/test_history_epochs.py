@@ -25,7 +25,7 @@ from hopstate.training.trainer import seed_everything
 
 METHODS = ("graphmixer", "dyg-mamba")
 GIVEN = {
-    "batch_size": 20, "evaluation.batch_size": 40, "evaluation.negatives": ["random"], "loop.epochs": 2,
+    "batch_size": 20, "evaluation.batch_size": 40, "evaluation.strategies": ["random"], "loop.epochs": 2,
     "loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "loop.patience": None,
 }  # fmt: skip
 

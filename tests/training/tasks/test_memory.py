@@ -43,7 +43,7 @@ def stream(events: int = 240, nodes: int = 20, seed: int = 0) -> EventStream:
 def task(tmp_path: Path, data: EventStream | None = None, **settings: Any) -> LinkTask:
     seed_everything(0)
     options = {"model.dim": 6, "model.time_dim": 4, "model.static": "random", "model.static_dim": 3, "batch_size": 16}
-    strategies = LinkEvaluation(negatives=("random",), batch_size=16)
+    strategies = LinkEvaluation(strategies=("random",), batch_size=16)
     data = stream() if data is None else data
     config = config_from(METHODS["ctdg-ssm"], {"data": "x", "evaluation": strategies, **options, **settings})
     return build(data, config, Context(run=tmp_path, cache=tmp_path))

@@ -57,7 +57,7 @@ def _task(kind: str = "dygformer", **options: object) -> LinkTask:
         inputs=lambda events: tokenizers[1],
         **{"batch_size": 32, **options},
     )
-    return LinkTask(source, **{"evaluation": LinkEvaluation(negatives=("random",)), **judged})
+    return LinkTask(source, **{"evaluation": LinkEvaluation(strategies=("random",)), **judged})
 
 
 def _train(task: LinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
@@ -204,7 +204,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
 
 def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     kinds = ("random", "historical", "ranking")
-    task = _task(evaluation=LinkEvaluation(negatives=kinds, num_negatives=3, select_by="mean"))
+    task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, select_by="mean"))
     assert task.metric == "mean_average_precision"
     found, rows = task.evaluate("val"), [row for row in task.report("val").rows if "average_precision" in row]
     assert len(rows) >= 2
@@ -216,10 +216,10 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     )
     assert "mrr" not in found
     assert {"mean_average_precision", "mrr"} <= set(task.evaluate("test"))
-    first = _task(evaluation=LinkEvaluation(negatives=kinds, num_negatives=3))
+    first = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3))
     assert first.metric == "average_precision"
     assert "mean_average_precision" not in first.evaluate("val")
-    for wrong in ({"select_by": "best"}, {"select_by": "mean", "negatives": ("ranking",)}):
+    for wrong in ({"select_by": "best"}, {"select_by": "mean", "strategies": ("ranking",)}):
         with pytest.raises(ConfigError, match=r"evaluation\.select_by"):
             LinkEvaluation(**wrong)
 
@@ -253,7 +253,7 @@ def test_of_epochs_with_equal_metrics_the_smallest_validation_loss_is_kept(tmp_p
 
 
 def test_figures_say_how_many_events_they_are_told_from():
-    task = _task(evaluation=LinkEvaluation(negatives=("historical", "ranking"), num_negatives=3))
+    task = _task(evaluation=LinkEvaluation(strategies=("historical", "ranking"), num_negatives=3))
     split = task.split = replace(task.split, new_test=task.split.test[3:10])
     for name in ("val", "test"):
         found = task.evaluate(name)
@@ -266,7 +266,7 @@ def test_figures_say_how_many_events_they_are_told_from():
 
 def test_metrics_of_every_part():
     task = _task(
-        evaluation=LinkEvaluation(negatives=("historical", "random", "ranking"), num_negatives=3, bootstrap=20)
+        evaluation=LinkEvaluation(strategies=("historical", "random", "ranking"), num_negatives=3, bootstrap=20)
     )
     assert task.metric == "historical_average_precision"
     assert {"historical_average_precision", "historical_roc_auc"} <= set(task.evaluate("val"))
@@ -283,7 +283,7 @@ def test_metrics_of_every_part():
     } <= set(test)
     assert set(task.evaluate("train")) == {"average_precision", "roc_auc", "num_events"}
     assert all(0 <= value <= 1 for name, value in test.items() if "num_events" not in name)
-    assert _task(evaluation=LinkEvaluation(negatives=("ranking",))).metric == "mrr"
+    assert _task(evaluation=LinkEvaluation(strategies=("ranking",))).metric == "mrr"
     with pytest.raises(ConfigError, match="new_val"):
         task.evaluate("new_val")
 
@@ -317,7 +317,7 @@ def test_predictions_carry_the_user_s_ids():
 
 
 def test_a_scorer_without_parameters_is_evaluated_alike():
-    task = _task(evaluation=LinkEvaluation(negatives=("random",)))
+    task = _task(evaluation=LinkEvaluation(strategies=("random",)))
     fixed = LinkTask(
         Untrained(lambda events: task.scorer_over(events), task.stream, task.split), evaluation=task.evaluation
     )
@@ -342,8 +342,8 @@ def test_nested_inputs_move_with_their_types():
     ("wrong", "name"),
     [
         ({"protocol": "mean"}, "protocol"),
-        ({"negatives": ()}, "negatives"),
-        ({"negatives": ("randm",)}, "randm"),
+        ({"strategies": ()}, "strategies"),
+        ({"strategies": ("randm",)}, "randm"),
         ({"num_negatives": 0}, "num_negatives"),
         ({"num_negatives": "every"}, "num_negatives"),
         ({"bootstrap": -1}, "bootstrap"),

@@ -44,7 +44,7 @@ Embed = Callable[[nn.Module], Iterable[list[LayerInputs]]]  # for each layer, on
 
 
 class FullGraphPass:
-    """Runs a model on the full graph at once and records the inputs of its message-passing layers.
+    """Runs a model on the full graph and records the inputs of its message-passing layers.
 
     Args:
         forward: runs a model on the full graph.
@@ -112,12 +112,12 @@ def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 
 def basic_embeddings(model: nn.Module, embed: Embed, *, num_initializations: int, seed: int) -> list[list[LayerInputs]]:
     """Return the inputs of each message-passing layer in randomly initialized copies of a model, one per copy."""
-    found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
+    inputs_of_layers: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(num_initializations):
         other = _recompute_batch_norm(_reinitialised(model, seed + number), embed)
-        for layer, embeddings in zip(found, embed(other)):
+        for layer, embeddings in zip(inputs_of_layers, embed(other)):
             layer += embeddings
-    return found
+    return inputs_of_layers
 
 
 def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[LayerInputs]]:

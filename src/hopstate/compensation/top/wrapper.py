@@ -118,12 +118,12 @@ class FullGraphEdges:
 
     def carried_by(self, adjacency: Adjacency) -> dict[str, Tensor]:
         """Return the edge data of an adjacency by model argument: weights (E,), features (E, D)."""
-        found = {}
+        carried = {}
         for name, argument in self.names.items():
             tensor = adjacency.weight if name == "edge_weight" else adjacency.edge_attr
             assert tensor is not None
-            found[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
-        return found
+            carried[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
+        return carried
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_made": {}}  # torch copies no sparse CSR tensors
@@ -205,7 +205,7 @@ def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise])
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     from torch_geometric.utils import get_laplacian
 
-    found = {}
+    bound = {}
     for name, method in inspect.getmembers(type(layer), inspect.isfunction):
         known = method.__globals__
         used = [n for n in method.__code__.co_names if known.get(n) is gcn_norm or known.get(n) is get_laplacian]
@@ -213,8 +213,8 @@ def _rebind_methods(layer: nn.Module, instead: Callable[[Normalise], Normalise])
             theirs = known | {n: instead(known[n]) for n in used}
             copy = FunctionType(method.__code__, theirs, name, method.__defaults__, method.__closure__)
             copy.__kwdefaults__ = method.__kwdefaults__
-            found[name] = MethodType(copy, layer)
-    return found
+            bound[name] = MethodType(copy, layer)
+    return bound
 
 
 def _replacement(

@@ -42,7 +42,7 @@ class ColumnSpec:
 
 def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
     """Parse specs such as "venue=category" or "when=date:%d/%m/%Y"."""
-    found: dict[str, ColumnSpec] = {}
+    specs: dict[str, ColumnSpec] = {}
     for text in columns or ():
         name, sign, spec = str(text).rpartition("=")
         kind, _, form = spec.partition(":")
@@ -53,8 +53,8 @@ def parse_column_specs(columns: Sequence[str] | None) -> dict[str, ColumnSpec]:
                 f"date:%d/%m/%Y, number:point (1,234.5) or number:comma (1.234,5); "
                 f"got {text!r}{nearest(kind, KINDS) if sign else ''}"
             )
-        found[name] = ColumnSpec(kind, form, required)  # type: ignore[arg-type]
-    return found
+        specs[name] = ColumnSpec(kind, form, required)  # type: ignore[arg-type]
+    return specs
 
 
 def _has_form(kind: str, form: str) -> bool:
@@ -196,18 +196,18 @@ def check_plain_numbers(table: Table, name: str, what: str) -> None:
 
 def _numbers(table: Table, name: str, form: str) -> pd.Series:
     text = _written(table, name)
-    found = parse_formatted_numbers(text, form)
-    table.check(found.isna() & (text != ""), name, f"not a number with a decimal {form}", "Correct it.")
-    return found
+    numbers = parse_formatted_numbers(text, form)
+    table.check(numbers.isna() & (text != ""), name, f"not a number with a decimal {form}", "Correct it.")
+    return numbers
 
 
 def _dates(table: Table, name: str, form: str) -> pd.Series:
     """Return a column of dates as seconds since 1970, UTC, NaN if there is none."""
     import pandas as pd
 
-    found = times_of(table, name, form, dated=True)
-    table.check(found.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})", "Correct it.")
-    return pd.Series(np.where(found.absent, np.nan, found.t / UNITS["s"]))
+    times = times_of(table, name, form, dated=True)
+    table.check(times.unusable, name, f"a date beyond what 64 bits of nanoseconds hold ({DATE_RANGE})", "Correct it.")
+    return pd.Series(np.where(times.absent, np.nan, times.t / UNITS["s"]))
 
 
 def _text_note(column: TextColumn, words: tuple[str, ...] | None) -> str:

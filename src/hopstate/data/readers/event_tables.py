@@ -383,8 +383,8 @@ def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     import pandas as pd
 
     place = {name: number for number, name in enumerate(names)}
-    codes, found = pd.factorize(texts)
-    return np.array([place.get(text, -1) for text in found], np.int32)[codes]
+    codes, names_found = pd.factorize(texts)
+    return np.array([place.get(text, -1) for text in names_found], np.int32)[codes]
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------
@@ -433,19 +433,19 @@ def node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) ->
 
 def find_kind_column(table: Table, excluded: Collection[str]) -> str:
     """Return the column of event kinds, or `NONE`; number codes raise an error."""
-    found = find_role_column(table, None, KINDS, "kind_column", excluded)
-    if found is None or not _parsed_kinds(table, found)[1].any():
+    column = find_role_column(table, None, KINDS, "kind_column", excluded)
+    if column is None or not _parsed_kinds(table, column)[1].any():
         return NONE
-    values = table.frame[found]
+    values = table.frame[column]
     if is_numeric(values):
         codes = ", ".join(map(str, sorted(values.dropna().unique().tolist())[:5]))
         raise DataError(
-            f"{table.path}: column {found!r} holds codes, {codes}, which may or may not mean added and "
-            f"deleted edges. Choose: --read.kind_column {found} (kind_column in Python) reads 0, 1 and 2 as "
-            f"add, delete and delete-node, --read.columns '[{found}=category]' takes it as event features, "
-            f"'[{found}=drop]' leaves it out"
+            f"{table.path}: column {column!r} holds codes, {codes}, which may or may not mean added and "
+            f"deleted edges. Choose: --read.kind_column {column} (kind_column in Python) reads 0, 1 and 2 as "
+            f"add, delete and delete-node, --read.columns '[{column}=category]' takes it as event features, "
+            f"'[{column}=drop]' leaves it out"
         )
-    return found
+    return column
 
 
 def _parsed_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:

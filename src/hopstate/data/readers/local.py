@@ -49,10 +49,10 @@ def parse_formatted_numbers(text: pd.Series, form: str) -> pd.Series:
     good = text.str.fullmatch(_NUMBER).eq(True)
     good &= bare.str.fullmatch(rf"(?:\d{{1,3}}(?:[{gap}{_GAP}]\d{{3}})+|\d+)(?:{sign}\d*)?").eq(True)
     digits = bare.str.replace(rf"[{gap}{_GAP}]", "", regex=True).str.replace(",", ".", regex=False)
-    found = pd.to_numeric(digits.where(good), errors="coerce")
-    found = found.where(~text.str.contains(r"[(\-−]", regex=True), -found)
+    numbers = pd.to_numeric(digits.where(good), errors="coerce")
+    numbers = numbers.where(~text.str.contains(r"[(\-−]", regex=True), -numbers)
     # what is plain has a point, and perhaps an exponent
-    return found.fillna(pd.to_numeric(text, errors="coerce")) if form == "point" else found
+    return numbers.fillna(pd.to_numeric(text, errors="coerce")) if form == "point" else numbers
 
 
 def check_numbers(text: pd.Series, where: str, place: Callable[[int], str], otherwise: str) -> None:

@@ -216,8 +216,8 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     else:
         listed = pyg_graphs(address)[0]
         masks = stratified_folds(np.array([int(data.y) for data in listed]))
-    own = {"name": (name or kind).lower(), "source": address, "masks": masks, "level": LEVELS.get(name, "graph")}
-    return GraphSet.from_pyg(with_features(listed), **{**own, **fields})
+    defaults = {"name": (name or kind).lower(), "source": address, "masks": masks, "level": LEVELS.get(name, "graph")}
+    return GraphSet.from_pyg(with_features(listed), **{**defaults, **fields})
 
 
 def _takes_split(kind: str) -> bool:
@@ -321,12 +321,19 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
     if y.shape[1] == 1:
         labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
     masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in splits.items()}
-    own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
-    return Graph.from_pyg(data, **{**own, **fields})
+    defaults = {
+        "name": name,
+        "source": f"ogb:{name}",
+        "masks": masks,
+        "y": labels,
+        "undirected": True,
+        "duplicates": "drop",
+    }
+    return Graph.from_pyg(data, **{**defaults, **fields})
 
 
 def _opened(name: str) -> Any:
-    """Return the package's dataset object; it never asks the user anything."""
+    """Return the package's dataset object, without its prompts."""
     if name[:4] not in _KINDS:
         raise ConfigError(f"{name!r}: node datasets (ogbn-...) and graph datasets (ogbg-...) are read, no others")
     module, kind = _KINDS[name[:4]]
@@ -354,7 +361,7 @@ def _opened(name: str) -> Any:
 
 @contextmanager
 def _tensors_only(name: str) -> Iterator[None]:
-    """Within it the package unpickles nothing, whatever it asks torch for."""
+    """Context in which the package unpickles tensors only."""
     try:
         with weights_only():
             yield

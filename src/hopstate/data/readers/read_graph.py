@@ -76,8 +76,8 @@ def read_matrix_market(path: Path, **options: Any) -> Graph:
     with open_bounded(path) as file:
         matrix = scipy.io.mmread(file)
     _check_weights(path, matrix, first=1)
-    own = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
-    return Graph.from_scipy(matrix, **{**own, **options})
+    defaults = {"source": str(path), "name": path.name.split(".")[0], "node_ids": Vocabulary(np.arange(1, rows + 1))}
+    return Graph.from_scipy(matrix, **{**defaults, **options})
 
 
 def _check_square(path: Path, shape: tuple[int, ...]) -> None:
@@ -356,8 +356,8 @@ def _is_networkx(source: Any) -> bool:
 
 def _from_object(source: Any, columns: dict[str, Any], options: dict[str, Any]) -> Graph:
     if is_frame(source) or isinstance(source, Mapping):
-        own = {"name": "table", "source": "memory", **options}
-        return read_edge_list(source, EdgeTableOptions(**columns), **own)
+        defaults = {"name": "table", "source": "memory", **options}
+        return read_edge_list(source, EdgeTableOptions(**columns), **defaults)
     if _is_networkx(source):
         return read_networkx(source, EdgeTableOptions(**columns), **options)
     if any(hasattr(source, name) for name in ("edge_index", "adj_t", "edge_types")):

@@ -86,10 +86,11 @@ def check_unnamed(table: Table, given: Mapping[str, str | None], required: Seque
     if not is_unnamed(table) or len(names) <= 3 or any(given[option] is not None for option in required):
         return
     first = ", ".join(f"{name!r} ({table.frame[name].iloc[0]})" for name in names[:_MAX_LISTED] if len(table.frame))
-    say = " ".join(f"--read.{option} NAME" for option in given)
+    options = " ".join(f"--read.{option} NAME" for option in given)
     raise DataError(
-        f"{table.path} has {len(names)} columns without names, and nothing says what each holds: {first}"
-        f"{', ...' * (len(names) > _MAX_LISTED)}; say so, {say} with names such as 'column 0', or write a line of names"
+        f"{table.path} has {len(names)} columns without names: {first}"
+        f"{', ...' * (len(names) > _MAX_LISTED)}. Assign them with {options}, with names such as 'column 0', or add a "
+        "header line"
     )
 
 

@@ -116,7 +116,7 @@ def unit_of_dates(exact: str, requested: str, path: Any) -> str:
 
 
 def join_date_and_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]]:
-    """Return a table without names in which days followed by clocks (and zones) are one column, and a note on it."""
+    """Join columns of a day, a clock time and a zone to one, if columns have no names; return the table and a note."""
     names = table.names
     later_names = names[names.index(time) + 1 :]
     if not all(name.startswith("column ") for name in names) or not _all_match(table, time, _DAY):
@@ -133,7 +133,7 @@ def join_date_and_clock(table: Table, time: str) -> tuple[Table, tuple[str, ...]
     if len(parts) == 3:
         joined += texts[2].replace("UTC", "Z")
     frame = table.frame.assign(**{time: joined}).drop(columns=parts[1:])
-    note = f"{' and '.join(map(repr, parts))} were taken together as the time, {joined.iloc[0]} in {table.place(0)}"
+    note = f"{' and '.join(map(repr, parts))} were joined to the time, {joined.iloc[0]} in {table.place(0)}"
     return replace(
         table, frame=frame, written={**table.written, time: pa.chunked_array([pa.array(joined, pa.string())])}
     ), (note,)

@@ -48,7 +48,7 @@ def is_tu_text(path: str | Path) -> bool:
 
 
 def read_tu(path: str | Path, *, table: bool = False, **build: Any) -> GraphSet:
-    """Return the graphs of a TU text file NAME.txt, with the folds of a folder "10fold" beside it, if there is one.
+    """Return the graphs of a TU text file NAME.txt, with the folds of a folder "10fold" next to it, if it exists.
 
     Args:
         path: the file.
@@ -198,14 +198,14 @@ def _fold(file: Path, num_graphs: int) -> np.ndarray:
         numbers = np.array(read_text(file).split(), np.float64)
     except ValueError:
         raise FormatError(f"{file} holds something else than numbers of graphs") from None
-    found = _integers(numbers[:, None], file)[:, 0]
-    if not len(found):
+    fold = _integers(numbers[:, None], file)[:, 0]
+    if not len(fold):
         raise FormatError(f"{file} names no graph")
-    if found.min() < 0 or found.max() >= num_graphs:
+    if fold.min() < 0 or fold.max() >= num_graphs:
         raise FormatError(f"{file} names graphs outside 0..{num_graphs - 1}")
-    if len(np.unique(found)) < len(found):
+    if len(np.unique(fold)) < len(fold):
         raise FormatError(f"{file} names a graph twice")
-    return found
+    return fold
 
 
 # ---- the folder ----------------------------------------------------------------------------------------------------
@@ -249,13 +249,13 @@ def _edge_files(folder: Path) -> list[Path]:
 
 def _stem(path: Path) -> Path:
     """Return the path of a set's files up to the name of the set."""
-    found = [path] if str(path).endswith(EDGES) else _edge_files(path)
-    if len(found) != 1:
-        listed = ", ".join(file.name for file in found[:5]) or f"NAME{EDGES} is missing"
+    files = [path] if str(path).endswith(EDGES) else _edge_files(path)
+    if len(files) != 1:
+        listed = ", ".join(file.name for file in files[:5]) or f"NAME{EDGES} is missing"
         raise MissingFileError(
-            f"{path} holds the edges of {len(found)} sets of graphs ({listed}); give the file of one set"
+            f"{path} holds the edges of {len(files)} sets of graphs ({listed}); give the file of one set"
         )
-    return found[0].with_name(found[0].name.removesuffix(EDGES))
+    return files[0].with_name(files[0].name.removesuffix(EDGES))
 
 
 def _file(stem: Path, what: str) -> Path:
@@ -263,7 +263,7 @@ def _file(stem: Path, what: str) -> Path:
 
 
 def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -> np.ndarray:
-    """Return (rows, width) float64 of a file of numbers, commas between those of a line."""
+    """Return (rows, width) float64 numbers of a comma-separated file."""
     text = read_text(file).rstrip()
     if not text:
         raise FormatError(f"{file} is empty")
@@ -278,11 +278,11 @@ def _numbers(file: Path, *, rows: int | None = None, width: int | None = None) -
         number = int(line) + ("convert" in str(why))  # numpy counts cells from row 0, and lengths from row 1
         raise FormatError(f"{file}, line {number}: expected numbers with commas between them: {why}") from None
     if width is not None and values.shape[1] != width:
-        raise FormatError(f"{file}, line 1: {values.shape[1]} numbers where {width} belong")
+        raise FormatError(f"{file}, line 1: {values.shape[1]} numbers; expected {width}")
     if rows is not None and len(values) != rows:
         raise FormatError(
-            f"{file} has {len(values):,} lines, and {rows:,} belong to the other files; one of them is cut off or of "
-            "another set"
+            f"{file} has {len(values):,} lines, but the other files have {rows:,}. One of them is cut off or from "
+            "another dataset"
         )
     return values
 

@@ -210,7 +210,8 @@ class GraphMixer(HistoryModel):
             time_dim: frequencies of the fixed time encoding.
             out_dim: width of an embedding.
             num_layers: MLP-Mixer blocks.
-            token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
+            token_ratio: inner width of a block over tokens, in multiples of num_links.
+            channel_ratio: inner width of a block over channels, in multiples of dim.
             dropout: probability that an element is dropped in training.
             pair_features: the head also reads features of the pair's history.
         """

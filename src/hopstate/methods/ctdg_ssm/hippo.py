@@ -29,7 +29,7 @@ FilterInit = Literal["critical"] | float | tuple[float, ...]
 
 
 def filter_coefficients(order: int, start: FilterInit) -> list[float]:
-    """Return c_0..c_m of the filter of an order: c_0 = 1 and alpha_1..alpha_m as start says.
+    """Return the coefficients c_0 = 1, alpha_1..alpha_m of a filter of order m.
 
     Args:
         order: m >= 0; 0 is the topology-unaware model.

@@ -42,7 +42,7 @@ from hopstate.types import Float, Int, shapecheck
 
 StepSource = Literal["span", "data", "both", "fixed"]
 StepFunction = Literal["forgetting", "linear", "log", "sigmoid", "exponential", "unnormalized"]
-Maps = Literal["data", "span", "fixed"]
+BCSource = Literal["data", "span", "fixed"]
 SPEED_RANGE = (0.1, 10.0)  # w2 at the start, log-uniform over the channels
 
 
@@ -58,8 +58,8 @@ class TimeSpanConfig:
             Mamba), "both" (their sum), or "fixed" (one parameter per channel).
         step_function: step size as a function of the span: "forgetting" is equation 11. "linear", "log", "sigmoid" and
             "exponential" are from table 6. "unnormalized" is equation 11 without division by tau - t_1.
-        maps: source of B and C: the "data" (equation 13), the "span", or "fixed" parameters.
-        spectral_bound: bound ||W_B||_2 and ||W_C||_2 by 1, if maps come from the data.
+        bc_source: source of B and C: the "data" (equation 13), the "span", or "fixed" parameters.
+        spectral_bound: bound ||W_B||_2 and ||W_C||_2 by 1, if bc_source is "data".
         gate: multiply by SiLU of the gate map (skip connection of equation 10).
         residual: add the block's input to its output.
         bidirectional: use both directions.
@@ -74,7 +74,7 @@ class TimeSpanConfig:
     conv_width: int = 4
     step: StepSource = "span"
     step_function: StepFunction = "forgetting"
-    maps: Maps = "data"
+    bc_source: BCSource = "data"
     spectral_bound: bool = True
     gate: bool = True
     residual: bool = True
@@ -82,7 +82,7 @@ class TimeSpanConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, kind in (("step", StepSource), ("step_function", StepFunction), ("maps", Maps)):
+        for name, kind in (("step", StepSource), ("step_function", StepFunction), ("bc_source", BCSource)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
         check_range(above=0, expand=self.expand)
@@ -91,10 +91,12 @@ class TimeSpanConfig:
         refuse_idle(
             self,
             step_function=self.step not in ("span", "both") and f"step={self.step} does not come from spans",
-            spectral_bound=self.maps != "data" and f"maps={self.maps} do not come from the data",
+            spectral_bound=self.bc_source != "data" and f"bc_source={self.bc_source} is not the data",
         )
-        if self.maps == "span" and self.step_function == "unnormalized":
-            raise ConfigError("maps=span takes the span's share of the history; step_function=unnormalized has none")
+        if self.bc_source == "span" and self.step_function == "unnormalized":
+            raise ConfigError(
+                "bc_source=span takes the span's share of the history; step_function=unnormalized has none"
+            )
         check_range(minimum=0, below=1, dropout=self.dropout)
 
 
@@ -186,17 +188,17 @@ class _Direction(nn.Module):
 
     def __init__(self, inner: int, rank: int, config: TimeSpanConfig, *, reverse: bool) -> None:
         super().__init__()
-        c, self.maps, self.reverse, self.state_dim = config, config.maps, reverse, config.state_dim
+        c, self.bc_source, self.reverse, self.state_dim = config, config.bc_source, reverse, config.state_dim
         self.conv = nn.Conv1d(inner, inner, c.conv_width, groups=inner) if c.conv_width else None
         self.span_step = SpanStep(inner, c.step_function) if c.step in ("span", "both") else None
         self.data_step = StepProjection(inner, rank) if c.step in ("data", "both") else None
         start = inverse_softplus(_log_uniform(inner, *map(math.log, STEP_RANGE)))
         self.fixed_step = nn.Parameter(start) if c.step == "fixed" else None
-        self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.maps == "fixed" else None
+        self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.bc_source == "fixed" else None
         self.to_maps = None
-        if c.maps != "fixed":
-            inputs, outputs = inner if c.maps == "data" else 1, 2 * c.state_dim  # W_B above W_C
-            bound = c.maps == "data" and c.spectral_bound
+        if c.bc_source != "fixed":
+            inputs, outputs = inner if c.bc_source == "data" else 1, 2 * c.state_dim  # W_B above W_C
+            bound = c.bc_source == "data" and c.spectral_bound
             self.to_maps = BoundedLinear(inputs, outputs, 2) if bound else nn.Linear(inputs, outputs)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
 
@@ -225,7 +227,7 @@ class _Direction(nn.Module):
 
     def _maps(self, u: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
         if self.to_maps is not None:
-            both = self.to_maps(u if self.maps == "data" else ratio.unsqueeze(-1))
+            both = self.to_maps(u if self.bc_source == "data" else ratio.unsqueeze(-1))
         else:
             assert self.fixed_maps is not None
             both = self.fixed_maps.expand(u.shape[0], -1)
@@ -292,7 +294,8 @@ class DyGMambaConfig:
         num_layers: blocks.
         block: settings of the blocks.
         encoders: "shared" by both endpoints, or "independent".
-        time_encoding, cooccurrence: use this encoding.
+        time_encoding: use the encoding of time differences.
+        cooccurrence: use the encoding of neighbor co-occurrence.
         cross_attention: heads of an attention layer between the two endpoints after the blocks, 0 for none.
         pair_features: the head also reads features of the pair's history.
     """

@@ -183,7 +183,7 @@ class EdgeBank:
     def _remembers(
         self, src: np.ndarray, dst: np.ndarray, since: np.ndarray, last: np.ndarray, remembered: np.ndarray
     ) -> np.ndarray:
-        """Return (Q,) whether the last events of pairs, if they met, are in the memory."""
+        """Return (Q,) whether the last event of each seen pair is in the memory."""
         store = self.memory.store
         assert isinstance(store, NeighborStore)
         remembered = remembered & (last >= since)

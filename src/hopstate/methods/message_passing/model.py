@@ -48,7 +48,8 @@ class BackboneConfig:
             ("mean", TOP's GCNII+JK).
         heads: attention heads of GAT.
         num_bases: basis matrices that RGCN's relations combine; null for a matrix of each relation's own.
-        alpha, theta: GCNII's weight of the first representation, and of its identity map.
+        alpha: GCNII's weight of the first representation.
+        theta: GCNII's weight matrix in layer l has the weight log(1 + theta / l).
     """
 
     dim: int = 512

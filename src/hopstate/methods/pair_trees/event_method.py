@@ -166,8 +166,8 @@ class EventTreesScorer(StatelessScorer):
     ) -> np.ndarray:
         """Return (Q, F) float32 features of events. Without edge_attr (Q, D), the event's own columns are missing."""
         width = self.trees.parts[0].edge_dim
-        own = np.full((len(src), width), np.nan) if edge_attr is None else edge_attr[:, :width]
-        parts = [self.pairs.pairs(src, dst, t, relation), own]
+        columns = np.full((len(src), width), np.nan) if edge_attr is None else edge_attr[:, :width]
+        parts = [self.pairs.pairs(src, dst, t, relation), columns]
         for histories in self.labels:
             parts += [history.read(nodes, t) for history, nodes in zip(histories, (src, dst, dst), strict=True)]
         return np.concatenate(parts, 1, dtype=np.float32)
@@ -322,12 +322,12 @@ class EventTreesTask(EventNodeTask):
             return
         loss = "absolute_error" if self.metric == "mae" else "squared_error"
         center, scale = target.center or [0.0] * len(parts), target.scale or [1.0] * len(parts)
-        for at, (trees, own) in enumerate(zip(parts, y.reshape(len(y), -1).T, strict=True)):
-            known = ~np.isnan(own)
+        for at, (trees, targets) in enumerate(zip(parts, y.reshape(len(y), -1).T, strict=True)):
+            known = ~np.isnan(targets)
             if target.goal == "labels":
-                self._fit_classes([trees], x[known], own[known].astype(np.int64), columns)
+                self._fit_classes([trees], x[known], targets[known].astype(np.int64), columns)
             else:
-                value = (own[known] - center[at]) / scale[at]
+                value = (targets[known] - center[at]) / scale[at]
                 trees.load_estimator(fitted(trees.config, x[known], value, columns, seed=seed, loss=loss), columns)
 
     def _fit_classes(

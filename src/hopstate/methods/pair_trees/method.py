@@ -211,7 +211,8 @@ class PairTreesRun(LinkRun):
     Args:
         model: the trees.
         max_events: number of latest training events for training. All events are queried.
-        random, historical: negatives of each kind per event.
+        random: random negatives per event.
+        historical: historical negatives per event.
         loop: only its seed and progress are used.
     """
 

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Compiled loops over trees as arrays. Imported on first use.
 
-Nodes of all trees lie one after the other; a leaf's children are the leaf itself, so a walk may go on for as many steps
-as the deepest leaf is away. nodes holds, of each, the feature, and the nodes for values up to the threshold, above it
-and missing.
+Nodes of all trees lie one after the other; a leaf's children are the leaf itself, so a walk can always take as many
+steps as the deepest leaf needs. nodes holds the feature of each node, and its children for values up to the
+threshold, above it, and missing.
 """
 
 from __future__ import annotations

@@ -52,7 +52,9 @@ class EventReadOptions:
         header: whether the first line has column names; null detects it.
         separator: cell separator of a text file, such as ";", tab or space; null detects it.
         time_format: strptime format of dates that are not ISO, such as "%d.%m.%Y %H:%M".
-        source_column, target_column, time_column: columns of the table; null uses the usual names.
+        source_column: column of source ids; null looks for a usual name.
+        target_column: column of target ids; null looks for a usual name.
+        time_column: column of times; null looks for a usual name.
         kind_column: column with "add" or "delete" for each event, or "delete-node" with an empty target; null uses the
             usual names.
         label_column: class or number for the source at each event, or several columns as "a,b"; null uses the usual
@@ -122,9 +124,10 @@ class LinkSplitConfig:
     Args:
         kind: "chronological" by shares of the events, "dyglib" the same with new nodes removed from training, "time" at
             two times, or "window" with the last window for test and the one before it for validation.
-        val_ratio, test_ratio: shares of validation and test events.
-        val_time, test_time: for "time": end of training and end of validation, as numbers in the stream's unit or dates
-            such as 2024-03-01.
+        val_ratio: share of validation events.
+        test_ratio: share of test events.
+        val_time: for "time": end of training, as a number in the stream's unit or a date such as 2024-03-01.
+        test_time: for "time": end of validation.
         window: for "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
         new_node_ratio: for "dyglib": share of all nodes that are removed from training.
         seed: for "dyglib": seed of their selection.
@@ -372,7 +375,7 @@ def evaluation_negatives(
     If a split is subsampled, a note reports the numbers of events, and data.json records them.
     """
     evaluation, folder = config.evaluation, context.run / "negatives"
-    wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.negatives)]
+    wanted = [*(("val", s) for s in evaluation.selection_strategies), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
     note_eval_subsample(stream, splits, config, context)
     negatives = {}
@@ -536,7 +539,7 @@ def auto_epochs(events: int, budget: int) -> dict[str, Any]:
 
 def auto_selection(stream: EventStream, config: LinkRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the model-selection metric: the mean over negative strategies if there are several."""
-    kinds = [name for name in config.evaluation.negatives if not STRATEGIES[name].ranking]
+    kinds = [name for name in config.evaluation.strategies if not STRATEGIES[name].ranking]
     return {"evaluation.select_by": "mean"} if len(kinds) > 1 else {}
 
 

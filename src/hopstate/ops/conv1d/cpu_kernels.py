@@ -36,7 +36,7 @@ def gradients(first_group, last_group, groups, offsets, channels, width, reverse
     """Write dx, add a sum per group: dweight [group, block, width, lane], dbias [group, block, lane], zero on entry.
 
     Tokens go by tiles, which stay in the cache, in the order in which the convolution sees them: dx holds
-    d = dy silu'(y) first, and is convolved in place a tile behind, where no later token asks for d again.
+    d = dy silu'(y) first, and is convolved in place a tile behind, where no later token needs d.
     """
     blocks, tile = (channels + LANES - 1) // LANES, max(TILE, width)
     forward = -1 if reverse else 1

@@ -32,17 +32,17 @@ def forward(first, last, span, indptr, indices, receivers, a, b, v, width, slope
     for unit in range(first, last):
         for i in range(unit * span, min(receivers.size, unit * span + span)):
             me, at = receivers[i], i * width
-            own = load(a, me * LANES)
-            maximum = _score(own, b, me, slope)
+            a_i = load(a, me * LANES)
+            maximum = _score(a_i, b, me, slope)
             for e in range(indptr[i], indptr[i + 1]):
-                score = _score(own, b, indices[e], slope)  # a loop on the node itself does no harm to a maximum
+                score = _score(a_i, b, indices[e], slope)  # a self-loop does not change the maximum
                 maximum = where_less(maximum, score, score, maximum)
-            total = own - own
+            total = a_i - a_i
             for e in range(indptr[i], indptr[i + 1] + 1):
                 j = me if e == indptr[i + 1] else indices[e]
                 if j == me and e < indptr[i + 1]:
                     continue
-                weight = exp_parts(_score(own, b, j, slope) - maximum)[0]
+                weight = exp_parts(_score(a_i, b, j, slope) - maximum)[0]
                 total = total + weight
                 for c in range(0, width, LANES):
                     store(out, at + c, fma(weight, load(v, j * width + c), load(out, at + c)))
@@ -62,16 +62,16 @@ def backward(first, last, span, indptr, indices, receivers, a, b, v, out, level,
         part = unit * (da.size // (-(-width // (span * LANES))))
         for i in range(receivers.size):
             me, at = receivers[i], i * width
-            own, height = load(a, me * LANES), load(level, i * LANES)
-            mean = own - own
+            a_i, height = load(a, me * LANES), load(level, i * LANES)
+            mean = a_i - a_i
             for c in range(low, high, LANES):
                 mean = fma(load(grad, at + c), load(out, at + c), mean)
-            sum_ = own - own
+            sum_ = a_i - a_i
             for e in range(indptr[i], indptr[i + 1] + 1):
                 j = me if e == indptr[i + 1] else indices[e]
                 if j == me and e < indptr[i + 1]:
                     continue
-                x = own + load(b, j * LANES)
+                x = a_i + load(b, j * LANES)
                 zero, one = x - x, filled(x, 1.0)
                 weight = exp_parts(where_less(zero, x, x, x * filled(x, slope)) - height)[0]
                 weight_grad = zero

@@ -34,12 +34,12 @@ def forward(first, last, indptr, indices, rows, a, b, v, c, width, out, total):
         count = min(LANES, width - at)
         for i in range(n):
             here = (rows[i] if rows.size else i) * width + at
-            own = load_first(a, here, count)
-            top = own - own
-            bottom = filled(own, 1e-6)
+            a_i = load_first(a, here, count)
+            top = a_i - a_i
+            bottom = filled(a_i, 1e-6)
             for e in range(indptr[i], indptr[i + 1]):
                 there = (rows[indices[e]] if rows.size else indices[e]) * width + at
-                x = own + load_first(b, there, count)
+                x = a_i + load_first(b, there, count)
                 if c.size:
                     x = x + load_first(c, e * width + at, count)
                 g = _sigmoid(x)
@@ -58,10 +58,10 @@ def backward(first, last, indptr, indices, rows, a, b, v, c, width, out, total, 
         count = min(LANES, width - at)
         for i in range(n):
             here = (rows[i] if rows.size else i) * width + at
-            own = load_first(a, here, count)
+            a_i = load_first(a, here, count)
             mean = load_first(out, i * width + at, count)
-            zero = own - own
-            one = filled(own, 1.0)
+            zero = a_i - a_i
+            one = filled(a_i, 1.0)
             bottom = where_less(
                 zero, load_first(total, i * width + at, count), load_first(total, i * width + at, count), one
             )
@@ -69,7 +69,7 @@ def backward(first, last, indptr, indices, rows, a, b, v, c, width, out, total, 
             sum_ = zero
             for e in range(indptr[i], indptr[i + 1]):
                 there = (rows[indices[e]] if rows.size else indices[e]) * width + at
-                x = own + load_first(b, there, count)
+                x = a_i + load_first(b, there, count)
                 if c.size:
                     x = x + load_first(c, e * width + at, count)
                 g = _sigmoid(x)

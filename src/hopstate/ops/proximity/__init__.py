@@ -110,9 +110,9 @@ class Proximity:
         out = np.empty((len(u), 5))
         others = np.ascontiguousarray(v[order], np.int64)
         pair_paths(self.indptr, self.indices, self._weights, self._half, roots, bounds, others, out)
-        found = np.empty_like(out)
-        found[order] = out
-        return found
+        counts = np.empty_like(out)
+        counts[order] = out
+        return counts
 
     def features(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return (n, FEATURES) float32 features for a decoder, computed without the pair's own edge.
@@ -121,11 +121,11 @@ class Proximity:
         there are any. Both directions of a pair give identical bits.
         """
         u, v = np.minimum(u, v), np.maximum(u, v)
-        found = self.paths(u, v)
-        own = found[:, 4]
+        paths = self.paths(u, v)
+        own = paths[:, 4]
         ends = np.log1p(self.degree[u] - own) + np.log1p(self.degree[v] - own)
-        columns = [np.log1p(found[:, 0]), np.log1p(found[:, 1]), np.log1p(10 * found[:, 2]), np.log1p(10 * found[:, 3])]
-        return np.stack([*columns, found[:, 0] > 0, found[:, 3] > 0, ends], 1).astype(np.float32)
+        columns = [np.log1p(paths[:, 0]), np.log1p(paths[:, 1]), np.log1p(10 * paths[:, 2]), np.log1p(10 * paths[:, 3])]
+        return np.stack([*columns, paths[:, 0] > 0, paths[:, 3] > 0, ends], 1).astype(np.float32)
 
     @cached_property
     def _back(self) -> Any:

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Compiled token building: the nodes that walks visit, each once, and the edges among them. Imported on first use.
 
-Walks of a few nodes are drawn into a buffer that stays in cache and turned into tokens there. A hash table tells which
-nodes a token holds. It is not cleared between tokens, because an entry of an earlier token holds a smaller row.
+Walks of a few nodes are drawn into a buffer that stays in cache and turned into tokens there. A hash table has the
+nodes of a token. It is not cleared between tokens, because an entry of an earlier token holds a smaller row.
 """
 
 from __future__ import annotations

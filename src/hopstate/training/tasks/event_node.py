@@ -69,14 +69,14 @@ class EventTargets:
         """Number of model outputs; 1 for two classes."""
         return 1 if self.classes and len(self.names) == 2 else len(self.names)
 
-    def values(self, found: np.ndarray) -> np.ndarray:
+    def values(self, outputs: np.ndarray) -> np.ndarray:
         """Return model outputs as float64 probabilities (Q, C) or (Q, T), or as values (Q, T) in the data's unit."""
-        found = np.asarray(found, np.float64).reshape(-1, self.width)
+        outputs = np.asarray(outputs, np.float64).reshape(-1, self.width)
         if self.target.goal == "values":
-            return found * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
-        return np.hstack([1 - found, found]) if self.classes and self.width == 1 else found
+            return outputs * np.asarray(self.target.scale or 1.0) + np.asarray(self.target.center or 0.0)
+        return np.hstack([1 - outputs, outputs]) if self.classes and self.width == 1 else outputs
 
-    def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
+    def metrics(self, rows: np.ndarray, outputs: np.ndarray, *, bootstrap: int = 0) -> dict[str, float]:
         """Return the metrics of events at rows (Q,); NaN if none is labeled.
 
         Binary: roc_auc and average_precision of the positive class, its count ("positives"), confidence limits if
@@ -90,7 +90,7 @@ class EventTargets:
             found: model outputs, see `values`; (Q,) probabilities of the positive class if binary.
             bootstrap: resamples for confidence intervals if binary; 0 computes none.
         """
-        y, values = self.y[rows], self.values(found)
+        y, values = self.y[rows], self.values(outputs)
         if not self.classes:
             return evaluate_metrics(self.target.goal, self.target.metrics, y, values)
         y, values = y[y >= 0], values[y >= 0]
@@ -111,13 +111,13 @@ class EventTargets:
             result |= interval_columns(drawn)
         return result
 
-    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+    def columns(self, outputs: np.ndarray) -> dict[str, np.ndarray]:
         """Return prediction columns of model outputs.
 
         Classes: score (probability of the positive class) or p_<class>, and prediction if the classes are named.
         Labels: p_<label>. Values: prediction, or prediction_<name> for several targets.
         """
-        values = self.values(found)
+        values = self.values(outputs)
         if self.classes and self.width == 1:
             decided = self.target.columns(values)["prediction"]
             return {"score": values[:, 1]} | ({"prediction": decided} if self.named else {})

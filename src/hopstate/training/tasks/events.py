@@ -86,7 +86,10 @@ def with_negatives(
     """
     src, dst, *rest = events
     width = 1 + others_src.shape[1]
-    columns = [np.concatenate([own[:, None], other], 1) for own, other in ((src, others_src), (dst, others_dst))]
+    columns = [
+        np.concatenate([positive[:, None], negative], 1)
+        for positive, negative in ((src, others_src), (dst, others_dst))
+    ]
     columns += [np.repeat(column[:, None], width, 1) for column in rest]
     labels = np.zeros((len(src), width), np.float32)
     labels[:, 0] = 1

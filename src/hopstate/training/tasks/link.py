@@ -49,7 +49,7 @@ class LinkEvaluation:
 
     Args:
         protocol: "pooled" computes metrics over all scores of a split, "dyglib" averages them over batches of 200.
-        negatives: negative-sampling strategies for testing: random, historical, inductive and ranking. "ranking" ranks
+        strategies: negative-sampling strategies for testing: random, historical, inductive and ranking. "ranking" ranks
             each event among candidates (MRR, Hits@k, NDCG@10, Recall@10), also separately for repeat and new pairs.
         num_negatives: candidates for "ranking"; "all" ranks among every destination, as TGB does for tgbl-wiki.
         bootstrap: resamples for confidence intervals of the test split; 0 computes none.
@@ -62,7 +62,7 @@ class LinkEvaluation:
     """
 
     protocol: LinkProtocol = "pooled"
-    negatives: tuple[str, ...] = DEFAULT_STRATEGIES
+    strategies: tuple[str, ...] = DEFAULT_STRATEGIES
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
@@ -72,11 +72,13 @@ class LinkEvaluation:
     def __post_init__(self) -> None:
         if self.select_by not in ("first", "mean"):
             raise ConfigError(f"evaluation.select_by is 'first' or 'mean'; got {self.select_by!r}")
-        if not self.negatives:
-            raise ConfigError("evaluation.negatives must name at least one kind of negatives, e.g. random")
-        ranking = [strategy_of(name).ranking for name in self.negatives]
+        if not self.strategies:
+            raise ConfigError("evaluation.strategies must name at least one kind of negatives, e.g. random")
+        ranking = [strategy_of(name).ranking for name in self.strategies]
         if self.select_by == "mean" and all(ranking):
-            raise ConfigError("evaluation.select_by=mean needs random, historical or inductive in evaluation.negatives")
+            raise ConfigError(
+                "evaluation.select_by=mean needs random, historical or inductive in evaluation.strategies"
+            )
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
         parse_count("evaluation.num_negatives", self.num_negatives)
@@ -93,9 +95,9 @@ class LinkEvaluation:
     def selection_strategies(self) -> tuple[str, ...]:
         """Negative-sampling strategies used for model selection on validation."""
         return (
-            self.negatives[:1]
+            self.strategies[:1]
             if self.select_by == "first"
-            else tuple(s for s in self.negatives if not STRATEGIES[s].ranking)
+            else tuple(s for s in self.strategies if not STRATEGIES[s].ranking)
         )
 
 
@@ -122,7 +124,7 @@ class LinkTask(EventTask[LinkScorer]):
     ) -> None:
         super().__init__(source, clock=clock)
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
-        split, first = source.split, evaluation.negatives[0]
+        split, first = source.split, evaluation.strategies[0]
         self.metric = metric_name("mrr" if STRATEGIES[first].ranking else "average_precision", first, new_nodes=False)
         if evaluation.select_by == "mean":
             self.metric = "mean_average_precision"
@@ -139,18 +141,18 @@ class LinkTask(EventTask[LinkScorer]):
     def report(self, split: Literal["val", "test"]) -> LinkReport:
         """Return the metric table of a split: all strategies on test, those for model selection on validation."""
         e = self.evaluation
-        strategies = e.negatives if split == "test" else e.selection_strategies
+        strategies = e.strategies if split == "test" else e.selection_strategies
         chosen = self._drawn(split, strategies)
         calibration = self._random if split == "val" and summaries.KEY not in chosen else {}
         scores = self._scored(self.scorer(split), split, calibration | chosen)
         bootstrap = e.bootstrap if split == "test" else 0
         measured = {key: scores[key] for key in chosen}
-        found = link_report(measured, chosen, self.stream, protocol=e.protocol, bootstrap=bootstrap)
+        report = link_report(measured, chosen, self.stream, protocol=e.protocol, bootstrap=bootstrap)
         if split == "val":
             self.curve = summaries.validation_curve(scores[summaries.KEY]) if summaries.KEY in scores else None
         else:
-            self.curves = summaries.link_curves(found, split, self.curve)
-        return found
+            self.curves = summaries.link_curves(report, split, self.curve)
+        return report
 
     def _drawn(self, split: str, strategies: tuple[str, ...]) -> dict[tuple[str, str], Negatives]:
         e = self.evaluation
@@ -207,29 +209,29 @@ class LinkTask(EventTask[LinkScorer]):
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         table = self.report("val" if split == "val" else "test")
-        found = self._metrics(table)
+        metrics = self._metrics(table)
         if split == "val" and not isinstance(
             self.source, Untrained
         ):  # scores of untrained models are not probabilities
-            found["loss"] = float(np.mean([scored.loss() for scored in table.scores.values()]))
-        return found
+            metrics["loss"] = float(np.mean([scored.loss() for scored in table.scores.values()]))
+        return metrics
 
     def _metrics(self, report: LinkReport) -> dict[str, float]:
         """Return a table's metrics by name, and their mean if it selects the model."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for row in report.rows:
             names = [name for name in row if name not in ("split", "setting", "strategy", "num_events")]
             new = row["setting"] == "inductive"
             for name in names:
                 value = row[name] if isinstance(row[name], int) else float(row[name])
-                found[metric_name(name, row["strategy"], new_nodes=new)] = value
-            found["new_num_events" if new else "num_events"] = row["num_events"]
+                metrics[metric_name(name, row["strategy"], new_nodes=new)] = value
+            metrics["new_num_events" if new else "num_events"] = row["num_events"]
         if self.evaluation.select_by == "mean":
-            own = [row for row in report.rows if "average_precision" in row]
-            own = [row for row in own if (row["split"], row["strategy"]) in report.distinct]
-            kinds = [row["average_precision"] for row in own], [row["num_events"] for row in own]
-            found["mean_average_precision"] = mean_over_kinds(*kinds)
-        return found
+            binary_rows = [row for row in report.rows if "average_precision" in row]
+            binary_rows = [row for row in binary_rows if (row["split"], row["strategy"]) in report.distinct]
+            kinds = [row["average_precision"] for row in binary_rows], [row["num_events"] for row in binary_rows]
+            metrics["mean_average_precision"] = mean_over_kinds(*kinds)
+        return metrics
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return columns row, src, dst, t and score of the events of a split or of "all".

@@ -141,10 +141,10 @@ class LinkModel(nn.Module):
             near: (n, F) and (n, k, F) structural features, if the decoder reads them.
         """
         z = self._encode(self.encoder, inputs)
-        own = z.index_select(0, ends[:, 0])  # its gradient is a sum of rows; that of z[u] sorts them first
+        sources = z.index_select(0, ends[:, 0])  # its gradient is a sum of rows; that of z[u] sorts them first
         negatives = z.index_select(0, others.reshape(-1)).view(*others.shape, -1)
         direct, far = (None, None) if near is None else near
-        return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, negatives, far)
+        return self.decoder(sources, z.index_select(0, ends[:, 1]), direct), self.decoder.among(sources, negatives, far)
 
 
 class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
@@ -298,15 +298,19 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         "loss" of validation is `LinkPredictions.loss`. It breaks ties between epochs with equal metrics.
         """
         question = self.question(split)
-        found = predict_links(question, self.scorer(split))
+        predictions = predict_links(question, self.scorer(split))
         if split == "val":
-            self._curve = fit_isotonic(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
+            self._curve = (
+                fit_isotonic(predictions.scores, predictions.y, "random")
+                if 0 < predictions.y.sum() < len(predictions.y)
+                else None
+            )
         if split == "test":
-            raw = 1 / (1 + np.exp(-np.clip(found.scores, -700, 700)))
-            bins = summaries.pair_reliability(found.scores, found.y, "random pairs", self._curve, raw)
+            raw = 1 / (1 + np.exp(-np.clip(predictions.scores, -700, 700)))
+            bins = summaries.pair_reliability(predictions.scores, predictions.y, "random pairs", self._curve, raw)
             self.curves = {"reliability": bins}
-        metrics = metrics_of(question, found, bootstrap=self.link.bootstrap if split == "test" else 0)
-        return metrics | ({"loss": found.loss} if split == "val" else {})
+        metrics = metrics_of(question, predictions, bootstrap=self.link.bootstrap if split == "test" else 0)
+        return metrics | ({"loss": predictions.loss} if split == "val" else {})
 
     def encoded(self, split: str) -> tuple[Tensor, Graph]:
         """Return (N, D) embeddings of all nodes and the message graph of a split."""
@@ -320,14 +324,14 @@ class StaticLinkTask(SourceTask[Any, NodeBatches[Any]]):
         z, messages = self.encoded(split)
 
         def score(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-            found = np.empty(len(u))
+            scores = np.empty(len(u))
             for start in range(0, len(u), DECODED):
                 ends = [np.ascontiguousarray(e[start : start + DECODED], np.int64) for e in (u, v)]
                 inputs = [z.index_select(0, torch.from_numpy(end).to(z.device)) for end in ends]
                 if self.link.structural_features:
                     inputs.append(torch.from_numpy(self.near(messages).features(*ends)).to(z))
-                found[start : start + DECODED] = model.decoder(*inputs).double().cpu().numpy()
-            return found
+                scores[start : start + DECODED] = model.decoder(*inputs).double().cpu().numpy()
+            return scores
 
         return score
 

@@ -110,8 +110,8 @@ class Target:
         if self.goal == "classes":
             classes = None if self.class_weights is None else out.new_tensor(self.class_weights)
             if weight is not None:
-                own = F.cross_entropy(out, y, classes, ignore_index=-1, reduction="none")
-                return (own * weight).sum()
+                losses = F.cross_entropy(out, y, classes, ignore_index=-1, reduction="none")
+                return (losses * weight).sum()
             known = y >= 0
             return F.cross_entropy(out[known], y[known], classes) if known.any() else 0 * out.sum()
         known = ~y.isnan()
@@ -154,11 +154,11 @@ class Target:
         Args:
             out: outputs (n, C) or (n, T), or (n, 1) for the second of two classes.
         """
-        own = self.weights
-        if own is None:
+        weights = self.weights
+        if weights is None:
             return out
-        shift = np.log(np.where(own > 0, own, own.max()))  # a class with weight 0 was not learned
-        if len(own) == 2 and (out.ndim < 2 or out.shape[1] == 1):
+        shift = np.log(np.where(weights > 0, weights, weights.max()))  # a class with weight 0 was not learned
+        if len(weights) == 2 and (out.ndim < 2 or out.shape[1] == 1):
             shift = shift[1:] - shift[0]
         return out.double() - torch.from_numpy(shift).to(out.device)
 
@@ -193,10 +193,10 @@ class Target:
         known = self.has_label(y)
         if not known.any():
             raise DataError("the rows to evaluate have no labels; add labels, or use predict")
-        found = self.predictions(out)[known]
-        return evaluate_metrics(self.goal, self.metrics, y[known], found, self.weights)
+        predictions = self.predictions(out)[known]
+        return evaluate_metrics(self.goal, self.metrics, y[known], predictions, self.weights)
 
-    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+    def columns(self, outputs: np.ndarray) -> dict[str, np.ndarray]:
         """Return prediction columns from the result of `predictions`.
 
         Classes: prediction (largest weighted probability) and p_<class>. Labels: p_<label>. Values: prediction, or
@@ -204,12 +204,12 @@ class Target:
         """
         names = np.asarray(self.names)
         if self.goal == "classes":
-            columns: dict[str, np.ndarray] = {"prediction": names[self.decision_scores(found).argmax(1)]}
-            return columns | {f"p_{name}": found[:, c] for c, name in enumerate(names)}
+            columns: dict[str, np.ndarray] = {"prediction": names[self.decision_scores(outputs).argmax(1)]}
+            return columns | {f"p_{name}": outputs[:, c] for c, name in enumerate(names)}
         if self.goal == "values" and len(names) == 1:
-            return {"prediction": found[:, 0]}
+            return {"prediction": outputs[:, 0]}
         kind = "p" if self.goal == "labels" else "prediction"
-        return {f"{kind}_{name}": found[:, t] for t, name in enumerate(names)}
+        return {f"{kind}_{name}": outputs[:, t] for t, name in enumerate(names)}
 
     def true_columns(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return the label columns: for classes only if all rows are labeled, otherwise if any is."""
@@ -250,8 +250,8 @@ def make_target(
     if goal != "classes" and weights != "none":
         raise ConfigError(f"class_weights={shorten(weights)} needs classes, but these targets are {goal}")
     if goal == "classes":
-        found = class_weights(y[train], names, weights)
-        return Target(goal=goal, names=names, metrics=metrics, class_weights=found)
+        weights_of_classes = class_weights(y[train], names, weights)
+        return Target(goal=goal, names=names, metrics=metrics, class_weights=weights_of_classes)
     if goal == "labels":
         return Target(goal=goal, names=names, metrics=metrics)
     center, scale = _standard(y.reshape(len(y), -1)[train].astype(np.float64))
@@ -294,15 +294,15 @@ def training_classes_first(
     (array([ 0,  1,  2, -1]), ('a', 'd'), ('b',))
     """
     count = max(int(y.max(initial=-1)) + 1, len(names or ()))
-    seen, there = (np.bincount(own[own >= 0], minlength=count) > 0 for own in (y[train], y))
+    seen, there = (np.bincount(codes[codes >= 0], minlength=count) > 0 for codes in (y[train], y))
     if seen.all() or count <= 2 or not seen.any():
         return y, names, ()
-    own = names or tuple(map(str, range(count)))
+    class_names = names or tuple(map(str, range(count)))
     order = [*np.flatnonzero(seen).tolist(), *np.flatnonzero(there & ~seen).tolist()]
     place = np.full(count + 1, -1, np.int64)  # the last stands for "unknown"
     place[order] = np.arange(len(order))
     known = int(seen.sum())
-    return place[y], tuple(own[c] for c in order[:known]), tuple(own[c] for c in order[known:])
+    return place[y], tuple(class_names[c] for c in order[:known]), tuple(class_names[c] for c in order[known:])
 
 
 def positive_last(
@@ -349,14 +349,14 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
     if target.goal == "values" or not METRICS[metric].two_classes:
         return
     for split, means in (("val", "epochs are chosen by validation loss"), ("test", "its test value is meaningless")):
-        own = y[parts[split]]
+        labels = y[parts[split]]
         if target.goal == "labels":
             single_class = not any(
-                len(np.unique(column[~np.isnan(column)])) == 2 for column in own.reshape(len(own), -1).T
+                len(np.unique(column[~np.isnan(column)])) == 2 for column in labels.reshape(len(labels), -1).T
             )
             which = "no label has both values"
         else:
-            present = np.unique(own[(own >= 0) & (own < target.width)])
+            present = np.unique(labels[(labels >= 0) & (labels < target.width)])
             single_class = len(present) == 1
             absent = [str(n) for c, n in enumerate(target.names) if c not in present]
             which = f"no row is of class {', '.join(absent[:5])}{', ...' * (len(absent) > 5)}"
@@ -369,13 +369,13 @@ def warn_one_class(target: Target, y: np.ndarray, parts: Mapping[str, np.ndarray
             )
 
 
-def target_from_record(found: Mapping[str, Any], metric: str) -> Target:
+def target_from_record(record: Mapping[str, Any], metric: str) -> Target:
     """Rebuild a trained model's target from its data.json; metric is as in `make_target`."""
-    target = found.get("target") or {"goal": "classes", "names": found["class_names"]}
+    target = record.get("target") or {"goal": "classes", "names": record["class_names"]}
     goal, names = target["goal"], tuple(target["names"])
     optional_fields = ("center", "scale", "class_weights", "others")
     optional = {key: tuple(target[key]) for key in optional_fields if target.get(key) is not None}
-    metrics = metric_names(metric, tuple(found.get("metrics", ())), goal, len(names))
+    metrics = metric_names(metric, tuple(record.get("metrics", ())), goal, len(names))
     return Target(goal=goal, names=names, metrics=metrics, **optional)
 
 
@@ -435,7 +435,7 @@ def class_weights(y: np.ndarray, names: Sequence[str], kind: ClassWeights) -> tu
 
 
 def _parse_class_weights(names: Sequence[str], entries: Sequence[str]) -> tuple[float, ...]:
-    found = dict.fromkeys(names, 1.0)
+    weights = dict.fromkeys(names, 1.0)
     for text in entries:
         name, sign, number = str(text).rpartition("=")
         try:
@@ -446,13 +446,13 @@ def _parse_class_weights(names: Sequence[str], entries: Sequence[str]) -> tuple[
             raise ConfigError(
                 f"class_weights must be NAME=WEIGHT with a weight of at least 0, such as '[{names[0]}=2]'; got {text!r}"
             )
-        if name not in found:
+        if name not in weights:
             known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             raise ConfigError(f"class_weights: there is no class {name!r}{nearest(name, names)}; classes: {known}")
-        found[name] = weight
-    if not any(found.values()):
+        weights[name] = weight
+    if not any(weights.values()):
         raise ConfigError("class_weights: all class weights are 0; set one above 0")
-    return tuple(found.values())
+    return tuple(weights.values())
 
 
 def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
