@@ -187,3 +187,14 @@ def test_dead_letters_that_cannot_be_read_are_named(run: Run, tmp_path: Path) ->
     with pytest.warns(HopstateWarning, match="dead letters"):
         found = repair(run.path, live)
     assert found.lost == ((17, 17),)
+
+
+def test_a_repair_does_not_search_positions_that_were_never_written(run: Run, tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    state = taken(run, live, EVENTS)
+    log = open_log(live)
+    log.set_facts({"end": 10**15})
+    log.close()
+    repair(run.path, live)
+    with LiveRun(run.path, folder=live) as again:
+        assert (again.position, digest(again.past)) == (len(EVENTS), state)

@@ -171,15 +171,25 @@ def _intact(old: EventLog | None, start: int, end: int, lost: list[tuple[int, in
     """Yield intact rows from a position on, moved up over what is lost, whose ranges are appended."""
     at, to, low = start, start, start
     while old is not None and (low < end or low <= at):
-        for row in old.intact(low, low + PAGE):
+        rows = list(old.intact(low, low + PAGE))
+        for row in rows:
             if row.position > at:
                 lost.append((at, row.position - 1))
                 row = row._replace(begins=1)
             yield row._replace(position=to)
             at, to = row.position + 1, to + 1
-        low += PAGE
+        low = low + PAGE if rows else _next_position(old, low + PAGE, end)
     if at < end:
         lost.append((at, end - 1))
+
+
+def _next_position(old: EventLog, low: int, end: int) -> int:
+    """Return the next position with a row, `end` if there is none; a damaged log is searched page by page."""
+    try:
+        ((position,),) = old._query("select min(position) from events where position >= ?", (low,))
+    except CheckpointError:
+        return low
+    return max(low, end) if position is None else int(position)
 
 
 def _set_aside(state: Path, aside: Path, heads: list[Path]) -> None:
