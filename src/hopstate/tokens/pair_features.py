@@ -175,7 +175,7 @@ _STREAM = (
 )
 _PATHS = (
     "paths of three events between them",
-    "share of the way on from source's partners that meets target's",
+    "share of two-step paths from source's partners to target's",
     "chance of a path of three events",
     "source's latest partners with such a path",
     "target's partners on such paths",
@@ -183,9 +183,9 @@ _PATHS = (
     "since the newest such path",
 )
 _MOVES = (
-    "how often source went on from its latest partner to target",
-    "how often others went on from there to target",
-    "how often others met target soon after there",
+    "share of source's moves from its latest partner to target",
+    "share of others' moves from that partner to target",
+    "share of others that met target soon after that partner",
 )
 _GROWING = (
     *(f"{end}'s events since the pair met" for end in ("source", "target")),
