@@ -148,6 +148,12 @@ def prepare(
         MissingFileError, FormatError, DataError: the source cannot be read, or its files differ.
         StorageError: the folder is of another source, or the disk is full. Finished steps are kept.
         BusyError: another process prepares the folder.
+
+    Example:
+        >>> events.to_csv("events.csv", index=False)
+        >>> store = hopstate.prepare("events.csv", "store")
+        >>> store.events, store.nodes
+        (120, 6)
     """
     budget = parse_bytes(memory)
     if budget < _MIN_MEMORY:
