@@ -38,7 +38,8 @@ class Metric:
 
     Example:
         >>> rank = Metric(name="rank", label="mean rank", functions={"ranks": np.mean}, higher_is_better=False)
-        >>> float(rank.functions["ranks"](np.array([1, 3])))
+        >>> mean_rank = rank.functions["ranks"]
+        >>> float(mean_rank(np.array([1, 3])))
         2.0
     """
 

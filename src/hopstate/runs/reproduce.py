@@ -245,8 +245,8 @@ def reproduce(
     Example:
         >>> (recipe,) = find_recipes("ctdg-ssm-sequences/length-3")
         >>> changes = {"read.count": 40, "loop.epochs": 1, "loop.progress": False}
-        >>> lines = hopstate.reproduce(recipe, [0], changes=changes, isolate=False)
-        >>> lines[0]["recipe"], sorted(lines[0]["metrics"])
+        >>> (line,) = hopstate.reproduce(recipe, [0], changes=changes, isolate=False)
+        >>> line["recipe"], sorted(line["metrics"])
         ('ctdg-ssm-sequences/length-3', ['test', 'val'])
     """
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
