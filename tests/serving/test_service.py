@@ -130,7 +130,7 @@ def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -
         found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
         scores = [answer["receipts"][0]["score"] for answer in found]
         both = [Request([events[-1]], False), Request([events[-1]] * 2, True)]
-        together = client.portal.call(client.app.state.engine._take_group, both)  # type: ignore[attr-defined, union-attr]
+        together = client.portal.call(client.app.state.engine._commit_group, both)  # type: ignore[attr-defined, union-attr]
         assert [[r.score is None for r in receipts] for receipts in together] == [[True], [False] * 2]
     again = pd.concat(list(replayed(run.path, tmp_path / "a")))["score"].tolist()
     assert scores == [None if k % 3 == 0 else again[k] for k in range(40)]

@@ -23,7 +23,7 @@ import torch
 
 from hopstate.data.events import DELETE, edge_ends
 from hopstate.data.neighbor_store import Column
-from hopstate.data.stream_state import EventFeatures, EventFile, EventLog, Memories, StreamState
+from hopstate.data.stream_state import EventColumns, EventFeatures, EventFile, Memories, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
 from hopstate.io.files import check_writable, write_text
@@ -307,8 +307,8 @@ def _in_range(numbers: np.ndarray, least: int, limit: int) -> bool:
     return not len(numbers) or bool(least <= numbers.min() <= numbers.max() < limit)
 
 
-def _log(parts: list[dict[str, np.ndarray]], num_nodes: int, num_relations: int) -> EventLog:
-    log = EventLog()
+def _log(parts: list[dict[str, np.ndarray]], num_nodes: int, num_relations: int) -> EventColumns:
+    log = EventColumns()
     if not parts:
         return log
     src, dst, t = (np.concatenate([arrays[name] for arrays in parts]) for name in ("src", "dst", "t"))

@@ -92,7 +92,7 @@ class Memories:
         return found
 
 
-class EventLog:
+class EventColumns:
     """Events in columns that grow, and their look-ups; several states share one and read its first events.
 
     Nothing that an earlier state reads is ever overwritten with something else that this state could see: an edge that
@@ -112,11 +112,11 @@ class EventLog:
     def __len__(self) -> int:
         return len(self.src)
 
-    def after(self, size: int, time_dtype: np.dtype[Any]) -> EventLog:
+    def after(self, size: int, time_dtype: np.dtype[Any]) -> EventColumns:
         """Return the log to append to after its first events: itself, or a copy if it holds more or other times."""
         if size == len(self) and (not size or self.t.rows.dtype == time_dtype):
             return self
-        log = EventLog()
+        log = EventColumns()
         kind = None if self.kind is None else self.kind.rows[:size]
         ended = None
         if self.ends is not None:
@@ -271,7 +271,7 @@ class StreamState:
         files: the event files that hold the first events, oldest first.
     """
 
-    log: EventLog = field(default_factory=EventLog, repr=False)
+    log: EventColumns = field(default_factory=EventColumns, repr=False)
     num_events: int = 0
     edge_attr: EventFeatures | None = None
     memory_parts: tuple[Memories, ...] = ()

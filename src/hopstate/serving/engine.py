@@ -31,7 +31,7 @@ from hopstate.serving.work_queue import OverloadError, WorkQueue
 from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
-SINK = "sink or snapshot"  # what may be in trouble while events are taken
+AFTER_COMMIT = "sink or snapshot"  # trouble of what follows a commit; that of the tick alone is "sink"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,10 +240,10 @@ class ServiceEngine:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self.limits.tick)
-            again = self.metrics.has_trouble(SINK)
+            again = self.metrics.has_trouble(AFTER_COMMIT)
             await self._guarded("sink", partial(self.live.tick, again=again))
             if again and not self.metrics.has_trouble("sink"):
-                self._trouble(SINK, "")
+                self._trouble(AFTER_COMMIT, "")
 
     async def _follow(self) -> None:
         while True:
@@ -334,7 +334,7 @@ class ServiceEngine:
             found: Sequence[list[Receipt] | Exception]
             try:
                 async with self._run_lock:
-                    found = await self._take_group([one.request for one in group])
+                    found = await self._commit_group([one.request for one in group])
             except Exception as error:  # nobody waits for ever, and the next ones are taken
                 found = [error] * len(group)
             away = [str(one) for one in found if isinstance(one, StorageError)]
@@ -351,34 +351,35 @@ class ServiceEngine:
                 self._events.task_done()
             self._start_evaluation()
 
-    async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
+    async def _commit_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         if len(group) > 1:
             before = self.live.position
             try:
                 scored = any(given.score for given in group)
                 whole = Request([event for given in group for event in given.events], scored)
-                each = iter(await self._take(whole))
+                each = iter(await self._commit_request(whole))
                 return [[given.receipt_for_client(next(each)) for _ in given.events] for given in group]
             except StorageError as error:
                 return [error] * len(group)
-            except Exception as error:  # of one of them: which, the next lines tell
+            except Exception as error:  # one request is at fault, and nothing was committed: take each by itself
                 if self.live.position != before:
                     return [error] * len(group)
         found: list[list[Receipt] | Exception] = []
         for given in group:
             try:
-                found.append(await self._take(given))
+                found.append(await self._commit_request(given))
             except Exception as error:
                 found.append(error)
         return found
 
-    async def _take(self, given: Request) -> list[Receipt]:
+    async def _commit_request(self, given: Request) -> list[Receipt]:
+        """Draft in the run's thread, commit in the disk's, then acknowledge; sink and snapshot follow."""
         begin, live = time.perf_counter(), self.live
         drafting = partial(live.drafting, given.events, score=given.score)
         draft = await asyncio.wrap_future(self._queue.submit_steps(drafting, _kind(given.events)))
         first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.commit, live.log)
         live.accept(draft)
-        # nobody waits for it, and no draft comes before
+        # not awaited; submitted now, so that the one worker does it before the next draft
         self._queue.submit(partial(self._settle, live, draft, first))
         receipts = draft.receipts(first)
         self.metrics.count_receipts(receipts, live)
@@ -388,10 +389,10 @@ class ServiceEngine:
     def _settle(self, live: LiveRun, draft: Transaction, first: int) -> None:
         try:
             live.settle(draft, first)
-            self._trouble(SINK, "")
+            self._trouble(AFTER_COMMIT, "")
         except Exception as error:  # what was acknowledged stands; the next start makes up for the rest
-            self._trouble(SINK, str(error) or type(error).__name__)
-        with suppress(Exception):  # whoever needs it meets the error, and tells it
+            self._trouble(AFTER_COMMIT, str(error) or type(error).__name__)
+        with suppress(Exception):  # the next question or draft repeats it, and raises the error
             live.prepare()
 
     def _committed(self, receipts: list[Receipt], begin: float) -> None:

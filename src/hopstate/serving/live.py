@@ -137,12 +137,12 @@ class LiveRun:
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         self.max_clock_skew, self.unknown_fields = max_clock_skew, unknown_fields
         require_event_stream_run(self.run)
-        self._open, self.sink = ExitStack(), sink
+        self._resources, self.sink = ExitStack(), sink
         if sink is not None:
-            self._open.callback(sink.close)
+            self._resources.callback(sink.close)
         try:
-            self._open.enter_context(locked(self.folder, "a live run"))
-            trainer, task = self._open.enter_context(load_run(run, device=device, bare=True))
+            self._resources.enter_context(locked(self.folder, "a live run"))
+            trainer, task = self._resources.enter_context(load_run(run, device=device, bare=True))
             if not isinstance(task, LinkTask):
                 raise ConfigError(
                     f"{self.run.path} is a run of {settings_of_run(self.run)[0].name}, which scores no pairs; "
@@ -151,9 +151,9 @@ class LiveRun:
             self.task: LinkTask = task
             # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
             task.model.eval().requires_grad_(False)
-            self._open.enter_context(trainer.precision())
+            self._resources.enter_context(trainer.precision())
             self.log = self._log_at(log)
-            self._open.callback(self.log.close)
+            self._resources.callback(self.log.close)
             self.method_name = settings_of_run(self.run)[0].name
             self._parser = EventParser(self.run, late)
             self._session: QuerySession | None = None
@@ -162,7 +162,7 @@ class LiveRun:
             if retention is not None and len(self.past):
                 check_duration(self.past, retention)
         except BaseException:
-            self._open.close()
+            self._resources.close()
             raise
 
     # ---- start and end ------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class LiveRun:
         self.log.set_facts(facts)
 
     def _recover(self) -> None:
-        self.model, self.state = fingerprint(self.task), self.folder / "state"
+        self.model, self.snapshot_folder = fingerprint(self.task), self.folder / "state"
         known = check_log(self.log.facts(), self.run, self.model, self.folder)
-        past = None if known is None else latest_snapshot(self.state, self.model)
+        past = None if known is None else latest_snapshot(self.snapshot_folder, self.model)
         if past is None:
             past = state_after_run_data(self.run, self.task)
             if known not in (None, len(past)):
@@ -185,10 +185,10 @@ class LiveRun:
                 )
         if known is None:
             known = len(past)
-            if snapshot_sizes(self.state):
+            if snapshot_sizes(self.snapshot_folder):
                 raise CheckpointError(
-                    f"the log in {self.folder} is empty, and snapshots in {self.state} have seen events of one: it was "
-                    "deleted or replaced; put it back, or move the folder away"
+                    f"the log in {self.folder} is empty, and snapshots in {self.snapshot_folder} have seen events of "
+                    "one: it was deleted or replaced; put it back, or move the folder away"
                 )
             self._begin({"model": self.model, "run": signature(self.run), "own_events": known})
         self.own_events, self.past = known, past
@@ -202,7 +202,7 @@ class LiveRun:
         self._check_snapshot()
         if self.sink is not None:
             self.sink.begin(len(self.log), past.time_unit or "", dates)
-        written = latest_snapshot_time(self.state)
+        written = latest_snapshot_time(self.snapshot_folder)
         age = None if written is None else max(time.time() - written, 0.0)
         self.snapshot_position, self.snapshot_time = self.position, None if age is None else time.monotonic() - age
         self._catch_up()
@@ -218,8 +218,8 @@ class LiveRun:
         names = ends if event.node_ids is None else event.node_ids.names(ends)
         if [event.t[0], *map(str, names.tolist())] != [logged["t"], str(logged["src"]), str(logged["dst"])]:
             raise CheckpointError(
-                f"event {last} of {self.log.place} is not the one that the snapshot in {self.state} has seen: they are "
-                "of different logs; move the snapshots away, or put the log back"
+                f"event {last} of {self.log.place} is not the one that the snapshot in {self.snapshot_folder} has "
+                "seen: they are of different logs; move the snapshots away, or put the log back"
             )
 
     def _catch_up(self) -> None:
@@ -229,7 +229,7 @@ class LiveRun:
     def follow(self) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
         next(self._observing(), None)
-        self._keep()
+        self._snapshot_if_due()
         return self.lag
 
     def _observing(self) -> Iterator[None]:
@@ -255,10 +255,10 @@ class LiveRun:
         """Keep the state as it is now; return its position in the log."""
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
-        self.past = save_snapshot(self.past, self.state)
+        self.past = save_snapshot(self.past, self.snapshot_folder)
         self.snapshot_position, self.snapshot_time = self.position, time.monotonic()
         if self.retention is not None:
-            apply_retention(self.log, self.past, self.state, self.own_events, self.retention)
+            apply_retention(self.log, self.past, self.snapshot_folder, self.own_events, self.retention)
         return self.snapshot_position
 
     def tick(self, *, again: bool = False) -> None:
@@ -266,10 +266,10 @@ class LiveRun:
         if self.sink is not None:
             (self.sink.flush if again else self.sink.tick)()
         if again:
-            self._keep()
+            self._snapshot_if_due()
 
     def close(self, *, snapshot: bool = True) -> None:
-        with self._open:
+        with self._resources:
             if snapshot and self.position > self.snapshot_position:
                 self.snapshot()
             elif snapshot and self.sink is not None:
@@ -347,7 +347,7 @@ class LiveRun:
         return replace(draft, scores=scores, after=after)
 
     def accept(self, draft: Transaction) -> None:
-        """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""
+        """Make the state after a commit the current one. Any thread may call it while no other replaces the state."""
         if draft.after is not None:
             self.past = draft.after
 
@@ -355,9 +355,9 @@ class LiveRun:
         """Do what is due after events that were committed from a position on: the sink, a snapshot."""
         if draft.after is not None and self.sink is not None:
             self.sink.take(first, draft.bodies, draft.scores)
-        self._keep()
+        self._snapshot_if_due()
 
-    def _keep(self) -> None:
+    def _snapshot_if_due(self) -> None:
         if self.position - self.snapshot_position >= self.snapshot_every:
             try:
                 self.snapshot()
@@ -371,7 +371,9 @@ class LiveRun:
         given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True, "slice_size": SLICE}
         if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
             given["begun"] = self._session.queries.begun()
-        answer, after = yield from run_in_context(_quietly, continue_stream_sliced(self.task, self.past, new, **given))
+        answer, after = yield from run_in_context(
+            _inference_mode, continue_stream_sliced(self.task, self.past, new, **given)
+        )
         scores = np.full(len(new), np.nan)
         if score:
             scores[self.task.rows_to_score(new)] = answer["score"]
@@ -394,7 +396,7 @@ class LiveRun:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _inference_mode() -> Iterator[None]:
     with torch.no_grad(), one_thread():
         yield
 
