@@ -74,7 +74,7 @@ def worker(method: str, steps: int, out: str) -> None:
     loop = {"epochs": 1, "progress": False, "logger": "none", "device": "cpu", "checkpoint_seconds": 1e6}
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EnoughError):
         hopstate.fit(method, data, out=Path(folder) / "run", keep_data=False, config={**settings, "loop": loop})
-    if current_ranks().first:
+    if current_ranks().is_first:
         Path(out).write_text(json.dumps((len(times) - 1 - FIRST) / (times[-1] - times[FIRST])))
 
 

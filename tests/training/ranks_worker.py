@@ -107,7 +107,7 @@ def run(name: str, home: Path, batches: int = 1) -> None:
         hopstate.fit(method, data_of(kind), out=home / name, keep_data=False, config={**settings, "loop": LOOP})
     finally:
         Trainer._learn = learn  # type: ignore[method-assign]
-    if current_ranks().first:
+    if current_ranks().is_first:
         (home / f"{name}.json").write_text(json.dumps(losses))
 
 

@@ -65,16 +65,16 @@ def run(argv: list[str]) -> CommandResult:
         return _dry_run(method, config, record)
     fit_options: dict[str, Any] = {"log": say, "with_baselines": True, "automatic": automatic}
     done = fit_config(method, config, out=out, resume=resume, record=record, **fit_options)
-    if not current_ranks().first:
+    if not current_ranks().is_first:
         return CommandResult({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
-    record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
-    record |= {"metrics": done.metrics, "baselines": done.baselines, "not_outperformed": not_outperformed(done)}
-    record["positive_class"] = _result(done).get("positive_class")
-    record["not_outperformed_on_validation"] = not_outperformed(done, "val")
+    output = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
+    output |= {"metrics": done.metrics, "baselines": done.baselines, "not_outperformed": not_outperformed(done)}
+    output["positive_class"] = _result(done).get("positive_class")
+    output["not_outperformed_on_validation"] = not_outperformed(done, "val")
     if done.interrupted:
         again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
-        return CommandResult(record, partial(say, again), INTERRUPTED)
-    return CommandResult(record, partial(print_result, done))
+        return CommandResult(output, partial(say, again), INTERRUPTED)
+    return CommandResult(output, partial(print_result, done))
 
 
 def _dry_run(method: Method, config: RunConfig, record: Record | None) -> CommandResult:

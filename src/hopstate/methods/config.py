@@ -408,7 +408,7 @@ def _parsed(parser: Parser, settings: Mapping[str, Any]) -> Namespace:
 def _config(method: Method[Any, RunT, Any], parser: Parser, defaults: Mapping[str, Any], given: Namespace) -> RunT:
     settings = parser.get_defaults()
     if defaults:
-        settings.update(_parsed(parser, {**defaults, "data": given["data"]}))  # a parser wants data
+        settings.update(_parsed(parser, {**defaults, "data": given["data"]}))  # data has no default, and is required
     settings.update(given)
     return config_of(method, settings, parser)
 

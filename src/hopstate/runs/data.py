@@ -414,7 +414,9 @@ def resolve_config(
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    with idle_reset():  # automatic defaults may enable a setting that has no effect now
+    # Lenient, to read the data by: automatic defaults may enable a setting that has no effect now. What is returned is
+    # parsed again and refuses settings without effect.
+    with idle_reset():
         config = parse({})
     check_loggers(config.loop.logger)
     if resume and out is not None and (Path(out) / "config.json").is_file():
@@ -532,7 +534,7 @@ def data_metrics(source: str) -> tuple[str, ...]:
 
 
 def describe(
-    record: Record, task: Task, context: Context, features: dict[str, Any], content_hash: str
+    record: Record, task: Task, context: Context, scalers: dict[str, Any], content_hash: str
 ) -> dict[str, Any]:
     """Return the content of data.json, which is needed to apply a run to other data."""
     task_facts: TaskFacts = task.facts()
@@ -549,7 +551,7 @@ def describe(
         "metrics": list(context.metrics),
         "walks": task_facts.get("walks"),
         "clock": asdict(clock) if clock is not None else None,
-        "features": features,
+        "features": scalers,
         **context.noted,
     }
 

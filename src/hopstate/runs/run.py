@@ -245,12 +245,12 @@ def fit_config(
     if ranks.size > 1:
         _connect(method, config, record, ranks)
     with _locked_run(out, method.name, config.data, ranks) as folder:
-        run, unsaved = (RunFolder if ranks.first else ReadOnlyRunFolder)(folder), ""
-        if ranks.first:
-            trained = (run.path / "data.json").is_file() and not run.never_trained()
-            if trained and run.settings().get("method") == method.name:
+        run, unsaved = (RunFolder if ranks.is_first else ReadOnlyRunFolder)(folder), ""
+        if ranks.is_first:
+            has_trained_run = (run.path / "data.json").is_file() and not run.never_trained()
+            if has_trained_run and run.settings().get("method") == method.name:
                 check_same_data(run, record)  # before anything of the run is rewritten
-            run.create(folder, stored_config(method, config), resume=resume)
+            RunFolder.create(folder, stored_config(method, config), resume=resume)
             save_node_ids(run, record)
             unsaved = save_data(run, record) if save_data is not None else ""
         else:
@@ -258,10 +258,10 @@ def fit_config(
             config = replace(config, loop=replace(config.loop, progress=False, logger="none"))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        ready, features = preprocess(
+        ready, scalers = preprocess(
             record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
         )
-        for text in (*reading_notes(ready), *scaling_notes(features, record), *([unsaved] if unsaved else ())):
+        for text in (*reading_notes(ready), *scaling_notes(scalers, record), *([unsaved] if unsaved else ())):
             if reported_notes is not None and text in reported_notes:
                 continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
@@ -275,17 +275,17 @@ def fit_config(
         else:
             settings = flatten(as_dict(config))
             chosen = sorted(key for key, value in (automatic or {}).items() if settings.get(key) == value)
-        facts = describe(ready, task, context, features, record.content_hash)
+        facts = describe(ready, task, context, scalers, record.content_hash)
         run.write_json("data.json", facts | {"automatic": chosen})
-        if ranks.first:
+        if ranks.is_first:
             ranks.barrier()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
-        evaluate_baselines = with_baselines and "test" in result.metrics and ranks.first
+        evaluate_baselines = with_baselines and "test" in result.metrics and ranks.is_first
         baselines = _baselines(method, ready, config, context, task) if evaluate_baselines else {}
         if evaluate_baselines and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             save_run_state(run, record)
-        if isinstance(task, LinkTask) and "val" in result.metrics and ranks.first:
+        if isinstance(task, LinkTask) and "val" in result.metrics and ranks.is_first:
             with torch.no_grad(), trainer.precision():
                 save_calibration(run, task)
         best, in_memory = result.progress.best_epoch, record if save_data is not None else None
@@ -385,7 +385,7 @@ def _locked_run(out: str | Path | None, method: str, data: str, ranks: Ranks) ->
 
     Rank 0 does all that; the others take the folder that it broadcasts.
     """
-    if not ranks.first:
+    if not ranks.is_first:
         yield Path(ranks.broadcast(str))
         return
     with output_folder(out, method, data) as folder, locked(folder), _restored_on_failure(RunFolder(folder)):

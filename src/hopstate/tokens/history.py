@@ -213,7 +213,7 @@ class HistoryTokenizer:
     ) -> None:
         self.store: Histories = store
         self.config, self.deletions, self.dtype = config, deletions != "drop", dtype
-        self.marks: Rows | None = stream.kind if deletions == "feature" and stream.has_deletes else None
+        self.event_kinds: Rows | None = stream.kind if deletions == "feature" and stream.has_deletes else None
         self.marked = deletions == "feature"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
         self.clock = clock.over(stream.time_unit)
@@ -227,7 +227,7 @@ class HistoryTokenizer:
         """Return a tokenizer over all events and features of a stream state."""
         tokenizer = copy(self)
         tokenizer.store, tokenizer._first_id = past.store(deletions=self.deletions), 0
-        tokenizer.marks = past.kind if self.marked else None
+        tokenizer.event_kinds = past.kind if self.marked else None
         tokenizer.clock = self.clock.over(past.time_unit or "")
         tokenizer.x = None if past.x is None else NodeFeatures(past.x)
         tokenizer.edge_attr = past.edge_attr
@@ -260,7 +260,7 @@ class HistoryTokenizer:
         self, offsets: np.ndarray, nodes: np.ndarray, columns: tuple[np.ndarray, ...], counts: Tensor | None
     ) -> HistoryTokens:
         ids, gaps, spans = columns
-        edge_attr = None if self.edge_attr is None and self.marks is None else self._edge_rows(ids)
+        edge_attr = None if self.edge_attr is None and self.event_kinds is None else self._edge_rows(ids)
         return HistoryTokens(
             offsets=torch.from_numpy(offsets),
             nodes=torch.from_numpy(nodes),
@@ -288,7 +288,7 @@ class HistoryTokenizer:
         target, at = self._places(ids)
         rows = np.empty((len(ids), 0), np.float32) if self.edge_attr is None else self.edge_attr[at]
         if self.marked:
-            mark = np.zeros(len(ids)) if self.marks is None else self.marks[at] != ADD
+            mark = np.zeros(len(ids)) if self.event_kinds is None else self.event_kinds[at] != ADD
             rows = np.concatenate([rows, mark[:, None]], 1, dtype=np.float32)
         rows[target] = 0
         return rows

@@ -28,9 +28,9 @@ class Progress:
 
     epoch: int = 0  # epochs completed
     step: int = 0  # batches of the current epoch done
-    total_steps: int = 0  # optimizer steps since the start
+    total_steps: int = 0  # batches since the start, with or without labels; the learning rate depends on it
     loss_sum: float = 0.0  # over the current epoch's batches
-    learned: int = 0  # of them, those with labels
+    learned: int = 0  # of them, those with labels: optimizer steps
     best: float | None = None
     best_loss: float = math.inf  # validation loss of the best epoch, which breaks ties
     best_epoch: int = 0

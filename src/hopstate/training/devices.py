@@ -92,14 +92,15 @@ class Ranks:
     size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
+        """Whether this process writes the run folder."""
         return self.rank == 0
 
     def broadcast(self, make: Callable[[], T]) -> T:
         """Return rank 0's result of make; other ranks do not call it."""
         if self.size == 1:
             return make()
-        result = [make() if self.first else None]
+        result = [make() if self.is_first else None]
         with named_errors():
             torch.distributed.broadcast_object_list(result, 0)
         return result[0]  # type: ignore[return-value]
@@ -226,7 +227,7 @@ def first_to_report(message: str) -> bool:
         store = torch.distributed.TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=5))
         reported = store.compare_set(key, "", message).decode("utf-8", "replace")
     except (RuntimeError, ValueError):
-        return current_ranks().first  # torchrun has exited
+        return current_ranks().is_first  # torchrun has exited
     return reported == message and store.add(f"{key}/times", 1) == 1
 
 

@@ -281,7 +281,7 @@ class Trainer:
             if self._stopped() and p.step < count:
                 p.seconds += time.perf_counter() - begin
                 return None
-        self._sum_losses()
+        self._read_losses()
         row = {
             "epoch": p.epoch + 1,
             "step": p.total_steps,
@@ -317,8 +317,9 @@ class Trainer:
         if max_norm is not None:
             self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=max_norm, error_if_nonfinite=False)
         self._losses.append(loss)
-        if loss.device.type == "cpu":  # on other devices, reading the loss would synchronize every step
-            self._sum_losses()
+        # before the step, so that a loss that is not finite spoils no weights; elsewhere, reading it synchronizes
+        if loss.device.type == "cpu":
+            self._read_losses()
         self.optimizer.step()
         self.progress.learned += 1
 
@@ -346,7 +347,8 @@ class Trainer:
             losses.append(loss.detach())
         return torch.stack(losses).sum() if losses else None
 
-    def _sum_losses(self) -> None:
+    def _read_losses(self) -> None:
+        """Add the losses since the last call to the epoch's sum; HopstateError if one is not finite."""
         p = self.progress
         for value in torch.stack(self._losses).tolist() if self._losses else []:
             if not math.isfinite(value):
@@ -386,8 +388,8 @@ class Trainer:
     # ---- checkpoints -----------------------------------------------------------------------------------
     def save(self) -> None:
         """Write a checkpoint; an earlier one survives any failure."""
-        self._sum_losses()
-        if not self.ranks.first:
+        self._read_losses()
+        if not self.ranks.is_first:
             return
         groups = {
             "model": self.task.model.state_dict(),
@@ -436,7 +438,7 @@ class Trainer:
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
         metrics = {split: self.evaluate(split) for split in self.splits}
-        if not self.ranks.first:
+        if not self.ranks.is_first:
             return metrics
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         weights = Checkpoint(tensors={"model": dict(self.task.model.state_dict())}, record=record)

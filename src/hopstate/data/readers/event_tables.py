@@ -177,10 +177,10 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
             *(*roles.node_types, *roles.labels, *roles.features, *specs),
         ],
     )
-    roles_note = roles.roles_note(table, describe_times(t, unit, dates), sets)
+    columns_note = roles.roles_note(table, describe_times(t, unit, dates), sets)
     stream_fields = {
         "class_names": names,
-        "notes": (roles_note, *table.notes, *notes, *roles.notes, *feature_notes, *of_labels, *unused_notes),
+        "notes": (columns_note, *table.notes, *notes, *roles.notes, *feature_notes, *of_labels, *unused_notes),
         "dates": dates,
         **stream_fields,
         "time_unit": unit,

@@ -157,7 +157,7 @@ def read_tgb_zip(path: Path, **options: Any) -> EventStream:
 
     Weights of events (tgbl-coin) are not features, as in TGB; edge_columns=weight reads them.
     """
-    options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
+    options = {key: value for key, value in options.items() if key not in _TABLES_ONLY}
     member = TGB_EVENTS.fullmatch(table_member(path) or "")
     if member is None:
         raise FormatError(
@@ -186,7 +186,7 @@ EVENT_FORMATS = {
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id", "from_start")  # fields that no file's columns give
 _TABLE_OPTIONS = {field.name: field.default for field in dataclasses.fields(EventTableOptions)}
-_ANY_SOURCE = ("text_ids", "bipartite", "unlabeled_value")  # options that sources other than tables ignore
+_TABLES_ONLY = ("text_ids", "bipartite", "unlabeled_value")  # options that sources other than tables ignore
 
 
 def read_events(
@@ -314,7 +314,7 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 
 def _check_options(options: dict[str, Any], where: str, allowed: tuple[str, ...]) -> dict[str, Any]:
     """Return options without those that ask nothing of this source; raise ConfigError for one that it cannot take."""
-    given = {key: value for key, value in options.items() if key in allowed or key not in _ANY_SOURCE}
+    given = {key: value for key, value in options.items() if key in allowed or key not in _TABLES_ONLY}
     if "missing" not in allowed and given.get("missing") == "auto":
         given.pop("missing")
     for name in given:
@@ -364,7 +364,7 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         from tgb.linkproppred.dataset import LinkPropPredDataset
     except ImportError:
         raise MissingExtraError("tgb: datasets need py-tgb; install it with: pip install py-tgb") from None
-    options = {key: value for key, value in options.items() if key not in _ANY_SOURCE}
+    options = {key: value for key, value in options.items() if key not in _TABLES_ONLY}
     dataset = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True)
     full = dataset.full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}

@@ -44,8 +44,8 @@ from hopstate.training.tasks.link import LinkTask
 # Tokens per microbatch by default. With more tokens and 400 inner channels, arrays exceed 32 MiB, which glibc returns
 # to the system after every use. The page faults slow a CPU step by half.
 MAX_TOKENS = 20_480
-LOOKED_UP = 65_536  # maximum tokens per query, and per forward pass in scoring
-LONG = 4096  # assumed length of unlimited histories
+MAX_LOOKUP_TOKENS = 65_536  # maximum tokens per query, and per forward pass in scoring
+ASSUMED_LENGTH = 4096  # assumed length of unlimited histories
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class DyGMambaRun(HistoryLinkRun):
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
-    default_pairs = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
+    default_pairs = max(1, MAX_LOOKUP_TOKENS // (2 * (config.history.max_length or ASSUMED_LENGTH)))
     widths = history_features(used_features(stream, context), stream, config.deletions, context)
     return history_task(
         stream,
