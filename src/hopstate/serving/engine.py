@@ -241,7 +241,8 @@ class ServiceEngine:
         while True:
             await asyncio.sleep(self.limits.tick)
             again = self.metrics.has_trouble(AFTER_COMMIT)
-            await self._guarded("sink", partial(self.live.tick, again=again))
+            async with self._run_lock:  # a snapshot replaces the state, as a commit does
+                await self._guarded("sink", partial(self.live.tick, again=again))
             if again and not self.metrics.has_trouble("sink"):
                 self._trouble(AFTER_COMMIT, "")
 
@@ -282,8 +283,9 @@ class ServiceEngine:
         question = Question[T]()
 
         def start() -> Steps[tuple[T, list[str]]]:
-            question.past = self.live.past
-            return capture_warnings(work(self.live.session()))
+            session = self.live.session()
+            question.past = session.past
+            return capture_warnings(work(session))
 
         deadline = time.monotonic() + self.limits.deadline
         question.answer = asyncio.wrap_future(self._queue.submit_steps(start, kind, deadline=deadline))
