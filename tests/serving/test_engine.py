@@ -68,13 +68,13 @@ class Long:
         return before, self.slices
 
 
-def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path) -> None:
+def at_doors(work: Callable[[ServiceEngine, Held], Any], run: Run, folder: Path, **limits: float) -> None:
     """Do work beside an open service, with a log that can be held."""
 
     async def whole() -> None:
         folder.mkdir(exist_ok=True)
         log = Held(folder)
-        engine = ServiceEngine(partial(LiveRun, run.path, folder=folder, log=log), Limits())
+        engine = ServiceEngine(partial(LiveRun, run.path, folder=folder, log=log), Limits(**limits))
         await engine.start()
         await asyncio.wait_for(work(engine, log), SECONDS)
         await asyncio.wait_for(engine.stop(), SECONDS)
@@ -141,6 +141,28 @@ def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) ->
         assert before.tolist() == offline(run, 0)
 
     at_doors(work, run, tmp_path / "live")
+
+
+def test_a_snapshot_amid_a_commit_keeps_the_state_after_it(run: Run, tmp_path: Path) -> None:
+    leave = threading.Event()
+
+    async def work(engine: ServiceEngine, log: Held) -> None:
+        def tick(*, again: bool = False) -> None:
+            before = engine.live.past
+            assert leave.wait(SECONDS)
+            engine.live.past = before  # as a snapshot does
+
+        engine.live.tick = tick  # type: ignore[method-assign]
+        taken = asyncio.create_task(engine.take(EVENTS[:2]))
+        await begun(log.begun)
+        await asyncio.sleep(0.2)  # a tick is due
+        log.leave.set()
+        await taken
+        leave.set()
+        await scores(engine)
+        assert engine.live.position == 2
+
+    at_doors(work, run, tmp_path / "live", tick=0.01)
 
 
 def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> None:
