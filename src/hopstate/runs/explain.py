@@ -112,7 +112,7 @@ def _replay(queries: PairQueries, u: int, v: int, t: Any, relation: int | None =
     count = LATEST_OF_MEMORY if memory else LATEST
     near = past.store().last(np.array([u, v]), np.array([t, t]), count + 1)
     ids = np.unique(np.concatenate([near.of(end)[1][-count:] for end in (0, 1)]))
-    replayed = ids[ids < queries.moved] if memory else ids[:0]
+    replayed = ids[ids < queries.first_unobserved] if memory else ids[:0]
     cuts = np.flatnonzero(np.diff(replayed // queries.task.live_batch)) + 1
     batches = np.split(replayed, cuts) if len(replayed) else ()
     emptied = [node for end, node in enumerate((u, v)) if near.lengths[end] <= count and not past.has_deletes]

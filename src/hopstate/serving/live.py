@@ -369,8 +369,8 @@ class LiveRun:
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
         given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True, "slice_size": SLICE}
-        if self._session is not None and self._session.past is self.past:  # questions may have moved the memory
-            given["begun"] = self._session.queries.begun()
+        if self._session is not None and self._session.past is self.past:  # it may have observed open batches
+            given["warm_start"] = self._session.queries.warm_start()
         answer, after = yield from run_in_context(
             _inference_mode, continue_stream_sliced(self.task, self.past, new, **given)
         )

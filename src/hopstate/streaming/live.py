@@ -32,8 +32,8 @@ class PairQueries:
 
     def __init__(self, task: LiveTask[Any], past: StreamState) -> None:
         self.task, self.past = task, past
-        self._open = past.events(past.settled)
-        self._boundaries = full_batches(batch_boundaries(self._open.t, task.live_batch), task.live_batch)
+        self._unsettled = past.events(past.settled)
+        self._boundaries = full_batches(batch_boundaries(self._unsettled.t, task.live_batch), task.live_batch)
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *relation: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ class PairQueries:
             DivergenceError: a score is NaN or infinite.
             DataError: a node is outside the model's vocabulary.
         """
-        position = np.searchsorted(self._open.t, t, side="left")
+        position = np.searchsorted(self._unsettled.t, t, side="left")
         batch = np.searchsorted(self._boundaries, position, side="right") - 1
         order, parts = [np.empty(0, np.int64)], []
         for b in np.unique(batch):
@@ -58,36 +58,37 @@ class PairQueries:
         return check_scores(all_scores)
 
     def at(self, t: int | float) -> Any:
-        position = np.searchsorted(self._open.t, t, side="left")
+        """Return the follower for queries at a time: it has observed the full batches before."""
+        position = np.searchsorted(self._unsettled.t, t, side="left")
         self._move_to(int(np.searchsorted(self._boundaries, position, side="right")) - 1)
         return self.follower
 
     @property
-    def moved(self) -> int:
+    def first_unobserved(self) -> int:
         """Id of the first event that has not updated the follower's memory."""
-        return self.past.settled + int(self._boundaries[self._moved])
+        return self.past.settled + int(self._boundaries[self._num_observed])
 
     def latest(self) -> Any:
         """Return the follower for queries after the last event."""
         self._move_to(len(self._boundaries) - 1)
         return self.follower
 
-    def begun(self) -> WarmStart | None:
+    def warm_start(self) -> WarmStart | None:
         """Return the memory after the open batches that were applied for queries; None if there are none."""
-        if not self._moved or not isinstance(self.follower, HasMemory):
+        if not self._num_observed or not isinstance(self.follower, HasMemory):
             return None
-        return WarmStart(self._boundaries[: self._moved + 1], self.follower.state())
+        return WarmStart(self._boundaries[: self._num_observed + 1], self.follower.state())
 
     def _restart(self) -> None:
         self.follower: Any = self.task.follow(self.past)
-        self._moved = 0
+        self._num_observed = 0
 
     def _move_to(self, batch: int) -> None:
-        if batch < self._moved:
+        if batch < self._num_observed:
             self._restart()
-        for b in range(self._moved, batch):
-            self.follower.observe(self._open.take(np.arange(self._boundaries[b], self._boundaries[b + 1])))
-        self._moved = batch
+        for b in range(self._num_observed, batch):
+            self.follower.observe(self._unsettled.take(np.arange(self._boundaries[b], self._boundaries[b + 1])))
+        self._num_observed = batch
 
 
 def fingerprint(task: LiveTask[FollowerT]) -> str:
@@ -145,14 +146,14 @@ def continue_stream_sliced(
     allow_duplicates: bool = False,
     checked: bool = False,
     slice_size: int | None = None,
-    begun: WarmStart | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
     """Do what `continue_stream` does, in slices that stop before and after each memory update.
 
     Args:
         checked: skip the check that the state belongs to this model.
         slice_size: maximum number of events to score per slice. Default: full batches.
-        begun: memory of this state after its open batches, used if the new events do not change these batches.
+        warm_start: memory of this state after its open batches, used if the new events do not change these batches.
     """
     if not checked and past.model != fingerprint(task):
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
@@ -164,19 +165,19 @@ def continue_stream_sliced(
     boundaries, positions = batch_boundaries(pending.t, task.live_batch), rows + len(pending) - len(new)
     batch = np.searchsorted(boundaries, np.searchsorted(pending.t, pending.t, side="left"), side="right") - 1
     starts = np.searchsorted(batch[positions], np.arange(len(boundaries)))
-    settled = int(batch[-1]) if len(pending) else 0  # events to come are scored before this batch, or in it
+    last_batch = int(batch[-1]) if len(pending) else 0  # stays open: later events may join it
     scores, num_observed = [], 0
-    if begun is not None and isinstance(follower, HasMemory):
-        first = int(batch[positions[0]]) if len(positions) else settled
-        if begun.fits(boundaries, min(first, settled)):
-            follower.restore(begun.state)
-            num_observed = len(begun.edges) - 1
-    for b in range(settled + 1):
+    if warm_start is not None and isinstance(follower, HasMemory):
+        first = int(batch[positions[0]]) if len(positions) else last_batch
+        if warm_start.fits(boundaries, min(first, last_batch)):
+            follower.restore(warm_start.state)
+            num_observed = len(warm_start.boundaries) - 1
+    for b in range(last_batch + 1):
         queried = positions[slice(*starts[b : b + 2])]
         if len(queried):
             columns, score_part = task.query_columns(pending, queried), partial(task.score_events, follower)
             scores.append((yield from _scored(score_part, *columns, slice_size=slice_size)))
-        if num_observed <= b < settled:
+        if num_observed <= b < last_batch:
             yield
             observed = pending.take(np.arange(boundaries[b], boundaries[b + 1]))
             if isinstance(follower, HasMemory):
@@ -184,7 +185,7 @@ def continue_stream_sliced(
             else:
                 follower.observe(observed)
                 yield
-    next_state = _state_after(whole, follower, past.settled + int(boundaries[settled]))
+    next_state = _state_after(whole, follower, past.settled + int(boundaries[last_batch]))
     all_scores = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
     return task.score_columns(new, rows, check_scores(all_scores)) if score else {}, next_state
 

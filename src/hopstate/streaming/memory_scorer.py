@@ -262,13 +262,13 @@ class MemoryScorer:
 class WarmStart:
     """Node memory after the open batches of a stream state."""
 
-    edges: np.ndarray  # (m + 1,) boundaries of the m batches, counted from the first event that is not settled
+    boundaries: np.ndarray  # (m + 1,) of the m batches, counted from the first event that is not settled
     state: Any  # memory after them, from `HasMemory.state`
 
-    def fits(self, edges: np.ndarray, first: int) -> bool:
+    def fits(self, boundaries: np.ndarray, first: int) -> bool:
         """Return whether the memory is valid for these batch boundaries if the first query is in batch `first`."""
-        done = len(self.edges) - 1
-        return done <= first and np.array_equal(edges[: done + 1], self.edges)
+        done = len(self.boundaries) - 1
+        return done <= first and np.array_equal(boundaries[: done + 1], self.boundaries)
 
 
 class LazyMemoryScorer(MemoryScorer):
