@@ -70,6 +70,7 @@ def get_method(name: str) -> AnyMethod:
             f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
             "or module:NAME for a custom method"
         )
+    # METHODS of a package maps names to modules; METHODS of such a module maps names to Methods.
     namespace = vars(import_module(module_of[name]))
     method = namespace.get("METHODS", {}).get(name, namespace.get("METHOD"))
     if not isinstance(method, Method):

@@ -108,8 +108,8 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[Any
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: NAGphormerRun) -> NodeNetwork:
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
-    count = config.tokens.eigenvectors
-    extra = laplacian_encoding(graph, count, context.cache) if count else None
+    eigenvectors = config.tokens.eigenvectors
+    extra = laplacian_encoding(graph, eigenvectors, context.cache) if eigenvectors else None
     tokens = hop_tokens(
         graph,
         config.tokens.num_hops,
@@ -117,8 +117,8 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         max_memory=parse_bytes(config.tokens.max_memory),
         folder=context.run / "tokens",
     )
-    _, count, features = tokens.array.shape
-    model = NAGphormer(config.model, in_dim=features, num_classes=width, num_hops=count - 1)
+    in_dim, num_hops = tokens.array.shape[2], config.tokens.num_hops
+    model = NAGphormer(config.model, in_dim=in_dim, num_classes=width, num_hops=num_hops)
     source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
     return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
 

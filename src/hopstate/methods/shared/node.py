@@ -554,6 +554,7 @@ def auto_metric(stats: GraphStats, config: NodeRun, metrics: tuple[str, ...]) ->
     return {} if metrics or config.metric != "auto" or stats.metric is None else {"metric": stats.metric}
 
 
+# settings that `auto_config_links` may choose; node tasks also choose model.dim, model.dropout and loop.*
 LINK_SETTINGS = (
     "link.mask_target_edges",
     "link.batch_size",

@@ -343,11 +343,12 @@ class HistoryPairs(TokenizedSource[HistoryScorer]):
 
     def _batches(self, epoch: int, start: int, step: int) -> Iterator[Microbatches[Labelled]]:
         numbers, stream = self._numbers(epoch), self.stream
-        rows, *drawn = (rows_of_batches(of, numbers, self.batch_size) for of in (self._rows, *self.drawn.of(epoch)))
+        columns = (self._rows, *self.drawn.of(epoch))  # events, then sources and destinations of their negatives
+        rows, src, dst = (rows_of_batches(column, numbers, self.batch_size) for column in columns)
         for first in range(start * self.batch_size, len(rows), step * self.batch_size):
             own = slice(first, first + self.batch_size)
             events = stream.pairs(rows[own])
-            yield self._microbatches(*with_negatives(events, drawn[0][own], drawn[1][own], self.mixture.group))
+            yield self._microbatches(*with_negatives(events, src[own], dst[own], self.mixture.group))
 
     def _microbatches(self, columns: tuple[np.ndarray, ...], labels: Tensor) -> Microbatches[Labelled]:
         group, count, found = self.mixture.group, len(labels), []
@@ -430,11 +431,12 @@ def split_by_tokens(
     A microbatch may exceed the limit by one pair, or by one softmax group. Histories are never cut. None, or few
     tokens, gives one microbatch.
     """
+    # Tokenized once to know the lengths, and again in parts if there are too many tokens.
     tokens, size = inputs.pairs(*columns), len(columns[0])
     if max_tokens is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= max_tokens:
         yield tokens, slice(0, size)
         return
-    until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
+    until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()  # tokens of both nodes, up to each pair
     count = -(-until[-1] // max_tokens)
     inner = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="right")
     for a, b in pairwise(np.unique([0, *(inner // group * group), size]).tolist()):
