@@ -38,7 +38,7 @@ test-full: $(VENV)/.installed-dev
 test-lowest:
 	test -x $(VENV)-lowest/bin/python || $(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check install -q uv
-	$(VENV)-lowest/bin/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test,prepare]'
+	$(VENV)-lowest/bin/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test,prepare,tune]'
 	NUMBA_CACHE_DIR=$(CURDIR)/$(VENV)-lowest/numba $(VENV)-lowest/bin/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
 
 # on a machine with a GPU, with the Python that has torch; nothing is installed
