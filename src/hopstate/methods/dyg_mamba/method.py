@@ -44,7 +44,7 @@ from hopstate.training.tasks.link import LinkTask
 # Tokens per microbatch by default. With more tokens and 400 inner channels, arrays exceed 32 MiB, which glibc returns
 # to the system after every use. The page faults slow a CPU step by half.
 MAX_TOKENS = 20_480
-MAX_LOOKUP_TOKENS = 65_536  # maximum tokens per query, and per forward pass in scoring
+MAX_LOOKUP_TOKENS = 65_536  # tokens of the pairs that are tokenized at once, in a training step and in scoring
 ASSUMED_LENGTH = 4096  # assumed length of unlimited histories
 
 
