@@ -344,5 +344,7 @@ def test_a_refresh_names_what_mixes_nodes_by_now() -> None:
 def test_a_model_that_stores_its_last_results_is_refreshed() -> None:
     model = gnn.SuperGATConv(5, 3)
     topped = top(model, GRAPH)
-    model.last = topped(torch.tensor(GRAPH.x)[:30], topped.batch(np.arange(30)))
+    x = torch.tensor(GRAPH.x)[:30]
+    model.last = topped(x, topped.batch(np.arange(30)))
     topped.refresh()
+    torch.testing.assert_close(topped(x, topped.batch(np.arange(30))), model.last)  # its weights are the same
