@@ -363,14 +363,9 @@ def _figure(metric: str, found: Summary | None) -> str:
 
 
 # ---- which group is best -------------------------------------------------------------------------------------------
-def _methods(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups without baselines, or all groups if all are baselines."""
-    return [group for group in groups if not group.is_baseline] or list(groups)
-
-
 def _ranked(groups: Sequence[Group], metric: str) -> list[Group]:
-    """Return the methods that have a validation metric, best first."""
-    measured = [group for group in _methods(groups) if group.values(metric, "val")]
+    """Return the groups that have a validation metric, best first."""
+    measured = [group for group in groups if group.values(metric, "val")]
     return sorted(
         measured, key=lambda group: (sort_key(metric, _existing_summary(group, metric, "val").mean), group.label)
     )
@@ -467,10 +462,10 @@ def _bars(groups: Sequence[Group], metric: str) -> list[dict[str, Any]]:
 
 
 def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
-    methods, ranked = _methods(groups), _ranked(groups, metric)
-    if not ranked and len(methods) > 1:
+    ranked = _ranked(groups, metric)
+    if not ranked and len(groups) > 1:
         return ["No run has a validation metric, so none is called best: choosing by test would be selection on test."]
-    best = (ranked or methods)[0]
+    best = (ranked or groups)[0]
     tests = {group.label: _existing_summary(group, metric) for group in groups}
     test, val, limits = tests[best.label], best.summary(metric, "val"), _limits(metric, best.interval(metric))
     start = f"{best.label} reached"
@@ -483,12 +478,12 @@ def _verdict_sentences(metric: str, groups: Sequence[Group]) -> list[str]:
         start
         + (f" (95% interval {limits})" if limits else "")
         + ("." if events is None else f" of {events:,} events."),
-        _above_baselines(metric, test.mean, groups),
+        _above_baselines(metric, best, groups),
         f"Training took {duration(seconds)}{' and ' if memory else ''}{memory}." if seconds else "",
     ]
     if len(ranked) > 1:
         sentences.append(_second(metric, ranked[1].label, tests[ranked[1].label], test))
-        first = min(methods, key=lambda group: sort_key(metric, tests[group.label].mean)).label
+        first = min(groups, key=lambda group: sort_key(metric, tests[group.label].mean)).label
         if sort_key(metric, tests[first].mean) < sort_key(metric, test.mean):
             highest = figure(metric, tests[first].mean)
             sentences.append(f"The best test figure is that of {first} ({highest}); validation did not choose it.")
@@ -511,16 +506,17 @@ def _events(groups: Sequence[Group], metric: str) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _above_baselines(metric: str, mean: float, groups: Sequence[Group]) -> str:
-    baselines = [*_baselines(groups, [metric]), *(group for group in groups if group not in _methods(groups))]
+def _above_baselines(metric: str, best: Group, groups: Sequence[Group]) -> str:
+    baselines = [*_baselines(groups, [metric]), *(group for group in groups if group.is_baseline and group is not best)]
     if not baselines:
         return ""
+    mean = _existing_summary(best, metric).mean
     first = min(baselines, key=lambda group: sort_key(metric, _existing_summary(group, metric).mean))
     value = _existing_summary(first, metric).mean
-    best = f"{first.label} ({figure(metric, value)})"
+    shown = f"{first.label} ({figure(metric, value)})"
     if sort_key(metric, mean) < sort_key(metric, value):
-        return f"That is {_points(metric, mean - value)} better than the best baseline, {best}."
-    return f"That is not better than the baseline {best}."
+        return f"That is {_points(metric, mean - value)} better than the best baseline, {shown}."
+    return f"That is not better than the baseline {shown}."
 
 
 def _points(metric: str, difference: float) -> str:
