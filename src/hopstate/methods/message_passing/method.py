@@ -49,20 +49,20 @@ MAX_EPOCH_SECONDS = 0.6  # of full-graph training: at most 300 epochs in 3 minut
 LINK_BLOCK = {"model.block": "conv", "model.residual": False, "model.norm": "none", "model.pre_linear": False}
 PRESETS: Mapping[str, Mapping[str, Any]] = {  # benchmarks/defaults.py compares them
     "shallow": {
-        "model.block": "ffn", "model.norm": "layer", "model.num_layers": 2, "model.dropout": 0.5,
-        "loop.optim.name": "adamw", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 0.0,
+        "model.block": "ffn", "model.norm": "layer", "model.num_layers": 2, "model.jumping_knowledge": "none",
+        "model.dropout": 0.5, "loop.optim.name": "adamw", "loop.optim.lr": 3e-3, "loop.optim.weight_decay": 0.0,
     },
     "medium": {
-        "model.block": "ffn", "model.norm": "layer", "model.num_layers": 4, "model.dropout": 0.2,
-        "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
+        "model.block": "ffn", "model.norm": "layer", "model.num_layers": 4, "model.jumping_knowledge": "none",
+        "model.dropout": 0.2, "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
     },
     "residual": {
-        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.dropout": 0.7,
-        "loop.optim.name": "adam", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 5e-4,
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 3, "model.jumping_knowledge": "none",
+        "model.dropout": 0.7, "loop.optim.name": "adam", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 5e-4,
     },
     "deep": {
-        "model.block": "conv", "model.norm": "batch", "model.num_layers": 10, "model.dropout": 0.2,
-        "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
+        "model.block": "conv", "model.norm": "batch", "model.num_layers": 10, "model.jumping_knowledge": "cat",
+        "model.dropout": 0.2, "loop.optim.name": "adamw", "loop.optim.lr": 1e-2, "loop.optim.weight_decay": 0.0,
     },
 }  # fmt: skip
 AUTOMATIC = (*LINK_BLOCK, *PRESETS["shallow"], "metric", *LINK_SETTINGS)
@@ -76,7 +76,8 @@ def choose_preset(stats: GraphStats) -> str:
     =================================  ========================================  =================================
     neighbors share a class, no edges  shallow: two hops, strong dropout         medium: averages over four hops
     neighbors do not                   residual: also a linear map of a node's   deep: ten hops, because the label
-                                       own features in each of three layers      depends on the structure around
+                                       own features in each of three layers      depends on the structure around; the
+                                                                                 head reads every hop
     =================================  ========================================  =================================
     """
     if stats.is_homophilous or not stats.edges:
