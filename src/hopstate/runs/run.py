@@ -162,7 +162,7 @@ def fit(
             same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
             e.g. a `hopstate.Graph`.
         features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.
-            The same as read={"features": ...}. For events, features is the (N, F) array read.x.
+            The same as read={"features": ...}. For events, features is an (N, F) array.
         out: the run folder; by default a new one under runs/.
         resume: continue the run in out. The result is bit-identical to an uninterrupted run on one machine with equal
             library versions and thread count; otherwise it is equal up to rounding, with a warning. Default: False.
@@ -318,7 +318,7 @@ def _baselines(
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
     stored = as_dict(config) | {"method": method.name}
-    for holder, keys in ((stored, ("data", "init")), (stored["read"], ("features", "labels", "x"))):
+    for holder, keys in ((stored, ("data", "init")), (stored["read"], ("features", "labels"))):
         for key in keys:
             if isinstance(holder.get(key), str) and Path(holder[key]).exists():
                 holder[key] = str(Path(holder[key]).resolve())

@@ -225,7 +225,7 @@ def read_events(
               `hopstate.data.readers.encode.parse_column_specs`.
             - missing: "mean", "median", "zero" or "auto". Missing event features stay in edge_table, and `fit` fills
               them by the training events. "auto" rejects infinities.
-            - x: node features as an array or a .npy file. Rows are integer ids, or other ids in sorted order.
+            - features: node features as an array or a .npy file. Rows are integer ids, or other ids in sorted order.
             - num_nodes: ids are rows 0..num_nodes-1.
             - task: "regression" reads labels as numbers. multilabel: "all" reads a cell such as "a;b" as two labels.
             - unlabeled_value: the label that means "no label", or "none". None: an error if -1 could mean that.
@@ -259,10 +259,11 @@ def read_events(
     options |= {} if from_start else {"from_start": False}
     ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
     options = {key: value for key, value in options.items() if key.removesuffix("_column") not in ignored}
-    if is_array(options.get("x")):
-        options["x"] = plain_array(options["x"], "the array x")
-    if isinstance(options.get("x"), (str, os.PathLike)):
-        options["x"] = _features(Path(options["x"]))
+    features = options.pop("features", None)
+    if is_array(features):
+        options["x"] = plain_array(features, "the array of features")
+    elif features is not None:
+        options["x"] = _features(Path(features))
     if isinstance(source, EventStream):
         stream = _with_fields(source, source.name, options)
     elif isinstance(source, (str, os.PathLike)):
