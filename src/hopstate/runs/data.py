@@ -594,7 +594,9 @@ def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data:
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    options = {key: value for key, value in run_read.items() if key not in ("features", "num_nodes", "scale", "max_bytes")}
+    options = {
+        key: value for key, value in run_read.items() if key not in ("features", "num_nodes", "scale", "max_bytes")
+    }
     return options | _columns_of(folder, run_read)
 
 

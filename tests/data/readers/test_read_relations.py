@@ -77,7 +77,7 @@ def test_a_bad_relation_is_named(change, options, error, named) -> None:
 
 
 def test_too_many_relations_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr("hopstate.data.readers.event_tables.MAX_RELATIONS", 2)
+    monkeypatch.setattr("hopstate.data.readers.relations.MAX_RELATIONS", 2)
     with pytest.raises(DataError, match="what"):
         read_events(table(), relation_column="what")
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import TIE_ORDERS, EventStream, TieOrder, canonical_tie_order, check_deletes
-from hopstate.data.readers.event_tables import IGNORED, EventTableOptions, read_event_table
+from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
+from hopstate.data.readers.relations import IGNORED
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import (
     Table,
