@@ -19,6 +19,7 @@ from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features, parse_column_specs
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
 from hopstate.data.readers.local import are_formatted_numbers
+from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, with_node_tables
 from hopstate.data.readers.relations import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.roles import (
     ONE,
@@ -65,6 +66,7 @@ class EventTableOptions:
     label_column: str | None = None
     relation_column: str | None = None
     node_type_column: str | None = None
+    features: Any = None
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
@@ -131,7 +133,12 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         "file_length": len(table.frame),
     }
     bipartite, specs = bipartite_of(options.bipartite), parse_column_specs(options.columns)
-    check_specs(specs, table.frame.columns, str(table.path))
+    nodes = None
+    if options.features is None:
+        check_specs(specs, table.frame.columns, str(table.path))
+    else:
+        how = NodeTableOptions(features=options.features, missing=options.missing, text_ids=options.text_ids)
+        nodes = NodeTables.read(how, specs=specs, edge_columns=table.names)
     roles = assign_roles(table, options, specs)
 
     notes: tuple[str, ...] = ()
@@ -189,10 +196,10 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, relation=relation,
         relation_names=relation_names, **stream_fields,
     )  # fmt: skip
-    if not roles.node_types:
-        return stream
-    node_type, names = node_types_of(table, roles.node_types, (src, dst), stream.num_nodes)
-    return stream.with_(node_type=node_type, node_type_names=names)
+    if roles.node_types:
+        node_type, names = node_types_of(table, roles.node_types, (src, dst), stream.num_nodes)
+        stream = stream.with_(node_type=node_type, node_type_names=names)
+    return stream if nodes is None else with_node_tables(stream, nodes)
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import not_none
+from hopstate.data.events import EventStream, not_none
 from hopstate.data.labels import LabelOptions, LabelTable, read_labels
 from hopstate.data.preprocessing import FeatureTable
 from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features
@@ -31,7 +31,7 @@ from hopstate.data.readers.tables import (
 )
 from hopstate.data.validate import check_ids, features_of_array
 from hopstate.data.vocabulary import Vocabulary, as_texts
-from hopstate.errors import DataError, warn
+from hopstate.errors import ConfigError, DataError, warn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +146,36 @@ class NodeTables:
         if self.labels is not None:
             fields |= self.labels.fields(placed.labelled, placed.count)
         return fields
+
+
+def with_node_tables(stream: EventStream, nodes: NodeTables) -> EventStream:
+    """Return a stream with the features and types of its nodes; its rows become those of the tables.
+
+    Raises:
+        DataError: a node of an event is in no table.
+        ConfigError: both the stream and the tables have types.
+    """
+    if nodes.types is not None and stream.node_type is not None:
+        raise ConfigError(f"the tables in {nodes.files[0]} give the types of nodes: leave node_type_column out")
+    used = np.unique(np.concatenate([stream.src, stream.dst]))
+    ids, names = to_common_type(nodes.ids, used if stream.node_ids is None else stream.node_ids.take(used))
+    vocabulary = Vocabulary(ids)
+    rows = np.full(stream.num_nodes, -1)
+    rows[used] = vocabulary.rows(names)
+    absent = np.flatnonzero(rows[used] < 0)
+    if len(absent):
+        first = int(absent[0])
+        raise DataError(
+            f"{stream.source or stream.name}: {len(absent):,} nodes have events but no row in {nodes.files[0]}: got "
+            f"{names[first : first + 1].tolist()[0]!r}. Add a row for each, or leave their events out"
+        )
+    placed = PlacedNodes([], None if vocabulary.is_rows else vocabulary, len(vocabulary), np.empty(0, np.int64))
+    fields = nodes.fields(placed) | {"num_nodes": placed.count, "node_ids": placed.ids}
+    if stream.node_type is not None:
+        fields["node_type"] = np.full(placed.count, -1, np.int16)
+        fields["node_type"][rows[used]] = stream.node_type[used]
+    notes = (*stream.notes, *nodes.notes)
+    return stream.with_(src=rows[stream.src], dst=rows[stream.dst], notes=notes, **fields)
 
 
 def _describe_source(source: Any, name: str) -> str:

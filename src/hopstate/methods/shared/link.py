@@ -49,7 +49,8 @@ class EventReadOptions:
 
     Args:
         format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
-        features: .npy file of node features.
+        features: table of node features with a node id column; or a folder with a table for each type of nodes, called
+            as the type (user.csv, item.csv); or a .npy file.
         header: whether the first line has column names; null detects it.
         separator: cell separator of a text file, such as ";", tab or space; null detects it.
         time_format: strptime format of dates that are not ISO, such as "%d.%m.%Y %H:%M".
