@@ -581,6 +581,15 @@ def reading_notes(record: Record) -> tuple[str, ...]:
     return record.notes if isinstance(record, (Graph, EventStream)) else ()
 
 
+def relation_notes(record: Record, config: RunConfig) -> tuple[str, ...]:
+    """Return a note on relations of events that have no training event."""
+    if not isinstance(record, EventStream) or not isinstance(config, EventRun) or record.relation is None:
+        return ()
+    absent = np.setdiff1d(np.arange(len(record.relation_names)), record.relation[config.split.of(record).train])
+    names = ", ".join(record.relation_names[r] for r in absent[:5])
+    return (f"relations without a training event, whose scores are not trained: {names}",) if len(absent) else ()
+
+
 def time_zone_of_dates(run: RunFolder) -> str:
     """Return the zone of the dates in a run's own file, "" if its times are numbers."""
     return str(load_data_facts(run).get("dates") or "")

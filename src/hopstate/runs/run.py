@@ -39,6 +39,7 @@ from hopstate.runs.data import (
     preprocess,
     reader_kwargs,
     reading_notes,
+    relation_notes,
     resolve_config,
     scaling_notes,
 )
@@ -261,7 +262,12 @@ def fit_config(
         ready, scalers = preprocess(
             record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
         )
-        for text in (*reading_notes(ready), *scaling_notes(scalers, record), *([unsaved] if unsaved else ())):
+        for text in (
+            *reading_notes(ready),
+            *relation_notes(ready, config),
+            *scaling_notes(scalers, record),
+            *([unsaved] if unsaved else ()),
+        ):
             if reported_notes is not None and text in reported_notes:
                 continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")

@@ -35,6 +35,13 @@ def table() -> pd.DataFrame:
     )
 
 
+def test_a_column_that_may_hold_relations_is_named() -> None:
+    named = table().rename(columns={"what": "relation_type"})
+    assert any("relation_column relation_type" in note for note in read_events(named).notes)
+    read = read_events(named, relation_column="relation_type")
+    assert not any("relation_column" in note for note in read.notes)
+
+
 def test_relations_of_a_table_are_no_deletions() -> None:
     stream = read_events(table(), **TYPED)
     assert stream.kind is None

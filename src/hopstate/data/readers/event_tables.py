@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 LABELS = ("label", "y", "state_label")
 KINDS = ("kind", "op", "operation")
+RELATIONS = (*KINDS, "relation", "relation_type", "rel", "edge_type", "event_type", "predicate", "type")
 NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 _LOOKED_AT = 1000  # cells of a column of texts that may be numbers
@@ -175,13 +176,11 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     labels, names, of_labels = parse_event_labels(
         table, roles.labels or (None,), options.task, options.multilabel, options.unlabeled_value
     )
-    unused_notes = text_column_notes(
-        table,
-        [
-            *(roles.source, roles.target, roles.time, roles.kind, roles.relation),
-            *(*roles.node_types, *roles.labels, *roles.features, *specs),
-        ],
-    )
+    used = [
+        *(roles.source, roles.target, roles.time, roles.kind, roles.relation),
+        *(*roles.node_types, *roles.labels, *roles.features, *specs),
+    ]
+    unused_notes = (*text_column_notes(table, used), *_relation_notes(table, used))
     columns_note = roles.roles_note(table, describe_times(t, unit, dates), sets)
     stream_fields = {
         "class_names": names,
@@ -308,6 +307,14 @@ def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ..
         *notes,
         f"{', '.join(numbers)}: numbers with separators or signs, which are read as text; write 1234.5, or say "
         f"--read.columns '[{numbers[0]}=number:point]' (1,234.5) or '[{numbers[0]}=number:comma]' (1.234,5)",
+    )
+
+
+def _relation_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
+    """Return a note on an unused column that is named as relations are."""
+    found = [name for name in table.names if name not in used and role_name(name) in RELATIONS]
+    return tuple(
+        f"{name} may be the relation of an event: --read.relation_column {name} reads it" for name in found[:1]
     )
 
 
