@@ -125,7 +125,7 @@ def readers() -> list[Reader]:
         add(f"dyglib-{name}", name, lambda: read_events("ml_x.csv"))
     for name in ("events.json", "src.npy", "t.npy", "edge_attr.npy"):
         add(f"stream-{name}", f"stream/{name}", lambda: read_events("stream"))
-    add("x", "x.npy", lambda: read_events("events.csv", x="x.npy"))
+    add("x", "x.npy", lambda: read_events("events.csv", features="x.npy"))
     for name in ("h.npz", "g.npz", "data.pt"):
         add(f"graph-{name}", name, wider(name))
     add("edges", "edges.csv", wider("edges.csv"), sound.same_edges)

@@ -194,7 +194,7 @@ def _arrays() -> Iterator[Case]:
         "cube": _header((2, 2, 2)) + bytes(32), "complex": _header((12, 4), "<c8") + bytes(12 * 32),
     }  # fmt: skip
     places = {
-        "x.npy": (("events.csv", "x.npy"), ("fit", "recency", "--data=events.csv", "--read.x=x.npy", *FIT)),
+        "x.npy": (("events.csv", "x.npy"), ("fit", "recency", "--data=events.csv", "--read.features=x.npy", *FIT)),
         "stream/src.npy": (("stream",), ("inspect", "stream", "--kind", "events")),
         "graph/indptr.npy": (("graph",), ("inspect", "graph", "--kind", "graph")),
         "graph/x.npy": (("graph",), ("inspect", "graph", "--kind", "graph")),

@@ -74,6 +74,15 @@ def test_relations_of_a_pair_are_ranked(run: Run) -> None:
         run.rank("c1", predict="relation")
 
 
+def test_a_relation_without_a_training_event_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    events = table(0, 300)
+    events.loc[298:, "what"] = "refund"
+    settings = {**LOOP, **RANDOM, **READ}
+    settings["loop"] = settings["loop"] | {"progress": True}
+    fit("recency", events, out=tmp_path / "run", config=settings)
+    assert "refund" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("method", ["ctdg-ssm", "graphmixer", "pair-trees"])
 def test_an_explanation_is_of_the_relation_that_is_given(method: str, tmp_path: Path) -> None:
     own = fit(method, table(0, 300), out=tmp_path / "run", config={**LOOP, **RANDOM, **SMALL[method], **READ})

@@ -22,7 +22,7 @@ from hopstate.io.scratch import digest_of, row_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch_geometric.data import TemporalData
+    from torch_geometric.data import HeteroData, TemporalData
 
     from hopstate.data.graph import Graph
 
@@ -86,6 +86,7 @@ class EventStream:
         relation: (E,) int32 relations 0..R-1 ("call", "transfer", ...), or None if events have no relations.
         relation_names: the R names. Default: their numbers.
         x: (N, F) float32 node features or None.
+        table: node features as they are in the user's tables, if they come from some; see `Graph.table`.
         node_type: (N,) int16 types of nodes ("user", "item", ...), -1 if unknown; or None if nodes have no types.
         node_type_names: the names of types. Default: their numbers.
         num_nodes: N. Default: the length of x or node_ids, otherwise the largest row plus one.
@@ -125,6 +126,7 @@ class EventStream:
     relation: np.ndarray | None = None
     relation_names: tuple[str, ...] = ()
     x: np.ndarray | None = None
+    table: FeatureTable | None = None
     node_type: np.ndarray | None = None
     node_type_names: tuple[str, ...] = ()
     num_nodes: int = -1
@@ -209,22 +211,28 @@ class EventStream:
         return expand_node_deletions(cls(**columns, **fields | {"from_start": False})).with_(from_start=True)
 
     @classmethod
-    def from_pyg(cls, data: TemporalData, **fields: Any) -> EventStream:
+    def from_pyg(cls, data: TemporalData | HeteroData, **fields: Any) -> EventStream:
         """Build a stream from a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels.
 
-        The attribute edge_type, rel or relation numbers the relations of events; node_type the types of nodes.
+        The attribute edge_type, rel or relation numbers the relations of events; node_type the types of nodes, x their
+        features. All edges of a `HeteroData` have the attribute time. Its types become relations and node types.
 
         Args:
             data: events in any order.
             fields: the other fields of `EventStream`.
         """
-        arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
-        columns: dict[str, Any] = {name: dense_array(value, name) for name, value in arrays.items()}
+        if hasattr(data, "edge_types"):
+            from hopstate.data.graph import event_fields
+
+            columns = event_fields(data) | fields
+            return cls.from_arrays(columns.pop("src"), columns.pop("dst"), columns.pop("t"), **columns)
+        arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y", "x")}
+        columns = {name: dense_array(value, name) for name, value in arrays.items()}
         message = columns.pop("msg")
         if message is not None:
             message = message[:, None] if message.ndim == 1 else message if message.shape[1] else None
         ends = [column for column in (columns["src"], columns["dst"]) if column.dtype.kind in "iu"]
-        if fields.get("x") is None and fields.get("node_ids") is None:
+        if columns["x"] is None and fields.get("x") is None and fields.get("node_ids") is None:
             num_nodes = max((int(column.max(initial=-1)) for column in ends), default=-1) + 1
             check_num_nodes(num_nodes, len(columns["src"]), "TemporalData", fields.get("num_nodes"))
         columns |= {"edge_attr": message, "labels": columns.pop("y"), "name": "temporal-data"}
@@ -344,7 +352,8 @@ class EventStream:
 
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
-        dropped: dict[str, Any] = {"edge_table": None} if "edge_attr" in changes else {}
+        tables = {"x": "table", "edge_attr": "edge_table"}
+        dropped: dict[str, Any] = {tables[name]: None for name in tables if name in changes}
         dropped |= {"file_rows": None, "file_length": -1} if len(changes.get("src", self.src)) != len(self) else {}
         return replace(self, **dropped | changes)
 
@@ -361,9 +370,9 @@ class EventStream:
             parts += [name, array]
         parts += [] if self.node_type is None else ["node_type", self.node_type]
         parts += ["\n".join(names) for names in (self.relation_names, self.node_type_names) if names]
-        if self.edge_table is not None:
-            parts += [~np.isfinite(self.edge_table.values)] if self.edge_table.has_missing else []
-            parts += self.edge_table.text_arrays()
+        for table in not_none(self.edge_table, self.table):
+            parts += [~np.isfinite(table.values)] if table.has_missing else []
+            parts += table.text_arrays()
         ids = None if self.node_ids is None else self.node_ids.ids.tolist()
         for name, texts in (("classes", self.class_names), ("ids", ids)):
             parts += [] if texts is None else ["\n".join([name, *map(str, texts)])]

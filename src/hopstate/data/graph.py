@@ -576,6 +576,25 @@ def _features_by_type(data: HeteroData, missing: str, what: str) -> FeatureTable
     return FeatureTable.stacked(parts)
 
 
+def event_fields(data: HeteroData) -> dict[str, Any]:
+    """Return the fields of an `EventStream` of the edges of a `HeteroData`, all of which have the attribute time."""
+    untimed = [name for name in data.edge_types if data[name].get("time") is None]
+    if untimed:
+        raise DataError(f"HeteroData: edges {untimed[0]} have no attribute time. Add it, or use a method for graphs")
+    table = _features_by_type(data, "mean", "HeteroData: node features x")
+    nodes = ["x"] if table is None and all("x" in store for store in data.node_stores) else []
+    edges = [name for name in ("time", "edge_attr") if all(name in store for store in data.edge_stores)]
+    whole = data.to_homogeneous(node_attrs=nodes, edge_attrs=edges)
+    src, dst = edges_of(whole).T
+    arrays = {name: dense_array(whole.get(name), name) for name in ("x", "edge_attr", "time", "node_type", "edge_type")}
+    return {
+        "src": src, "dst": dst, "t": arrays["time"], "edge_attr": arrays["edge_attr"], "num_nodes": whole.num_nodes,
+        "x": arrays["x"] if table is None else table.plain(), "table": table,
+        "relation": arrays["edge_type"], "relation_names": tuple("-".join(name) for name in data.edge_types),
+        "node_type": arrays["node_type"], "node_type_names": tuple(data.node_types), "name": "hetero-data",
+    }  # fmt: skip
+
+
 def _distinct(
     indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, relation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

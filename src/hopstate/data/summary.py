@@ -101,6 +101,7 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
     }
     facts |= _time_facts(head, stream) | _feature_facts(stream.x, stream.edge_attr)
     facts |= _missing_facts(stream.edge_table) | _column_facts(stream.edge_table, "columns of events")
+    facts |= _missing_facts(stream.table, "missing values of nodes") | _column_facts(stream.table, "columns of nodes")
     if stream.kind is not None:
         facts["deletions"] = int((stream.kind == DELETE).sum())
     facts |= _type_facts("relations", stream.relation, stream.relation_names)
@@ -167,7 +168,7 @@ def _stream_doubts(stream: EventStream, head: EventStream, degree: np.ndarray) -
         yield "times are floats but all whole numbers: integers would be exact"
     yield from _pair_doubts(stream, head, degree)
     yield from _feature_doubts("edge", stream.edge_attr, stream.edge_table, published=stream.published)
-    yield from _feature_doubts("node", stream.x, published=stream.published)
+    yield from _feature_doubts("node", stream.x, stream.table, published=stream.published)
     yield from _label_doubts(stream.labels, stream.class_names, "event")
 
 

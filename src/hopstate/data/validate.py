@@ -343,7 +343,7 @@ def check_events(stream: EventStream) -> None:
         column = getattr(stream, name)
         if column.dtype not in kinds or column.shape != (E,):
             raise DataError(f"{where}: {name} must be ({E},) {' or '.join(kinds)}; got {column.shape} {column.dtype}")
-    _check_features(stream.x, None, stream.num_nodes, f"{where}: x", "nodes")
+    _check_features(stream.x, stream.table, stream.num_nodes, f"{where}: x", "nodes")
     _check_features(stream.edge_attr, stream.edge_table, E, f"{where}: edge_attr", "events")
     _check_node_ids(stream, where)
     if stream.labels is not None:

@@ -1,6 +1,7 @@
 """GCN, GraphSAGE, GIN and GCNII on sparse products, GAT and PNA on compiled sums (torch-geometric's, faster), and RGCN.
 
-Parameters and results for edge lists equal torch-geometric's. Imported on first use.
+`Hetero` has a convolution per relation. Parameters and results for edge lists equal
+torch-geometric's. Imported on first use.
 
 Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA); Schlichtkrull et al.
 2018, arXiv:1703.06103 (RGCN).
@@ -8,13 +9,24 @@ Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arX
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
-from torch_geometric.nn import GATConv, GCN2Conv, GCNConv, GINConv, MessagePassing, PNAConv, RGCNConv, SAGEConv
+from torch_geometric.nn import (
+    GATConv,
+    GCN2Conv,
+    GCNConv,
+    GINConv,
+    HeteroConv,
+    MessagePassing,
+    PNAConv,
+    RGCNConv,
+    SAGEConv,
+)
 
 from hopstate.layers.message import Adjacency
 from hopstate.ops.edge_attention import edge_attention
@@ -173,4 +185,24 @@ class RGCN(_Explainable, RGCNConv):
         return super().forward(x, edge_index, edge_attr[:, 0].long())
 
 
-__all__ = ["GAT", "GCN", "GCNII", "GIN", "PNA", "RGCN", "SAGE"]
+class Hetero(HeteroConv):
+    """sum_r conv_r(h) over the in-neighbors of relation r, whose number is the one edge feature.
+
+    Args:
+        convs: a layer for each relation.
+    """
+
+    edge_dim = 1
+
+    def __init__(self, convs: Iterable[nn.Module]) -> None:
+        super().__init__({("node", str(r), "node"): conv for r, conv in enumerate(convs)}, aggr="sum")
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return (N, out_dim) of x (N, in_dim), edges (2, E) and their relations (E, 1)."""
+        relation = edge_attr[:, 0].long()
+        edges = {key: edge_index[:, relation == r] for r, key in enumerate(self.convs.keys())}
+        out: Tensor = super().forward({"node": x}, edges)["node"]
+        return out
+
+
+__all__ = ["GAT", "GCN", "GCNII", "GIN", "PNA", "RGCN", "SAGE", "Hetero"]

@@ -81,7 +81,7 @@ def _training_rows(
         train = cast("EventRun", config).split.of(record).train
         ends = (record.src[train], record.dst[train]) if record.has_node_features else ()
         rows = {
-            "x": lambda: np.unique(np.concatenate([train[:0], *ends])),
+            "x": lambda: _with_other_types(record, np.unique(np.concatenate([train[:0], *ends]))),
             "edge_attr": lambda: record.additions(train),
         }
     elif isinstance(config, NodeRun) and config.task == "link":
@@ -96,16 +96,16 @@ def _training_rows(
         if unlabeled or not isinstance(split, SplitConfig):
             return {}  # the build raises the error
         nodes = split_rows(record, split).get("train", np.empty(0, np.int64))
-        rows = {"x": lambda: _with_unlabeled_types(record, nodes), "edge_attr": lambda: _edges_at(record, nodes)}
+        rows = {"x": lambda: _with_other_types(record, nodes), "edge_attr": lambda: _edges_at(record, nodes)}
     return {name: rows[name]() for name in names}
 
 
-def _with_unlabeled_types(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+def _with_other_types(record: Graph | EventStream, nodes: np.ndarray) -> np.ndarray:
     """Return training nodes, and all nodes of types that have no training node."""
-    if not graph.node_type_names or not len(nodes):
+    if not record.node_type_names or not len(nodes):
         return nodes
-    assert graph.node_type is not None
-    return np.union1d(nodes, np.flatnonzero(~np.isin(graph.node_type, graph.node_type[nodes])))
+    assert record.node_type is not None
+    return np.union1d(nodes, np.flatnonzero(~np.isin(record.node_type, record.node_type[nodes])))
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
@@ -241,9 +241,7 @@ def scaling_notes(scalers: dict[str, Any], record: Record) -> list[str]:
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
-    if isinstance(record, Graph):
-        return {"x": record.table, "edge_attr": record.edge_table}
-    return {"x": None, "edge_attr": record.edge_table}
+    return {"x": record.table, "edge_attr": record.edge_table}
 
 
 def _apply_scaler(
@@ -583,6 +581,15 @@ def reading_notes(record: Record) -> tuple[str, ...]:
     return record.notes if isinstance(record, (Graph, EventStream)) else ()
 
 
+def relation_notes(record: Record, config: RunConfig) -> tuple[str, ...]:
+    """Return a note on relations of events that have no training event."""
+    if not isinstance(record, EventStream) or not isinstance(config, EventRun) or record.relation is None:
+        return ()
+    absent = np.setdiff1d(np.arange(len(record.relation_names)), record.relation[config.split.of(record).train])
+    names = ", ".join(record.relation_names[r] for r in absent[:5])
+    return (f"relations without a training event, whose scores are not trained: {names}",) if len(absent) else ()
+
+
 def time_zone_of_dates(run: RunFolder) -> str:
     """Return the zone of the dates in a run's own file, "" if its times are numbers."""
     return str(load_data_facts(run).get("dates") or "")
@@ -594,7 +601,9 @@ def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data:
     # features and number of nodes belong to the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    options = {key: value for key, value in run_read.items() if key not in ("x", "num_nodes", "scale", "max_bytes")}
+    options = {
+        key: value for key, value in run_read.items() if key not in ("features", "num_nodes", "scale", "max_bytes")
+    }
     return options | _columns_of(folder, run_read)
 
 

@@ -64,9 +64,7 @@ def parse_inputs(kind: str, data: Any, features: Any, labels: Any) -> Inputs:
     same = features is labels  # one table with both
     given = {"features": as_frame(features), "labels": as_frame(labels)}
     given = {name: value for name, value in given.items() if value is not None}
-    if kind == "events" and "features" in given:
-        given["x"] = given.pop("features")
-    allowed = {"graph": {"features", "labels"}, "events": {"x"}}.get(kind, set())
+    allowed = {"graph": {"features", "labels"}, "events": {"features"}}.get(kind, set())
     unknown = [name for name in given if name not in allowed]
     if unknown:
         where = "a column of the table of events" if kind == "events" else "the graphs themselves"
@@ -175,7 +173,7 @@ def with_saved_data(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
         return settings | ({"data": f"{REGISTERED}{_key(run)}\0{settings['data']}"} if _key(run) in _RECORDS else {})
     facts = run.read_json(FACTS)
     known: dict[str, tuple[str, ...]] = {RECORD: (RECORD,)}
-    known |= {stem: (f"{stem}.parquet", f"{stem}.npy") for stem in ("edges", "events", "features", "labels", "x")}
+    known |= {stem: (f"{stem}.parquet", f"{stem}.npy") for stem in ("edges", "events", "features", "labels")}
     if any(name not in known.get(stem, ()) for stem, name in facts.items()):
         raise CheckpointError(f"{run.path / FACTS} is damaged; give the run's own data again")
     folder = (run.path / FOLDER).resolve()

@@ -321,8 +321,8 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
 
     if "scale" in read:
         raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
-    if read.get("x") is not None and not features:
-        raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
+    if read.get("features") is not None and not features:
+        raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.features out")
     method, settings = settings_of_run(folder)
     if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
         return load_dataset(data, **dict(read))

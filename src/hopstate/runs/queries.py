@@ -446,8 +446,12 @@ def _rank_relations(
     past, count = opened.past, len(opened.past.relation_names)
     if not count:
         raise ConfigError("predict=relation: the run's events have no relations. Leave it out")
-    if relation is not None or targets is None:
-        raise ConfigError("predict=relation ranks all relations of pairs: give candidates as targets, and no relation")
+    if relation is not None:
+        raise ConfigError(f"predict=relation ranks all relations: got relation={relation!r}. Leave it out")
+    if targets is None:
+        raise ConfigError(
+            "predict=relation ranks the relations of pairs: got no candidates. Give them (--candidates FILE)"
+        )
     u = opened.nodes(read_ids(sources, "sources", past.node_ids), "sources")
     ids = read_ids(Path(targets) if isinstance(targets, str) else targets, "candidates", past.node_ids)
     v = opened.nodes(ids, "candidates")

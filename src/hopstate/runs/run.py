@@ -39,6 +39,7 @@ from hopstate.runs.data import (
     preprocess,
     reader_kwargs,
     reading_notes,
+    relation_notes,
     resolve_config,
     scaling_notes,
 )
@@ -162,7 +163,7 @@ def fit(
             same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
             e.g. a `hopstate.Graph`.
         features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.
-            The same as read={"features": ...}. For events, features is the (N, F) array read.x.
+            The same as read={"features": ...}. For events, features is an (N, F) array.
         out: the run folder; by default a new one under runs/.
         resume: continue the run in out. The result is bit-identical to an uninterrupted run on one machine with equal
             library versions and thread count; otherwise it is equal up to rounding, with a warning. Default: False.
@@ -261,7 +262,12 @@ def fit_config(
         ready, scalers = preprocess(
             record, config, context, edges=bool(method.reads_edges and method.reads_edges(config))
         )
-        for text in (*reading_notes(ready), *scaling_notes(scalers, record), *([unsaved] if unsaved else ())):
+        for text in (
+            *reading_notes(ready),
+            *relation_notes(ready, config),
+            *scaling_notes(scalers, record),
+            *([unsaved] if unsaved else ()),
+        ):
             if reported_notes is not None and text in reported_notes:
                 continue
             log(f"note: {text}") if log is not None else note(config.loop, f"note: {text}")
@@ -318,7 +324,7 @@ def _baselines(
 def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
     stored = as_dict(config) | {"method": method.name}
-    for holder, keys in ((stored, ("data", "init")), (stored["read"], ("features", "labels", "x"))):
+    for holder, keys in ((stored, ("data", "init")), (stored["read"], ("features", "labels"))):
         for key in keys:
             if isinstance(holder.get(key), str) and Path(holder[key]).exists():
                 holder[key] = str(Path(holder[key]).resolve())

@@ -55,7 +55,7 @@ def _check_curve(curve: dict[str, Any]) -> None:
 
 # settings that do not change results
 FREE = ("loop.device", "loop.progress", "loop.logger", "loop.checkpoint_seconds")
-PATHS = ("data", "init", "read.features", "read.labels", "read.x")  # settings that may name a file
+PATHS = ("data", "init", "read.features", "read.labels")  # settings that may name a file
 RUN_FORMAT = 2  # version of the run folder; other versions are rejected
 LIBRARIES = (
     "hopstate",

@@ -261,9 +261,9 @@ def test_options_reach_every_source_or_are_refused(tmp_path):
 def test_features_that_do_not_match_are_named(tmp_path):
     path = write(tmp_path, "src,dst,t\n0,1,5\n1,2,6\n")
     with pytest.raises(DataError):
-        read_events(path, x=np.zeros((2, 4)))
+        read_events(path, features=np.zeros((2, 4)))
     np.save(tmp_path / "x.npy", np.zeros((3, 4)))
-    assert read_events(path, x=tmp_path / "x.npy").x.shape == (3, 4)
+    assert read_events(path, features=tmp_path / "x.npy").x.shape == (3, 4)
     with pytest.raises(DataError, match="row 1"):
         read_events(path, num_nodes=2)
 

@@ -35,6 +35,13 @@ def table() -> pd.DataFrame:
     )
 
 
+def test_a_column_that_may_hold_relations_is_named() -> None:
+    named = table().rename(columns={"what": "relation_type"})
+    assert any("relation_column relation_type" in note for note in read_events(named).notes)
+    read = read_events(named, relation_column="relation_type")
+    assert not any("relation_column" in note for note in read.notes)
+
+
 def test_relations_of_a_table_are_no_deletions() -> None:
     stream = read_events(table(), **TYPED)
     assert stream.kind is None
@@ -77,7 +84,7 @@ def test_a_bad_relation_is_named(change, options, error, named) -> None:
 
 
 def test_too_many_relations_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr("hopstate.data.readers.event_tables.MAX_RELATIONS", 2)
+    monkeypatch.setattr("hopstate.data.readers.relations.MAX_RELATIONS", 2)
     with pytest.raises(DataError, match="what"):
         read_events(table(), relation_column="what")
 

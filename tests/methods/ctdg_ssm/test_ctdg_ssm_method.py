@@ -235,7 +235,7 @@ def test_columns_of_new_files_may_have_other_names(
     for status, wrong, name in (
         (2, ["--read.time_colum", "x"], "--read.time_column"),
         (2, ["--read.num_nodes", "many"], "read.num_nodes"),
-        (2, ["--read.x", "x.npy"], "read.x"),
+        (2, ["--read.features", "x.npy"], "read.features"),
         (1, ["--read.edge_columns", "[sum]"], "sum"),
     ):
         assert main([*command, str(tmp_path / "later.csv"), *wrong]) == status

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import HeteroConv
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
@@ -69,6 +70,22 @@ def test_the_layer_is_a_mean_per_relation_and_a_map_of_each(num_bases: int | Non
     torch.testing.assert_close(adjacency.propagate(conv, "edges", 0, h), expected, rtol=F32_SUM, atol=F32_SUM)
 
 
+@pytest.mark.parametrize("kind", ["hetero-sage", "hetero-gat"])
+def test_a_layer_per_relation_is_heteroconv_of_torch_geometric(kind: str) -> None:
+    graph = messages(typed())
+    model = backbone_for(graph, Backbone.Config(dim=8, num_layers=1, heads=2), kind, 3).eval()
+    _, adjacency = full_graph(graph)
+    conv, (sources, targets) = model.blocks[0].conv, adjacency.edge_index()
+    h, relation = torch.randn(N, 8), torch.from_numpy(graph.incoming.relation.astype(np.int64))
+    own = [torch.stack([sources[relation == r], targets[relation == r]]) for r in range(6)]
+    keys = [("node", str(r), "node") for r in range(6)]
+    whole = HeteroConv({key: conv.convs[key] for key in keys})({"node": h}, dict(zip(keys, own)))["node"]
+    found = adjacency.propagate(conv, "edges", 0, h)
+    torch.testing.assert_close(found, whole, rtol=F32, atol=F32)
+    parts = sum(conv.convs[key](h, edges) for key, edges in zip(keys, own))
+    torch.testing.assert_close(found, parts, rtol=F32_SUM, atol=F32_SUM)
+
+
 def test_relabeled_relations_and_their_matrices_give_the_same_outputs() -> None:
     order = (2, 0, 1)
     first, second = messages(typed()), messages(typed(order=order))
@@ -87,11 +104,14 @@ def test_edges_of_both_directions_have_no_inverse_relations() -> None:
     assert messages(directed).relation_names == ("0", "1", "inverse of 0", "inverse of 1")
 
 
-@pytest.mark.parametrize("kind", ["full", "top", "neighbor"])
-def test_relations_decide_classes_in_every_kind_of_batch(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [*(("rgcn", kind) for kind in ("full", "top", "neighbor")), ("hetero-sage", "top"), ("hetero-gat", "neighbor")],
+)
+def test_relations_decide_classes_in_every_kind_of_batch(method: str, kind: str, tmp_path: Path) -> None:
     batching = {"kind": kind, "num_clusters": 4, "clusters_per_batch": 2, "batch_size": 16, "fanouts": [8]}
     settings = {"model.dim": 16, "model.num_layers": 2, "loop.epochs": 25, "batching": batching, **QUIET}
-    run = fit("rgcn", typed(), out=tmp_path / "run", **settings)
+    run = fit(method, typed(), out=tmp_path / "run", **settings)
     assert run.metrics["test"]["accuracy"] > 0.8
 
 

@@ -16,9 +16,11 @@ from hopstate.data.dates import NAIVE, zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.labels import LabelOptions, parse_event_labels, split_column_names
 from hopstate.data.preprocessing import FeatureTable
-from hopstate.data.readers.encode import ColumnSpec, category_texts, check_specs, encode_features, parse_column_specs
+from hopstate.data.readers.encode import ColumnSpec, check_specs, encode_features, parse_column_specs
 from hopstate.data.readers.ids import check_not_negative, ids_of, to_common_type, to_integer_ids
 from hopstate.data.readers.local import are_formatted_numbers
+from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, with_node_tables
+from hopstate.data.readers.relations import node_type_columns, node_types_of, relations_of
 from hopstate.data.readers.roles import (
     ONE,
     SOURCES,
@@ -46,11 +48,9 @@ if TYPE_CHECKING:
 
 LABELS = ("label", "y", "state_label")
 KINDS = ("kind", "op", "operation")
+RELATIONS = (*KINDS, "relation", "relation_type", "rel", "edge_type", "event_type", "predicate", "type")
 NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
-IGNORED = "none"  # in place of a column of relations or types: events of a typed source are read as untyped
-MAX_RELATIONS = 10_000
-_INTEGER = re.compile(r"[+-]?\d{1,18}")
 _LOOKED_AT = 1000  # cells of a column of texts that may be numbers
 _KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
 _KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
@@ -67,6 +67,7 @@ class EventTableOptions:
     label_column: str | None = None
     relation_column: str | None = None
     node_type_column: str | None = None
+    features: Any = None
     edge_columns: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     header: bool | None = None
@@ -133,7 +134,12 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         "file_length": len(table.frame),
     }
     bipartite, specs = bipartite_of(options.bipartite), parse_column_specs(options.columns)
-    check_specs(specs, table.frame.columns, str(table.path))
+    nodes = None
+    if options.features is None:
+        check_specs(specs, table.frame.columns, str(table.path))
+    else:
+        how = NodeTableOptions(features=options.features, missing=options.missing, text_ids=options.text_ids)
+        nodes = NodeTables.read(how, specs=specs, edge_columns=table.names)
     roles = assign_roles(table, options, specs)
 
     notes: tuple[str, ...] = ()
@@ -170,13 +176,11 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     labels, names, of_labels = parse_event_labels(
         table, roles.labels or (None,), options.task, options.multilabel, options.unlabeled_value
     )
-    unused_notes = text_column_notes(
-        table,
-        [
-            *(roles.source, roles.target, roles.time, roles.kind, roles.relation),
-            *(*roles.node_types, *roles.labels, *roles.features, *specs),
-        ],
-    )
+    used = [
+        *(roles.source, roles.target, roles.time, roles.kind, roles.relation),
+        *(*roles.node_types, *roles.labels, *roles.features, *specs),
+    ]
+    unused_notes = (*text_column_notes(table, used), *_relation_notes(table, used))
     columns_note = roles.roles_note(table, describe_times(t, unit, dates), sets)
     stream_fields = {
         "class_names": names,
@@ -191,10 +195,10 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
         src, dst, t, kind=kinds, labels=labels, edge_attr=attr, edge_table=features, relation=relation,
         relation_names=relation_names, **stream_fields,
     )  # fmt: skip
-    if not roles.node_types:
-        return stream
-    node_type, names = node_types_of(table, roles.node_types, (src, dst), stream.num_nodes)
-    return stream.with_(node_type=node_type, node_type_names=names)
+    if roles.node_types:
+        node_type, names = node_types_of(table, roles.node_types, (src, dst), stream.num_nodes)
+        stream = stream.with_(node_type=node_type, node_type_names=names)
+    return stream if nodes is None else with_node_tables(stream, nodes)
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------
@@ -306,6 +310,14 @@ def text_column_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ..
     )
 
 
+def _relation_notes(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
+    """Return a note on an unused column that is named as relations are."""
+    found = [name for name in table.names if name not in used and role_name(name) in RELATIONS]
+    return tuple(
+        f"{name} may be the relation of an event: --read.relation_column {name} reads it" for name in found[:1]
+    )
+
+
 def _with_separators(column: pd.Series) -> bool:
     return bool(are_formatted_numbers(column.head(_LOOKED_AT).dropna().astype(str).str.strip()).any())
 
@@ -321,70 +333,6 @@ def _event_features(
         blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
         table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
     return encode_features(table, list(columns), "event features", missing, specs)
-
-
-# ---- relations and types of nodes --------------------------------------------------------------------------------
-def relations_of(table: Table, column: str, kinds: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return relations (E,) of a column and their sorted names; deleted nodes have none."""
-    texts = category_texts(table, column).to_numpy(object)
-    needed = np.ones(len(texts), bool) if kinds is None else kinds != GONE
-    table.check((texts == "") & needed, column, "no relation", "Fill it in, or remove the row.")
-    names = names_of_types([texts[needed]])
-    check_num_types(names, f"{table.path}: column {column!r}")
-    codes = codes_of_types(texts, names)
-    return np.where(needed, codes, 0).astype(np.int32), names
-
-
-def node_type_columns(table: Table, given: str | None) -> tuple[str, ...]:
-    """Return the two columns that the option node_type_column names, none without it."""
-    columns = split_column_names(table, given, "node_type_column")
-    if given is not None and len(columns) != 2:
-        raise ConfigError(
-            f"node_type_column names two columns, the types of sources and of targets: got {given!r}. Write "
-            "--read.node_type_column SOURCE_TYPE,TARGET_TYPE"
-        )
-    return columns
-
-
-def node_types_of(
-    table: Table, columns: Sequence[str], ends: tuple[np.ndarray, np.ndarray], num_nodes: int
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the types (N,) of nodes by two columns, -1 where all cells of a node are empty, and their names."""
-    texts = [category_texts(table, column).to_numpy(object) for column in columns]
-    names = names_of_types(texts)
-    check_num_types(names, f"{table.path}: columns {', '.join(columns)}")
-    found = np.full(num_nodes, -1, np.int16)
-    codes = [codes_of_types(column, names) for column in texts]
-    for nodes, types in zip(ends, codes, strict=True):
-        found[nodes[types >= 0]] = types[types >= 0]
-    for column, nodes, types in zip(columns, ends, codes, strict=True):
-        other = (types >= 0) & (types != found[nodes])
-        table.check(other, column, "a node has a second type", "Give each node one type.")
-    return found, names
-
-
-def check_num_types(names: Sequence[str], where: str) -> None:
-    if len(names) > MAX_RELATIONS:
-        raise DataError(
-            f"{where}: too many relations or types: got {len(names):,} different values, {names[0]!r} among them. Name "
-            f"a column with at most {MAX_RELATIONS:,}"
-        )
-
-
-def names_of_types(columns: Sequence[np.ndarray]) -> tuple[str, ...]:
-    """Return the different texts of columns, sorted; whole numbers by value."""
-    texts = sorted({text for column in columns for text in set(column.tolist())} - {""})
-    whole = all(_INTEGER.fullmatch(text) for text in texts)
-    return tuple(sorted(texts, key=int) if whole else texts)
-
-
-def codes_of_types(texts: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Return (E,) the number of each text among names, -1 for others."""
-    import pandas as pd
-
-    place = {name: number for number, name in enumerate(names)}
-    codes, names_found = pd.factorize(texts)
-    return np.array([place.get(text, -1) for text in names_found], np.int32)[codes]
 
 
 # ---- rows of nodes -----------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import TIE_ORDERS, EventStream, TieOrder, canonical_tie_order, check_deletes
-from hopstate.data.readers.event_tables import IGNORED, EventTableOptions, read_event_table
+from hopstate.data.events import TIE_ORDERS, EventStream, TieOrder, canonical_tie_order, check_deletes, not_none
+from hopstate.data.readers.event_tables import EventTableOptions, read_event_table
+from hopstate.data.readers.node_tables import NodeTableOptions, NodeTables, with_node_tables
+from hopstate.data.readers.relations import IGNORED
 from hopstate.data.readers.roles import ONE, READ_AS, TWO
 from hopstate.data.readers.tables import (
     Table,
@@ -204,8 +206,8 @@ def read_events(
     that exists.
 
     Args:
-        source: path, "tgb:NAME", or the object in memory: a `TemporalData`, a table of pandas, pyarrow, polars or
-            DuckDB, or a dictionary of columns.
+        source: path, "tgb:NAME", or the object in memory: a `TemporalData`, a `HeteroData` whose edges have times, a
+            table of pandas, pyarrow, polars or DuckDB, or a dictionary of columns.
         format: a key of `EVENT_FORMATS`, or "auto" to find it by content and name.
         from_start: no event came before the first. False lets deletions end edges that earlier events added.
         max_bytes: maximum size of a file after unpacking, such as "8GiB". None: 100 times the size of a packed file,
@@ -225,7 +227,9 @@ def read_events(
               `hopstate.data.readers.encode.parse_column_specs`.
             - missing: "mean", "median", "zero" or "auto". Missing event features stay in edge_table, and `fit` fills
               them by the training events. "auto" rejects infinities.
-            - x: node features as an array or a .npy file. Rows are integer ids, or other ids in sorted order.
+            - features: table of node features with an id column, or a folder with a table for each type of nodes,
+              called as the type. Every node has a row. In an array or a .npy file, rows are integer ids, or other ids
+              in sorted order.
             - num_nodes: ids are rows 0..num_nodes-1.
             - task: "regression" reads labels as numbers. multilabel: "all" reads a cell such as "a;b" as two labels.
             - unlabeled_value: the label that means "no label", or "none". None: an error if -1 could mean that.
@@ -254,19 +258,20 @@ def read_events(
         raise ConfigError(f"read.tie_order is one of {', '.join(TIE_ORDERS)}; got {tie_order!r}")
     if options.get("task") == "classification":
         options["task"] = "auto"
-    usual = {key for key in _TABLE_OPTIONS if key in options and options[key] == _TABLE_OPTIONS[key]}
+    usual = {key for key in {*_TABLE_OPTIONS} - {"features"} if key in options and options[key] == _TABLE_OPTIONS[key]}
     options = {key: value for key, value in options.items() if value is not None and key not in usual}
     options |= {} if from_start else {"from_start": False}
     ignored = [field for field in ("relation", "node_type") if options.get(f"{field}_column") == IGNORED]
     options = {key: value for key, value in options.items() if key.removesuffix("_column") not in ignored}
-    if is_array(options.get("x")):
-        options["x"] = plain_array(options["x"], "the array x")
-    if isinstance(options.get("x"), (str, os.PathLike)):
-        options["x"] = _features(Path(options["x"]))
+    features = options.get("features")
+    if is_array(features):
+        options["x"] = plain_array(options.pop("features"), "the array of features")
+    elif isinstance(features, (str, os.PathLike)) and Path(features).suffix == ".npy":
+        options["x"] = _features(Path(options.pop("features")))
     if isinstance(source, EventStream):
         stream = _with_fields(source, source.name, options)
     elif isinstance(source, (str, os.PathLike)):
-        with byte_limit(max_bytes), reading(source, "events"):
+        with byte_limit(max_bytes), reading(source, "events", others=not_none(options.get("features"))):
             stream = _from_path(os.fspath(source), format, options)
     else:
         with reading(f"the {type(source).__name__}", "events", others=("",)):  # named errors name it
@@ -308,8 +313,13 @@ def _from_table(source: Any, options: dict[str, Any], facts: dict[str, Any]) -> 
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
+    nodes = None
+    if "features" in options:
+        given = {name: options.pop(name) for name in ("features", "missing") if name in options}
+        nodes = NodeTables.read(NodeTableOptions(**given), specs={})
     options = _check_options(options, where, _FIELDS)
-    return stream.with_(**options) if options else stream
+    stream = stream.with_(**options) if options else stream
+    return stream if nodes is None else with_node_tables(stream, nodes)
 
 
 def _check_options(options: dict[str, Any], where: str, allowed: tuple[str, ...]) -> dict[str, Any]:
@@ -351,12 +361,15 @@ def _detect(path: Path) -> str:
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
-    if not is_frame(source) and all(hasattr(source, name) for name in ("src", "dst", "t")):
+    temporal = all(hasattr(source, name) for name in ("src", "dst", "t")) or hasattr(source, "edge_types")
+    if temporal and not is_frame(source):
         known = tuple(name for name in _FIELDS if name not in ("src", "dst", "t"))
         return EventStream.from_pyg(source, **_check_options(options, "a TemporalData", known))
     if is_frame(source) or isinstance(source, Mapping):
         return _from_table(source, options, {"name": "table", "source": "memory"})
-    raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
+    raise FormatError(
+        f"cannot read events from a {type(source).__name__}; give a path, a table, TemporalData or HeteroData"
+    )
 
 
 def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:

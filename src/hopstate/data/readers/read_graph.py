@@ -14,8 +14,8 @@ import numpy as np
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.readers.edge_list import EdgeTableOptions, read_edge_list, read_networkx
-from hopstate.data.readers.event_tables import IGNORED
 from hopstate.data.readers.pyg import read_ogb, read_pyg_dataset, read_pyg_file, read_pyg_set
+from hopstate.data.readers.relations import IGNORED
 from hopstate.data.readers.tables import BINARY_TABLES, is_frame
 from hopstate.data.readers.text import check_archive, is_matrix_market, is_text_file
 from hopstate.data.readers.tu import is_tu_folder, is_tu_text, read_tu, read_tu_folder

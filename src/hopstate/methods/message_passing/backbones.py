@@ -168,8 +168,7 @@ class GAT(Convolution):
     def layer(self, spec: LayerSpec) -> nn.Module:
         from hopstate.layers import edge_layers
 
-        if spec.config.dim % spec.config.heads:
-            raise ConfigError(f"model.dim={spec.config.dim} is not a multiple of model.heads={spec.config.heads}")
+        check_heads(spec.config)
         return edge_layers.GAT(spec.in_dim, spec.config.dim, spec.config.heads, edge_dim=spec.edge_dim or None)
 
 
@@ -231,8 +230,53 @@ class RGCN(Convolution):
         return edge_layers.RGCN(spec.in_dim, spec.config.dim, spec.num_relations, num_bases=spec.config.num_bases)
 
 
+class HeteroSAGE(Convolution):
+    """The sum of a GraphSAGE layer per relation."""
+
+    name = "hetero-sage"
+    summary = "a GraphSAGE layer per relation of edges, residual"
+    source = "arXiv:1706.02216"
+    normalization = "edges"
+    edges = "relations"
+    dense_cost = 16
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch_geometric.nn import SAGEConv
+
+        from hopstate.layers import edge_layers
+
+        return edge_layers.Hetero(SAGEConv(spec.in_dim, spec.config.dim) for _ in range(spec.num_relations))
+
+
+class HeteroGAT(Convolution):
+    """The sum of a GAT layer per relation."""
+
+    name = "hetero-gat"
+    summary = "a graph attention layer per relation of edges, residual"
+    source = "arXiv:1710.10903"
+    normalization = "edges"
+    edges = "relations"
+    dense_cost = 8
+
+    def layer(self, spec: LayerSpec) -> nn.Module:
+        from torch_geometric.nn import GATConv
+
+        from hopstate.layers import edge_layers
+
+        check_heads(spec.config)
+        width, heads = spec.config.dim // spec.config.heads, spec.config.heads
+        return edge_layers.Hetero(
+            GATConv(spec.in_dim, width, heads, add_self_loops=False) for _ in range(spec.num_relations)
+        )
+
+
+def check_heads(config: BackboneConfig) -> None:
+    if config.dim % config.heads:
+        raise ConfigError(f"model.dim={config.dim} is not a multiple of model.heads={config.heads}")
+
+
 BACKBONES: dict[str, Convolution] = {
-    kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII(), RGCN())
+    kind.name: kind for kind in (MLP(), GCN(), SAGE(), GIN(), GAT(), PNA(), GCNII(), RGCN(), HeteroSAGE(), HeteroGAT())
 }
 
 

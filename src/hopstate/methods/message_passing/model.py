@@ -1,4 +1,4 @@
-"""Message-passing backbones: MLP, GCN, GraphSAGE, GIN, GAT, PNA, GCNII, and RGCN.
+"""Message-passing backbones: MLP, GCN, GraphSAGE, GIN, GAT, PNA, GCNII, RGCN, and convolutions per relation.
 
 A block is x + W_2 GELU(conv(N(x))) ("ffn") or ReLU(N(conv(x) + W x)) ("conv"), with dropout. N is LayerNorm, BatchNorm
 or nothing, and conv is torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals
@@ -46,7 +46,7 @@ class BackboneConfig:
         jumping_knowledge: what the head sees: the last block ("none"), the sum of all ("sum"), their concatenation
             ("cat"), their maximum ("max"), or the mean of a perceptron of each, the first block's input included
             ("mean", TOP's GCNII+JK).
-        heads: attention heads of GAT.
+        heads: attention heads of GAT, also per relation.
         num_bases: basis matrices that RGCN's relations combine; null for a matrix of each relation's own.
         alpha: GCNII's weight of the first representation.
         theta: GCNII's weight matrix in layer l has the weight log(1 + theta / l).
@@ -114,7 +114,7 @@ class ResidualBlock(_Block):
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
         edge_dim: columns of the edge features; 0 without.
         in_dim: width of the input; config.dim if None.
-        num_relations: relations of edges, for RGCN.
+        num_relations: relations of edges, for layers with weights per relation.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Backbone(nn.Module):
         num_classes: width of the output.
         degrees: in-degrees of the training graph; only PNA looks at them.
         edge_dim: columns of the edge features; 0 where there are none.
-        num_relations: relations of edges, for RGCN, whose one edge feature is the relation's number.
+        num_relations: relations of edges, for layers with weights per relation. Their one edge feature is its number.
 
     Raises:
         ConfigError: an unknown kind, a width that the heads do not divide, or edge features that it has no place for.

@@ -49,6 +49,8 @@ class EventReadOptions:
 
     Args:
         format: "auto" detects it from content and name; otherwise one of the formats in `hopstate datasets`.
+        features: table of node features with a node id column; or a folder with a table for each type of nodes, called
+            as the type (user.csv, item.csv); or a .npy file.
         header: whether the first line has column names; null detects it.
         separator: cell separator of a text file, such as ";", tab or space; null detects it.
         time_format: strptime format of dates that are not ISO, such as "%d.%m.%Y %H:%M".
@@ -71,7 +73,6 @@ class EventReadOptions:
         edge_columns: columns of event features; null uses the usual names.
         columns: types of event feature columns, if detection is wrong: '[venue=category, when=date]'. Types: number,
             category, date (ISO, or date:FORMAT as in strptime), drop. Listed columns become features.
-        x: .npy file of node features.
         num_nodes: number of nodes, if ids are row numbers 0..num_nodes-1. null derives it.
         bipartite: sources and targets are two sets of nodes. "true" renames ids to u7 and i7, "false" merges equal ids.
             "auto" decides by column names (user and item are two sets, source and target one).
@@ -89,6 +90,7 @@ class EventReadOptions:
     """
 
     format: str = "auto"
+    features: str | None = None
     header: bool | None = None
     separator: str | None = None
     time_format: str | None = None
@@ -105,7 +107,6 @@ class EventReadOptions:
     positive_class: str | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
-    x: str | None = None
     num_nodes: int | None = None
     bipartite: bool | Literal["auto"] = "auto"
     text_ids: bool = False

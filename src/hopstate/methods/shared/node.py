@@ -230,7 +230,7 @@ class EdgeConfig:
 
     Args:
         use: "auto" uses edge weights, features and relations, and raises an error if the method cannot. "drop" ignores
-            them (rgcn: weights and features).
+            them (rgcn, hetero-sage and hetero-gat: weights and features).
         weight: index of the edge feature used as edge weight (gcn, gcnii, nagphormer). null: the graph's own weights,
             or its only edge feature.
         flow: direction of messages over a directed edge (u, v): "source_to_target" sends from u to v, as in
@@ -314,7 +314,7 @@ def _with_relation_columns(graph: Graph) -> Graph:
     if count > RELATION_COLUMNS:
         raise ConfigError(
             f"{graph.name} has {count} relations, more than the {RELATION_COLUMNS} that are read as edge features: use "
-            "rgcn, or ignore them (--edges.use drop)"
+            "rgcn, hetero-sage or hetero-gat, or ignore them (--edges.use drop)"
         )
     columns = np.eye(count, dtype=np.float32)[graph.relation]
     columns = columns if graph.edge_attr is None else np.concatenate([graph.edge_attr, columns], 1)
@@ -400,7 +400,7 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
 def _edge_advice(role: EdgeRole) -> str:
     if role == "features":
         return "remove edges.weight, because the method reads every column as a feature"
-    others = "gat, gin, pna and gmn read edge features and relations, rgcn relations"
+    others = "gat, gin, pna and gmn read edge features and relations, rgcn, hetero-sage and hetero-gat relations"
     others += "" if role == "weights" else ", gcn and gcnii edge weights"
     return f"ignore them (--edges.use drop) or use another method: {others}"
 
