@@ -17,7 +17,7 @@ from hopstate.tokens.pair_features import GROWING, NAMES, PairFeatures, feature_
 
 NONE = np.empty(0, np.int64)
 PATHS, MOVES = len(NAMES) - 10, len(NAMES) - 3  # where the features of paths and of moves begin
-STREAM = np.flatnonzero([name.startswith("stream's events since") for name in NAMES])
+STREAM = np.flatnonzero([name.startswith("all events since") for name in NAMES])
 
 
 def events(count: int = 400, nodes: int = 9, *, seed: int = 0, floats: bool = False, **more: Any) -> EventStream:
@@ -138,7 +138,11 @@ def test_what_only_grows_is_known_by_name() -> None:
     assert sorted(NAMES[i] for i in GROWING) == sorted(
         what
         for end in ("source", "target")
-        for what in (f"{end}'s events", f"{end}'s events since the pair met", f"since {end}'s first event")
+        for what in (
+            f"{end}'s events",
+            f"{end}'s events since the pair's last event",
+            f"time since {end}'s first event",
+        )
     )
 
 

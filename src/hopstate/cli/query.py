@@ -38,7 +38,7 @@ def _chosen(o: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _evaluate(argv: list[str]) -> CommandResult:
-    what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
+    what = "Print the metrics of a run as JSON. For links, --evaluation.protocol and similar settings apply."
     parser = _parser("evaluate", what, "--data", "--device", "--method")
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
     cold_start = "evaluate other events without the history of the run's own events"

@@ -125,71 +125,74 @@ def _write_moves(ends: _Ends, partners: _Partners, store: Histories, out: np.nda
 
 
 _PAIR = (
-    "since the pair met",
-    "since source sent to target",
-    "since target sent to source",
-    "meetings of the pair",
-    "meetings, source to target",
-    "since the pair's 2nd last meeting",
-    "since the pair first met",
-    "source's events since the pair met",
-    "target's events since the pair met",
-    "share of meetings in the shorter history",
-    *(f"since the pair's {n} last meeting" for n in ("4th", "8th", "16th")),
-    *(f"since source sent to target the {n} last time" for n in ("2nd", "4th")),
-    "since target sent to source the 2nd last time",
-    *(f"meetings that fade in {n} units" for n in (30, 300, 3_000, 30_000)),
+    "time since the pair's last event",
+    "time since source sent to target",
+    "time since target sent to source",
+    "events of the pair",
+    "events from source to target",
+    "time since the pair's 2nd last event",
+    "time since the pair's first event",
+    "source's events since the pair's last event",
+    "target's events since the pair's last event",
+    "the pair's share of the shorter history",
+    *(f"time since the pair's {n} last event" for n in ("4th", "8th", "16th")),
+    *(f"time since source sent to target, {n} last" for n in ("2nd", "4th")),
+    "time since target sent to source, 2nd last",
+    *(f"events of the pair, decayed over {n} units" for n in (30, 300, 3_000, 30_000)),
 )
 _NODE = (
-    "since {}'s last event",
-    *(f"since {{}}'s {n} last event" for n in ("2nd", "4th", "8th", "16th", "32nd", "64th", "128th", "256th")),
-    "since {}'s first event",
+    "time since {}'s last event",
+    *(f"time since {{}}'s {n} last event" for n in ("2nd", "4th", "8th", "16th", "32nd", "64th", "128th", "256th")),
+    "time since {}'s first event",
     "{}'s events",
-    "since {} sent",
-    "since {} received",
-    "share of sent among {}'s latest 32",
+    "time since {} sent",
+    "time since {} received",
+    "share of sent events in {}'s latest 32",
 )
-_SOURCE = (*(f"since source sent the {n} last time" for n in ("4th", "32nd")), "target among source's latest 32 sent")
+_SOURCE = (
+    *(f"time since source sent, {n} last" for n in ("4th", "32nd")),
+    "events with target in source's latest 32 sent",
+)
 _TARGET = (
-    *(f"since target received the {n} last time" for n in ("4th", "32nd")),
-    "source among target's latest 32 received",
+    *(f"time since target received, {n} last" for n in ("4th", "32nd")),
+    "events with source in target's latest 32 received",
 )
 _BOTH = (
-    "partners among source's latest 32",
-    "partners among target's latest 32",
-    "target among source's latest 32",
-    "how far back target is there",
-    "source among target's latest 32",
-    "how far back source is there",
-    "shared among the latest 32",
-    "how far back the nearest shared one, of 32",
-    "shared among the latest 256",
-    "how far back the nearest shared one, of 256",
-    "since both had an event at one time",
+    "partners in source's latest 32 events",
+    "partners in target's latest 32 events",
+    "events with target in source's latest 32",
+    "position of target in source's latest 32",
+    "events with source in target's latest 32",
+    "position of source in target's latest 32",
+    "common partners in the latest 32 events",
+    "position of the nearest common partner, of 32",
+    "common partners in the latest 256 events",
+    "position of the nearest common partner, of 256",
+    "time since both had an event at the same time",
     "times at which both had an event",
 )
 _STREAM = (
-    "stream's events since the pair met",
-    *(f"stream's events since {what}" for what in ("source's last event", "target's last event")),
-    *(f"stream's events since {what}" for what in ("source sent", "target received")),
+    "all events since the pair's last event",
+    *(f"all events since {what}" for what in ("source's last event", "target's last event")),
+    *(f"all events since {what}" for what in ("source sent", "target received")),
 )
 _PATHS = (
-    "paths of three events between them",
-    "share of two-step paths from source's partners to target's",
-    "chance of a path of three events",
-    "source's latest partners with such a path",
-    "target's partners on such paths",
-    "share of target's partners on such paths",
-    "since the newest such path",
+    "three-event paths from source to target",
+    "share of source's two-event paths that reach a partner of target",
+    "probability of a three-event path",
+    "source's partners on three-event paths",
+    "target's partners on three-event paths",
+    "share of target's partners on three-event paths",
+    "time since the latest three-event path",
 )
 _MOVES = (
-    "share of source's moves from its latest partner to target",
-    "share of others' moves from that partner to target",
-    "share of others that met target soon after that partner",
+    "share of source's transitions from its latest partner to target",
+    "share of other nodes' transitions from source's latest partner to target",
+    "share of other nodes with target soon after source's latest partner",
 )
 _GROWING = (
-    *(f"{end}'s events since the pair met" for end in ("source", "target")),
-    *(f"since {end}'s first event" for end in ("source", "target")),
+    *(f"{end}'s events since the pair's last event" for end in ("source", "target")),
+    *(f"time since {end}'s first event" for end in ("source", "target")),
     *(f"{end}'s events" for end in ("source", "target")),
 )
 NAMES = (
@@ -214,15 +217,15 @@ _WHERE = ("the pair's last event", "source's last event", "target's last event")
 MAX_RELATIONS = 32  # maximum number of relations with columns of their own, by number of events
 
 _TYPED = (
-    "since the pair met in the relation",
-    "since source sent to target in the relation",
-    "since target sent to source in the relation",
-    "meetings of the pair in the relation",
-    "meetings in the relation, source to target",
-    "since source sent in the relation",
-    "since target received in the relation",
-    "share of the relation among source's sent events",
-    "share of the relation among target's received events",
+    "time since the pair's last event in the relation",
+    "time since source sent to target in the relation",
+    "time since target sent to source in the relation",
+    "events of the pair in the relation",
+    "events from source to target in the relation",
+    "time since source sent in the relation",
+    "time since target received in the relation",
+    "share of the relation in source's sent events",
+    "share of the relation in target's received events",
     "source's events in the relation since it sent to target in it",
 )
 
@@ -232,7 +235,7 @@ def feature_names(columns: np.ndarray, relations: Sequence[str] | None = None) -
     names = (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
     if relations is None:
         return names
-    by_relation = ("since source sent {} to target", "since target sent {} to source", "the query is {}")
+    by_relation = ("time since source sent {} to target", "time since target sent {} to source", "the query is {}")
     return (*names, *_TYPED, *(what.format(repr(r)) for what in by_relation for r in relations))
 
 

@@ -26,6 +26,16 @@ def table(tmp_path: Path, *times: str) -> Path:
     return path
 
 
+def test_names_that_contain_a_role_are_in_the_command_that_the_error_gives(tmp_path: Path) -> None:
+    path = tmp_path / "mail.csv"
+    path.write_text("Sender Name,Receiver Name,When,Note\na,b,1,x\nb,c,2,x\n")
+    with pytest.raises(FormatError) as caught:
+        read_events(path)
+    message = str(caught.value)
+    assert "--read.source_column 'Sender Name' --read.target_column 'Receiver Name'" in message
+    assert "did you mean" not in message
+
+
 GOOD = ("2024-03-01", "2024-03-02T12:00:00")
 
 

@@ -245,7 +245,7 @@ def test_from_a_table_by_the_command_line(tmp_path: Path, capsys: pytest.Capture
     out = str(tmp_path / "run")
     assert main(["fit", "pair-trees", "--data", str(tmp_path / "events.csv"), "--out", out, *flags]) == 0
     assert main(["explain", out, "--pair", "3,15", "--time", str(own.t[-1]), "--top", "3"]) == 0
-    assert "since the pair met" in capsys.readouterr().out
+    assert "since the pair's last event" in capsys.readouterr().out
     assert main(["check-leak", out, "--times", "2", "--queries", "16"]) == 0
 
 

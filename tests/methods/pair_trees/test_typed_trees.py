@@ -68,9 +68,9 @@ def test_features_of_a_relation_are_those_of_its_own_events(orders: EventStream,
         )
         expected = trained_features(only, task).pairs(*orders.pairs(mine)[:3])
         for typed, untyped in (
-            ("since the pair met in the relation", "since the pair met"),
-            ("since source sent to target in the relation", "since source sent to target"),
-            ("meetings of the pair in the relation", "meetings of the pair"),
+            ("time since the pair's last event in the relation", "time since the pair's last event"),
+            ("time since source sent to target in the relation", "time since source sent to target"),
+            ("events of the pair in the relation", "events of the pair"),
         ):
             column = found[np.isin(rows, mine), names.index(typed)]
             assert np.allclose(column, expected[:, names.index(untyped)], equal_nan=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -260,9 +261,13 @@ def _missing_columns_error(table: Table, options: Sequence[str]) -> FormatError:
         return table.too_narrow(options[0])
     aliases = dict(zip(ROLES[:3], (SOURCES, TARGETS, TIMES), strict=True))
     free = [name for name in table.names if role_name(name) not in (*SOURCES, *TARGETS, *TIMES)]
-    hints = [nearest(word, free) for option in options for word in aliases[option]]
+    likely = {  # a column with a word of the role, such as "Sender Name"
+        option: next((name for name in free if {*role_name(name).split("_")} & {*aliases[option]}), None)
+        for option in options
+    }
+    hints = [] if any(likely.values()) else [nearest(word, free) for option in options for word in aliases[option]]
     near = f"; {SEPARATORS}" if len(table.names) == 1 else next(filter(None, hints), "")
-    usual = " ".join(f"--read.{option} NAME" for option in options)
+    usual = " ".join(f"--read.{option} {shlex.quote(likely[option] or 'NAME')}" for option in options)
     return FormatError(
         f"{table.path} has no column for {', '.join(options)}{near}; it has: {', '.join(table.names)}. "
         f"Name the columns: {usual} ({options[0]}=... in Python)"
