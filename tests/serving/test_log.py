@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -106,14 +108,29 @@ os._exit(9)
         (tmp_path / ACKNOWLEDGED).unlink()
 
     def found() -> dict[str, bytes]:
-        files = [path for path in tmp_path.iterdir() if not path.name.endswith("-shm") and path.stat().st_size]
-        return {path.name: path.read_bytes() for path in files}
+        return {path.name: b"" if path.name.endswith("-shm") else path.read_bytes() for path in tmp_path.iterdir()}
 
     before = found()
     for read_only in (True, False, False):
         with pytest.raises(CheckpointError, match=str(tmp_path)):
             SqliteLog(tmp_path, read_only=read_only)
     assert found() == before
+
+
+@pytest.mark.parametrize("change", ["update facts set value = '{'", "create view extra as select * from events"])
+def test_a_refused_log_has_no_new_journal(tmp_path: Path, change: str) -> None:
+    log = SqliteLog(tmp_path)
+    log.append(entries("a"))
+    log.close()
+    with closing(sqlite3.connect(tmp_path / NAME)) as file, file:
+        file.execute(change)
+    (tmp_path / f"{NAME}-wal").unlink(missing_ok=True)
+    (tmp_path / f"{NAME}-shm").unlink(missing_ok=True)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for read_only in (True, False):
+        with pytest.raises(CheckpointError):
+            SqliteLog(tmp_path, read_only=read_only).facts()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_deleted_lock_files_admit_no_second_writer(tmp_path: Path) -> None:

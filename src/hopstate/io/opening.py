@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import codecs
 import errno
+import gzip
 import io
 import json
 import os
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,6 +36,7 @@ from hopstate.errors import (
 MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO = 2 << 30, 100
 MIN_TABLE_BYTES = 256 << 20  # smaller for tables, which are copied several times
 ZIP = b"PK\x03\x04"
+_NOT_UNPACKED = {"bzip2": rb"BZh[1-9]1AY&SY", "xz": rb"\xfd7zXZ\0", "zstd": rb"\x28\xb5\x2f\xfd"}
 BOM = b"\xef\xbb\xbf"
 _OVERLAP = 1024  # bytes of a block that are searched again with the next one
 _BACKSLASH_QUOTE = rb'[,;\t\r\n] *"(?:[^"\r\n]|"")*\\"[^"\s,;]'
@@ -181,6 +184,7 @@ class BoundedFile(io.RawIOBase):
 
     def __init__(self, file: IO[bytes], path: Path, *, text: bool = False) -> None:
         self._file, self._path, self._text = file, path, text
+        self._packed = "gzip" if isinstance(file, gzip.GzipFile) else "zip"
         self.size, self.count = path.stat().st_size, 0
         self._lines, self._tail = 1, b""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -189,7 +193,12 @@ class BoundedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        block = self._file.read(len(buffer))
+        try:
+            block = self._file.read(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+            raise FormatError(
+                f"{self._path} is a damaged {self._packed} file: {error}. Fetch it again, or compress it again"
+            ) from None
         if self._text:
             self._check_text(block)
         buffer[: len(block)] = block
@@ -255,14 +264,17 @@ def table_member(path: str | Path) -> str | None:
 
 def open_bounded(path: str | Path, *, text: bool = False) -> io.BufferedReader:
     """Open a file for reading within the limit, decompressed if it is gzip, or a zip of one table."""
-    import gzip
-
     path = Path(path)
     file = open_regular(path)
-    magic = file.read(4)
+    magic = file.read(10)
     file.seek(0)
+    if other := next((name for name, pattern in _NOT_UNPACKED.items() if re.match(pattern, magic)), ""):
+        file.close()
+        raise FormatError(
+            f"{path} is compressed with {other}, which is not read. Decompress it, or compress it with gzip"
+        )
     raw: Any = gzip.GzipFile(fileobj=file) if magic[:2] == b"\x1f\x8b" else file
-    if magic == ZIP and (member := table_member(path)) is not None:
+    if magic[:4] == ZIP and (member := table_member(path)) is not None:
         raw = zipfile.ZipFile(file).open(member)  # noqa: SIM115
     return io.BufferedReader(BoundedFile(raw, path, text=text), 1 << 18)
 

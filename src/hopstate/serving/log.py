@@ -412,6 +412,8 @@ class SqliteLog(EventLog):
         self.place = str(self.path)
         self._apsw = import_extra("apsw", "serve")
         self._resources, self._lock = ExitStack(), threading.RLock()
+        journals = [self.path.with_name(f"{NAME}{end}") for end in ("-wal", "-shm")]
+        created = [path for path in journals if not path.exists()]
         if not read_only:
             self._resources.enter_context(locked_folder(self.path.parent))
         try:
@@ -422,6 +424,10 @@ class SqliteLog(EventLog):
                 self._check_schema()
         except BaseException:
             self._resources.close()
+            with suppress(HopstateError), locked_folder(self.path.parent):
+                if not journals[0].exists() or not journals[0].stat().st_size:  # otherwise a writer came since
+                    for path in created:
+                        path.unlink(missing_ok=True)
             raise
 
     def _open(self, read_only: bool, vfs: str | None) -> None:
@@ -440,9 +446,9 @@ class SqliteLog(EventLog):
             AcknowledgedPosition.make(noted)
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connect(flags, vfs)
+        self._check_schema()
         if not read_only:
             self._begin(new=not acknowledged)
-        self._check_schema()
         self._verify(acknowledged or 0)
         ((found,),) = self._query("pragma integrity_check(1)")
         if found != "ok":

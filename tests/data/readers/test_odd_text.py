@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +41,34 @@ def test_a_byte_order_mark_in_the_middle_names_its_line(tmp_path: Path, cells: s
             with pytest.raises(FormatError, match=r"line 3\b.*byte-order mark"):
                 read(file)
     assert not (tmp_path / "store").exists()
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 0x55]) + data[len(data) // 2 + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("pack", "named"),
+    [
+        (lambda data: gzip.compress(data)[:-100], "gzip"),
+        (lambda data: _flipped(gzip.compress(data)), "gzip"),
+        (lambda data: gzip.compress(data) + b"junk", "gzip"),
+        (bz2.compress, "bzip2"),
+        (lambda data: bz2.compress(data)[:-100], "bzip2"),
+        (lzma.compress, "xz"),
+    ],
+)
+@pytest.mark.parametrize("name", ["e.csv", "e.csv.gz", "e.unknown"])
+def test_compression_that_is_damaged_or_unknown_is_named(
+    tmp_path: Path, pack: Callable[[bytes], bytes], named: str, name: str
+) -> None:
+    if named != "gzip" and name.endswith(".gz"):
+        pytest.skip("its name says gzip")
+    rows = "".join(f"{k % 50},{k * 7 % 97},{k}\n" for k in range(2000))
+    (tmp_path / name).write_bytes(pack(f"src,dst,t\n{rows}".encode()))
+    for read in (read_events, read_graph, lambda path: prepare(path, tmp_path / "store")):
+        with pytest.raises(FormatError, match=f"{name}.*{named}"):
+            read(tmp_path / name)
 
 
 @pytest.mark.parametrize("sign", ["\0", "\ufeff"])

@@ -337,7 +337,7 @@ def detect_format(path: Path) -> str:
         )
     if magic.startswith(BINARY_TABLES):
         return "edges"
-    if name.removesuffix(".gz").endswith(TABLES) or is_text_file(path):
+    if is_text_file(path) or name.removesuffix(".gz").endswith(TABLES):
         if is_matrix_market(path):
             return "matrix-market"
         return "edges"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateError
+from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.io.opening import ZIP, open_bounded, open_regular, zip_members
 
 SPACES = r"\s+"  # the separator that is any white space
@@ -172,15 +172,8 @@ def _unparsed(path: Path, error: str) -> FormatError:
 
 def is_text_file(path: Path) -> bool:
     """Return whether the beginning of a file (unpacked, if .gz) is text."""
-    import zlib
-
-    try:
-        with open_bounded(path) as file:
-            head = file.read(4096)
-    except HopstateError:
-        raise
-    except (OSError, EOFError, zlib.error):
-        return False
+    with open_bounded(path) as file:
+        head = file.read(4096)
     return b"\0" not in head and (not head or sum(b < 9 or 13 < b < 32 for b in head) == 0)
 
 
