@@ -58,6 +58,7 @@ from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import SliceSizer, Steps, run_in_context, run_to_completion
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 
 _ELSEWHERE = ("data", "read", "loop")  # settings that may change where data are moved, or tell of training alone
@@ -377,7 +378,9 @@ class LiveRun:
         return run_to_completion(self._continue(self._parser.stream(events, self.past), score=score))
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
-        given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True, "slice_size": SLICE}
+        given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True}
+        # without weights an event takes microseconds, of which the call of a small slice would be most
+        given["slice_size"] = None if isinstance(self.task.source, Untrained) else SLICE
         if self._session is not None and self._session.past is self.past:  # it may have observed open batches
             given["warm_start"] = self._session.queries.warm_start()
         answer, after = yield from run_in_context(
