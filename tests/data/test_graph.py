@@ -305,8 +305,8 @@ def test_vocabulary() -> None:
     assert words.names(np.array([2, 0])).tolist() == ["c", "a"]
     assert "b" in words
     assert "x" not in words
-    assert words.grown(["d", "a", "d", "e"]).ids.tolist() == ["a", "b", "c", "d", "e"]
-    assert words.grown([]) is words.grown(["a"]) is words
+    assert words.grown(["d", "a", "d", "e"])[0].ids.tolist() == ["a", "b", "c", "d", "e"]
+    assert words.grown([])[0] is words.grown(["a"])[0] is words
     with pytest.raises(DataError, match="user 71"):
         Vocabulary(np.array(["user 71", "who"])).row("user 17")
     with pytest.raises(DataError, match="'a'"):

@@ -55,17 +55,18 @@ def test_integers_are_found_in_any_order() -> None:
 def test_a_vocabulary_that_grew_has_the_rows_of_the_one_before_it_and_of_no_other(kind: str) -> None:
     names = [7, 3, 11, 5] if kind == "ints" else ["u", "a", "long one", "b"]
     first, other = Vocabulary(np.array(names[:2])), Vocabulary(np.array(names[:2]))
-    grown = first.grown([names[1], names[2], names[2]])
+    grown, rows = first.grown([names[1], names[2], names[2]])
+    assert rows.tolist() == [1, 2, 2]
     assert grown.ids.tolist() == Vocabulary(np.array(names[:3])).ids.tolist()
     assert grown.rows(names).tolist() == [0, 1, 2, -1]
     assert (grown.is_of(first), grown.is_of(grown), first.is_of(first)) == (True, True, True)
     assert not any((first.is_of(grown), grown.is_of(other), other.is_of(first), grown.is_of(None)))
-    again = grown.grown([names[3]])
+    again = grown.grown([names[3]])[0]
     assert (again.is_of(first), again.is_of(grown)) == (True, True)
     assert (grown.rows(names).tolist(), again.rows(names).tolist()) == ([0, 1, 2, -1], [0, 1, 2, 3])
     assert again.names(np.array([3, 0, 2])).tolist() == [names[3], names[0], names[2]]
-    assert not first.grown([names[3]]).is_of(grown)
-    assert first.grown(names[:2]) is first
+    assert not first.grown([names[3]])[0].is_of(grown)
+    assert first.grown(names[:2])[0] is first
     copy = pickle.loads(pickle.dumps(grown))
     assert copy.rows(names).tolist() == [0, 1, 2, -1]
     assert not copy.is_of(pickle.loads(pickle.dumps(first)))

@@ -615,8 +615,8 @@ def _rows(old: StreamState, new: EventStream) -> tuple[tuple[np.ndarray, np.ndar
         names = names[0].astype(str), names[1].astype(str)
     elif not old.node_ids.is_text and text:
         raise DataError(f"{new.name} names nodes by text ({str(names[0][0])!r}), earlier events by number; use numbers")
-    both = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
-    return (both.rows(names[0]), both.rows(names[1])), both, len(both)
+    both, rows = old.node_ids.grown(np.stack(names, 1).reshape(-1))
+    return (rows[::2], rows[1::2]), both, len(both)
 
 
 def _types_with(old: StreamState, new: EventStream, num_nodes: int, ids: Vocabulary | None) -> dict[str, Any]:

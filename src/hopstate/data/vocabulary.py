@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -227,12 +227,16 @@ class Vocabulary:
         order = np.argsort(np.argsort(rows >= count, kind="stable"), kind="stable")
         return both.take(order)
 
-    def grown(self, new: Iterable[Any]) -> Vocabulary:
-        """Return a vocabulary with unseen ids of new appended in order of first appearance."""
-        keys = list(dict.fromkeys(new))
-        if not keys:
-            return self
-        return self.followed_by([key for key, row in zip(keys, self.rows(keys), strict=True) if row < 0])
+    def grown(self, keys: Any) -> tuple[Vocabulary, np.ndarray]:
+        """Return a vocabulary with unseen ids of keys (n,) appended as they first appear, and the keys' rows in it."""
+        keys = _as_array(keys)
+        rows = self.rows(keys)
+        missing = np.flatnonzero(rows < 0)
+        if not len(missing):
+            return self, rows
+        vocabulary = self.followed_by(list(dict.fromkeys(keys[missing].tolist())))
+        rows[missing] = vocabulary.rows(keys[missing])
+        return vocabulary, rows
 
     def followed_by(self, fresh: Sequence[Any]) -> Vocabulary:
         """Return a vocabulary with ids appended, of which each is new and occurs once."""

@@ -10,10 +10,12 @@ machine's; others with the event before them.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -65,19 +67,42 @@ _ENDS = (
 
 
 class Fields(NamedTuple):
-    """Names of the fields of an event: source, target, time, kind, relation and features.
-
-    `left` are the other fields, and `unread` those of them that the run does not read.
-    """
+    """Names of the fields of an event; unread are those that the run does not read."""
 
     src: str
     dst: str
     t: str
     kinds: list[str]
-    left: list[str]
     features: list[str]
     unread: list[str]
-    relation: str | None = None
+    relation: str = ""
+
+
+class Columns(NamedTuple):
+    """Events as they are logged, in columns of equal length.
+
+    Args:
+        fields: src, dst, t, the relation and the features, in this order.
+        deletes: which events delete an edge.
+        kind: the field that is "delete" in those; others do not have it.
+    """
+
+    fields: dict[str, list[Any]]
+    deletes: list[bool]
+    kind: str
+
+    def take(self, rows: Sequence[int]) -> Columns:
+        """Return some of the events."""
+        fields = {name: [column[k] for k in rows] for name, column in self.fields.items()}
+        return self._replace(fields=fields, deletes=[self.deletes[k] for k in rows])
+
+    def texts(self) -> list[str]:
+        """Return the events as JSON objects; no JSON value has a line feed in it."""
+        values = [json.dumps(column, separators=("\n", ": "))[1:-1].split("\n") for column in self.fields.values()]
+        names = [json.dumps(name).replace("%", "%%") for name in self.fields]
+        ends = [f', {json.dumps(self.kind)}: "delete"}}' if gone else "}" for gone in self.deletes]
+        row = "{" + ", ".join(f"{name}: %s" for name in names) + "%s"
+        return [row % event for event in zip(*values, ends)]  # of no events, a column gives one empty text
 
 
 class ClockSkewLimit:
@@ -116,14 +141,12 @@ class ClockSkewLimit:
     def _now(self) -> int:
         return int(self._clock() * IN_SECOND[self._unit])
 
-    def exceeded(self, t: int | float, last: int | float | None) -> bool:
+    def exceeded(self, t: float, last: float) -> bool:
         """Return whether a time is further ahead than it may be; last is that of the event before."""
-        if self.length is None:
-            return False
         since = self._now() if self.by_clock else last
-        return since is not None and t > since + self.length
+        return self.length is not None and t > since + self.length
 
-    def explain(self, last: int | float | None) -> str:
+    def explain(self, last: float) -> str:
         """Return what an event that is too far ahead is told."""
         since = self._now() if self.by_clock else last
         what = "this machine's clock" if self.by_clock else "the event before it"
@@ -156,10 +179,14 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(quoted) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def read_id(value: Any, end: str, k: int, text: bool) -> str | int:
-    """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
-    if not text and type(value) is int and 0 <= value < INT64_MAX:
-        return value
+def read_ids(given: list[Any], end: str, places: Sequence[int], text: bool) -> list[Any]:
+    """Return ids as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
+    if not text and set(map(type, given)) == {int} and min(given) >= 0 and max(given) < INT64_MAX:
+        return given
+    return [_read_id(value, end, k, text) for k, value in zip(places, given, strict=True)]
+
+
+def _read_id(value: Any, end: str, k: int, text: bool) -> str | int:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DataError(f"event {k}: {end} is an id, text or a whole number; got {value!r}")
     if text:
@@ -174,9 +201,9 @@ def read_id(value: Any, end: str, k: int, text: bool) -> str | int:
     return int(value)
 
 
-def read_number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
+def read_number(value: Any, name: str, k: int, deletes: bool) -> float | None:
     """Return a feature as a finite number; a deletion may leave it out."""
-    if value is None and kinds == ["delete"]:
+    if value is None and deletes:
         return None
     try:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -243,7 +270,7 @@ class EventParser:
         self.run, self.late = run, late
         self.skew_limit: ClockSkewLimit | None = None
         self._columns, self._reading = _reading_of(run)
-        self._fields: dict[tuple[str, ...], Fields] = {}
+        self._cached_fields = lru_cache(_MAX_CACHED_FIELDS)(self._read_fields)
         declared_columns = parse_column_specs(self._reading.get("columns"))
         self._texts = {name for name, one in declared_columns.items() if one.kind in ("category", "date")}
         features = {*declared_columns, *(self._reading.get("edge_columns") or ())}
@@ -255,6 +282,7 @@ class EventParser:
                 f"these names ({', '.join(taken)}). Give the columns other names and train again"
             )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
+        self._kind = next(iter(self._kinds), "")
         self._allows_missing = self._reading.get("missing", "error") != "error"
         self._relation = str(self._reading.get("relation_column") or RELATION) if self._relations else ""
         self._reading = {k: v for k, v in self._reading.items() if k not in ("relation_column", "node_type_column")}
@@ -262,45 +290,44 @@ class EventParser:
         self._scaling = self._facts.get("features") or {}
         self._width = int(self._facts.get("edge_columns") or 0)  # features of an event in the run's own file
 
-    def stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
+    def columns(self, events: Sequence[Mapping[str, Any]]) -> Columns:
+        """Return logged events as columns."""
+        fields = {name: [event[name] for event in events] for name in events[0] if name != self._kind}
+        return Columns(fields, [event.get(self._kind) == "delete" for event in events], self._kind)
+
+    def stream(self, columns: Columns, past: StreamState) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
-        names = [body[RELATION] for body in bodies] if self._relation else []
-        bodies = [{k: v for k, v in body.items() if k != RELATION} for body in bodies] if self._relation else bodies
-        found = None if self._texts else self._numeric_stream(bodies, past)
-        found = self._table_stream(bodies, past) if found is None else found
+        found = None if self._texts else self._numeric_stream(columns, past)
+        found = self._table_stream(columns, past) if found is None else found
         if not self._relation:
             return found
-        codes = np.array([self._relations.index(name) for name in names], np.int32)
+        codes = np.array([self._relations.index(name) for name in columns.fields[RELATION]], np.int32)
         found = found.with_(relation=codes, relation_names=self._relations)
         return with_types_by_relation(found, self._facts.get("relation_types"), self._facts.get("node_type_names", ()))
 
-    def _numeric_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream | None:
-        names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
-        values = np.array([[body[name] for name in names] for body in bodies], np.float64).reshape(len(bodies), -1)
-        kind = np.array([body.get(self._kinds[0]) == "delete" for body in bodies] if self._kinds else [], np.int8)
+    def _features_in(self, columns: Columns) -> list[str]:
+        return [name for name in columns.fields if name not in _USUAL and not (self._relation and name == RELATION)]
+
+    def _numeric_stream(self, columns: Columns, past: StreamState) -> EventStream | None:
+        src, dst, t = (np.array(columns.fields[name]) for name in _USUAL)
+        names = self._features_in(columns)
+        values = np.array([columns.fields[name] for name in names], np.float64).reshape(len(names), len(t)).T.copy()
+        kind = np.array(columns.deletes, np.int8)
         if kind.any():  # leave features empty
             values = np.where(np.isnan(values) & (kind != ADD)[:, None], 0, values)
-        ends, t = [[body[end] for body in bodies] for end in ("src", "dst")], np.array([body["t"] for body in bodies])
-        return self._make_stream(*unique_ids(np.array(ends).reshape(-1)), t, names, values, past, kind)
-
-    def _make_stream(
-        self,
-        rows: np.ndarray,
-        ids: Vocabulary | None,
-        t: np.ndarray,
-        names: Sequence[str],
-        values: np.ndarray,
-        past: StreamState,
-        kind: np.ndarray | None = None,
-    ) -> EventStream | None:
         if t.dtype.kind not in "if" or out_of_range(t).any() or (np.abs(values) > _LARGEST).any():
             return None
+        ends, known = np.stack([src, dst], 1).reshape(-1), past.node_ids
+        if known is None or self._relation or ends.dtype.kind != ("U" if known.is_text else "i"):
+            rows, ids = unique_ids(ends)
+        else:  # in the past's vocabulary, where they are looked up once
+            ids, rows = known.grown(ends)
         features = FeatureTable.of(tuple(names), values) if names else None
         events = EventStream(
-            src=rows[: len(t)],
-            dst=rows[len(t) :],
+            src=rows[::2].copy(),
+            dst=rows[1::2].copy(),
             t=t,
-            kind=kind if kind is not None and kind.any() else None,
+            kind=kind if kind.any() else None,
             edge_attr=None if features is None else features.plain(),
             edge_table=features,
             node_ids=ids,
@@ -311,46 +338,50 @@ class EventParser:
         )
         return apply_scalers(events, self._scaling)
 
-    def _table_stream(self, bodies: Sequence[Mapping[str, Any]], past: StreamState) -> EventStream:
+    def _table_stream(self, columns: Columns, past: StreamState) -> EventStream:
         # events of one time come as they come, as do ids
         options = self._reading | {"tie_order": "file", "bipartite": False}
         options |= {"time_unit": past.time_unit} if past.time_unit else {}
-        kind = next(iter(self._kinds), "")
-        options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, kind)]
-        frame = pd.DataFrame(list(bodies))
-        if kind in frame:
-            frame[kind] = frame[kind].fillna("add")
-        names = None
+        options["edge_columns"] = names = self._features_in(columns)
+        frame = pd.DataFrame({name: columns.fields[name] for name in (*_USUAL, *names)})
+        if any(columns.deletes):
+            frame[self._kind] = np.where(columns.deletes, "delete", "add")
+        ids = None
         if past.node_ids is not None and past.node_ids.is_text:  # texts that look like numbers stay texts
-            names, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
+            ids, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
             frame["src"], frame["dst"] = codes[: len(frame)], codes[len(frame) :]
         with muted_warnings():  # the run's own file gave them
             events = read_events(frame, from_start=False, **options)
-            if names is not None:
-                events = events.with_(node_ids=Vocabulary(names))
+            if ids is not None:
+                events = events.with_(node_ids=Vocabulary(ids))
             return preprocess_as(events, self._facts)
 
     def in_order(
-        self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
-    ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
-        """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "future".
+        self, events: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
+    ) -> tuple[Columns, dict[int, Note]]:
+        """Return events with times in the past's unit, and which of them are kept aside: "late" or "future".
 
         places tell where each stands in its request; strict refuses fields that the run does not read.
         """
-        named, t = self._rename_all(bodies, past, places, strict=strict)
-        last, aside = past.last_time if len(past) else None, dict[int, Note]()
-        for k, (body, now) in enumerate(zip(named, t.tolist(), strict=True)):
-            why = self._rejection_reason(now, last, body["t"], places[k], past.time_unit or "")
+        columns, t = self._read(events, past, places, strict=strict)
+        given, times = columns.fields["t"], t.tolist()
+        last, aside, limit = past.last_time, dict[int, Note](), self.skew_limit
+        is_limited = limit is not None and limit.length is not None
+        for k, now in enumerate(times):
+            why = None
+            if is_limited or now < last:
+                why = self._rejection_reason(now, last, given[k], places[k], past.time_unit or "")
             if why == "late" and self.late == "clamp":
-                now = last
+                times[k] = last
             elif why:
                 aside[k] = why
-                continue
-            body["t"] = last = now
-        return named, aside
+            else:
+                last = now
+        columns.fields["t"] = times
+        return columns, aside
 
-    def _rejection_reason(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
-        if last is not None and now < last:
+    def _rejection_reason(self, now: float, last: float, given: Any, place: int, unit: str) -> Note | None:
+        if now < last:
             if self.late == "reject":
                 shown = format_time(last, unit, self._dates)
                 raise TimeOrderError(
@@ -366,37 +397,40 @@ class EventParser:
 
     def as_logged(self, event: Mapping[str, Any], past: StreamState) -> dict[str, Any]:
         """Return an event as it would be logged, whatever came before it."""
-        (body,), t = self._rename_all([event], past, [0])
-        return body | {"t": t[0].item()}
+        columns, t = self._read([event], past, [0])
+        columns.fields["t"] = t.tolist()
+        return json.loads(columns.texts()[0])  # type: ignore[no-any-return]
 
     def unread_fields(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the fields of events that the run does not read."""
-        return sorted({name for event in events for name in self._cached_fields(event, 0).unread})
+        return sorted({name for event in events for name in self._fields_of(event, 0).unread})
 
-    def _rename_all(
-        self, bodies: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
-    ) -> tuple[list[dict[str, Any]], np.ndarray]:
-        text = past.node_ids is not None and past.node_ids.is_text
-        named = [self._rename_fields(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
-        return named, read_times(past, [body["t"] for body in named], places, self._dates)
-
-    def _rename_fields(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
-        src, dst, t, kinds, left, features, _, relation = self._cached_fields(body, k, strict)
-        found = {
-            "src": read_id(body[src], "src", k, text),
-            "dst": read_id(body[dst], "dst", k, text),
-            "t": body[t],
+    def _read(
+        self, events: Sequence[Mapping[str, Any]], past: StreamState, places: Sequence[int], *, strict: bool = False
+    ) -> tuple[Columns, np.ndarray]:
+        """Return events with times as they were given, and times (n,) in the past's unit."""
+        names = [self._fields_of(event, k, strict) for k, event in zip(places, events, strict=True)]
+        each, text = list(zip(places, events, names)), past.node_ids is not None and past.node_ids.is_text
+        fields: dict[str, list[Any]] = {
+            "src": read_ids([event[own.src] for _, event, own in each], "src", places, text),
+            "dst": read_ids([event[own.dst] for _, event, own in each], "dst", places, text),
+            "t": [event[own.t] for _, event, own in each],
         }
-        if not (kinds or features or relation):
-            return found
-        kinds_given = [body[name] for name in kinds]
-        if len(kinds_given) > 1 or (kinds_given and kinds_given[0] not in ("add", "delete")):
-            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds_given[-1]!r}")
-        found |= {self._kinds[0]: "delete"} if kinds_given == ["delete"] else {}
-        if relation is not None:
-            found[RELATION] = self._read_relation(body[relation], k)
-        rest = {name: body[name] for name in left}
-        return found | {name: self._feature(rest, name, k, kinds_given) for name in features}
+        deletes = [bool(own.kinds) and self._is_deletion(event, own, k) for k, event, own in each]
+        if self._relation:
+            fields[RELATION] = [self._read_relation(event[own.relation], k) for k, event, own in each]
+        for i, name in enumerate(names[0].features):
+            fields[name] = [
+                self._feature(event, own.features[i], k, gone)
+                for (k, event, own), gone in zip(each, deletes, strict=True)
+            ]
+        return Columns(fields, deletes, self._kind), read_times(past, fields["t"], places, self._dates)
+
+    def _is_deletion(self, event: Mapping[str, Any], names: Fields, k: int) -> bool:
+        kinds = [event[name] for name in names.kinds]
+        if len(kinds) > 1 or kinds[0] not in ("add", "delete"):
+            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds[-1]!r}")
+        return bool(kinds[0] == "delete")
 
     def _read_relation(self, value: Any, k: int) -> str:
         name = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
@@ -408,13 +442,11 @@ class EventParser:
             )
         return name
 
-    def _cached_fields(self, body: Mapping[str, Any], k: int, strict: bool = False) -> Fields:
-        fields = tuple(body)
-        known = self._fields.get(fields)
-        if known is None:
-            known = self._read_fields(body, k)
-            if len(self._fields) < _MAX_CACHED_FIELDS:  # whoever sends may have no end of them
-                self._fields[fields] = known
+    def _fields_of(self, event: Mapping[str, Any], k: int, strict: bool = False) -> Fields:
+        try:
+            known = self._cached_fields(tuple(event))
+        except DataError as error:
+            raise DataError(f"event {k} has {error}") from None
         if strict and known.unread:
             typed = [self._relation] if self._relation else []
             read = ", ".join([known.src, known.dst, known.t, *typed, *self._kinds[:1], ID, *known.features])
@@ -424,37 +456,38 @@ class EventParser:
             )
         return known
 
-    def _read_fields(self, body: Mapping[str, Any], k: int) -> Fields:
-        rest, ends = [name for name in body if name != ID], []
+    def _read_fields(self, names: Sequence[str]) -> Fields:
+        rest, ends = [name for name in names if name != ID], []
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
-            names = [own] if own in rest else [name for name in rest if role_name(name) in known]
-            if len(names) != 1:
-                count = "more than one " if names else "no "
-                raise DataError(f"event {k} has {count}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
-            ends.append(names[0])
-            rest.remove(names[0])
-        relation = None
+            found = [own] if own in rest else [name for name in rest if role_name(name) in known]
+            if len(found) != 1:
+                count = "more than one " if found else "no "
+                raise DataError(f"{count}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
+            ends.append(found[0])
+            rest.remove(found[0])
+        relation = ""
         if self._relation:
-            relation = next((name for name in (self._relation, RELATION) if name in rest), None)
-            if relation is None:
-                raise DataError(f"event {k} has no relation (a field {self._relation!r}): the run's events have them")
+            relation = next((name for name in (self._relation, RELATION) if name in rest), "")
+            if not relation:
+                raise DataError(f"no relation (a field {self._relation!r}): the run's events have them")
             rest.remove(relation)
         kinds = [name for name in rest if name.lower() in self._kinds]
         left = [name for name in rest if name not in kinds]
         src, dst, t = ends
-        features = self._features(left, k)
+        features = self._features(left)
         unread = [name for name in left if name not in features]
-        return Fields(src, dst, t, kinds, left, features, unread, relation)
+        return Fields(src, dst, t, kinds, features, unread, relation)
 
-    def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
-        value = body.get(name)
-        if name in self._texts and name in body and (value is None or isinstance(value, str)):
+    def _feature(self, event: Mapping[str, Any], name: str, k: int, deletes: bool) -> float | str | None:
+        value = event.get(name)
+        if name in self._texts and name in event and (value is None or isinstance(value, str)):
             if value is not None and not is_id(value, 0):
                 raise DataError(f"event {k}: feature {name} is a text without NUL of at most {LONGEST} bytes")
             return value
-        return None if value is None and self._allows_missing and name in body else read_number(value, name, k, kinds)
+        may_miss = value is None and self._allows_missing and name in event
+        return None if may_miss else read_number(value, name, k, deletes)
 
-    def _features(self, left: Sequence[str], k: int) -> list[str]:
+    def _features(self, left: Sequence[str]) -> list[str]:
         named = self._reading.get("edge_columns")
         if named is None and self._texts:
             named = [
@@ -466,9 +499,7 @@ class EventParser:
             return []
         found = sorted((name for name in left if FEATURE.fullmatch(name)), key=lambda name: (len(name), name))
         if len(found) != self._width:
-            raise DataError(
-                f"event {k} has {len(found)} features ({', '.join(found)}), the run's own have {self._width}"
-            )
+            raise DataError(f"{len(found)} features ({', '.join(found)}), the run's own have {self._width}")
         return found
 
 

@@ -34,7 +34,15 @@ from hopstate.ops.threads import one_thread
 from hopstate.runs.data import load_data_facts, settings_of_run, time_zone_of_dates
 from hopstate.runs.load import load_run, require_event_stream_run, state_after_run_data
 from hopstate.runs.queries import QuerySession
-from hopstate.serving.event_parser import AUTO, ClockSkewLimit, EventParser, Late, UnknownFields, check_handling
+from hopstate.serving.event_parser import (
+    AUTO,
+    ClockSkewLimit,
+    Columns,
+    EventParser,
+    Late,
+    UnknownFields,
+    check_handling,
+)
 from hopstate.serving.log import EventLog, commit_batches, corruption_errors, open_log, parse_events
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import (
@@ -50,6 +58,7 @@ from hopstate.serving.transaction import Receipt, Transaction, read
 from hopstate.streaming.live import continue_stream_sliced, fingerprint
 from hopstate.streaming.slices import SliceSizer, Steps, run_in_context, run_to_completion
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.link import LinkTask
 
 _ELSEWHERE = ("data", "read", "loop")  # settings that may change where data are moved, or tell of training alone
@@ -247,9 +256,10 @@ class LiveRun:
 
     def observe(self, bodies: Sequence[Mapping[str, Any]]) -> None:
         """Take in logged events."""
-        first, (scores, self.past) = self.position, self._after(bodies, score=self.sink is not None)
+        first, events = self.position, self._parser.columns(bodies)
+        scores, self.past = self._after(events, score=self.sink is not None)
         if self.sink is not None:
-            self.sink.take(first, bodies, scores)
+            self.sink.take(first, events, scores)
 
     def snapshot(self) -> int:
         """Keep the state as it is now; return its position in the log."""
@@ -353,8 +363,8 @@ class LiveRun:
 
     def settle(self, draft: Transaction, first: int) -> None:
         """Do what is due after events that were committed from a position on: the sink, a snapshot."""
-        if draft.after is not None and self.sink is not None:
-            self.sink.take(first, draft.bodies, draft.scores)
+        if draft.columns is not None and draft.after is not None and self.sink is not None:
+            self.sink.take(first, draft.columns, draft.scores)
         self._snapshot_if_due()
 
     def _snapshot_if_due(self) -> None:
@@ -364,11 +374,13 @@ class LiveRun:
             except (HopstateError, MemoryError) as error:  # the log has all that is needed
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
-    def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, StreamState]:
-        return run_to_completion(self._continue(self._parser.stream(bodies, self.past), score=score))
+    def _after(self, events: Columns, *, score: bool) -> tuple[np.ndarray, StreamState]:
+        return run_to_completion(self._continue(self._parser.stream(events, self.past), score=score))
 
     def _continue(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, StreamState]]:
-        given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True, "slice_size": SLICE}
+        given: dict[str, Any] = {"score": score, "allow_duplicates": True, "checked": True}
+        # without weights an event takes microseconds, of which the call of a small slice would be most
+        given["slice_size"] = None if isinstance(self.task.source, Untrained) else SLICE
         if self._session is not None and self._session.past is self.past:  # it may have observed open batches
             given["warm_start"] = self._session.queries.warm_start()
         answer, after = yield from run_in_context(

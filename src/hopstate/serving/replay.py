@@ -46,7 +46,7 @@ def replayed(
         for bodies in commit_batches(kept, live.position, 1):
             first, events = live.position, parse_events(bodies, live.position, kept.place)
             with corruption_errors(kept.place, first, len(events)):
-                scores, live.past = live._after(events, score=True)
+                scores, live.past = live._after(live._parser.columns(events), score=True)
             table = pd.DataFrame({name: [row[name] for row in events] for name in ("src", "dst", "t")})
             table["t"] = format_times(table["t"], live.past.time_unit or "", dates)
             yield table.assign(position=np.arange(first, first + len(events)), score=scores)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ from hopstate.data.dates import format_times
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.io.files import make_folder
 from hopstate.io.output import write_table
+from hopstate.serving.event_parser import Columns
 
 _FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
 
@@ -50,7 +49,7 @@ class Sink:
                 "give another sink"
             )
 
-    def take(self, first: int, bodies: Sequence[Mapping[str, Any]], scores: np.ndarray) -> None:
+    def take(self, first: int, events: Columns, scores: np.ndarray) -> None:
         """Take events of a log and (Q,) scores; what is there already is left out.
 
         Warns:
@@ -60,8 +59,8 @@ class Sink:
         if first > until > 0:
             warnings.warn(f"scores of events {until} to {first - 1} are not there; `hopstate replay` gives them",
                           HopstateWarning, stacklevel=3)  # fmt: skip
-        table = pd.DataFrame({name: [body[name] for body in bodies] for name in ("src", "dst", "t")}, dtype=object)
-        table.insert(0, "position", np.arange(first, first + len(bodies)))
+        table = pd.DataFrame({name: events.fields[name] for name in ("src", "dst", "t")}, dtype=object)
+        table.insert(0, "position", np.arange(first, first + len(table)))
         table["score"] = scores
         table = table[table["position"] >= until]
         if not len(table):

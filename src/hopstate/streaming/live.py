@@ -148,7 +148,7 @@ def continue_stream_sliced(
     slice_size: int | None = None,
     warm_start: WarmStart | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], StreamState]]:
-    """Do what `continue_stream` does, in slices that stop before and after each memory update.
+    """Do what `continue_stream` does, in slices that stop after scores and after each memory update.
 
     Args:
         checked: skip the check that the state belongs to this model.
@@ -166,7 +166,7 @@ def continue_stream_sliced(
     batch = np.searchsorted(boundaries, np.searchsorted(pending.t, pending.t, side="left"), side="right") - 1
     starts = np.searchsorted(batch[positions], np.arange(len(boundaries)))
     last_batch = int(batch[-1]) if len(pending) else 0  # stays open: later events may join it
-    scores, num_observed = [], 0
+    scores, num_observed, observes = [], 0, getattr(follower, "observes", True)
     if warm_start is not None and isinstance(follower, HasMemory):
         first = int(batch[positions[0]]) if len(positions) else last_batch
         if warm_start.fits(boundaries, min(first, last_batch)):
@@ -177,8 +177,7 @@ def continue_stream_sliced(
         if len(queried):
             columns, score_part = task.query_columns(pending, queried), partial(task.score_events, follower)
             scores.append((yield from _scored(score_part, *columns, slice_size=slice_size)))
-        if num_observed <= b < last_batch:
-            yield
+        if observes and num_observed <= b < last_batch:
             observed = pending.take(np.arange(boundaries[b], boundaries[b + 1]))
             if isinstance(follower, HasMemory):
                 yield from follower.observing(observed)
@@ -197,8 +196,7 @@ def _scored(score: Callable[..., Scores], *columns: np.ndarray, slice_size: int 
     for start in range(0, count, size):
         rows = [column[start : start + size] for column in columns]
         parts.append(as_scores(score(*rows), len(rows[0]), wide=True))
-        if start + size < count:
-            yield
+        yield
     return np.concatenate(parts)
 
 
