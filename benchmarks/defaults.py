@@ -188,7 +188,7 @@ def cells(graph: Graph, settings: Mapping[str, Any], methods: list[str], epochs:
     shared = {**settings, "model.dim": WIDTH, "loop.epochs": epochs, "loop.patience": PATIENCE}
     if graph.num_features < MAX_LINEAR:
         yield "logistic", "", partial(linear, graph, settings)
-    yield "mlp", "shallow", partial(fitted, "mlp", graph, {**shared, **PRESETS["shallow"]})
+    yield "mlp", "", partial(fitted, "mlp", graph, shared)
     for method in methods:
         for name in ("shallow", "residual") if wide else PRESETS:
             yield method, name, partial(fitted, method, graph, {**shared, **PRESETS[name]})
@@ -227,9 +227,9 @@ def show(rows: list[dict[str, Any]], method: str) -> None:
     for name in names:
         own = {(row["method"], row["preset"]): row for row in rows if row["graph"] == name}
         found = {preset: own[method, preset] for preset in PRESETS if (method, preset) in own}
-        chosen = own["mlp", "shallow"]["chosen"]
+        chosen = own["mlp", ""]["chosen"]
         regrets.append(max(cell["value"] for cell in found.values()) - found[chosen]["value"])
-        cells = [("logistic", ""), ("mlp", "shallow"), *((method, preset) for preset in PRESETS)]
+        cells = [("logistic", ""), ("mlp", ""), *((method, preset) for preset in PRESETS)]
         values = [own[cell]["value"] if cell in own else math.nan for cell in cells]
         shown = " | ".join("" if math.isnan(value) else f"{value:.1f}" for value in values)
         run = found[chosen]

@@ -98,6 +98,11 @@ def test_presets_follow_homophily_and_the_number_of_features(alike, width, prese
         assert found | PRESETS[preset] == found
 
 
+def test_without_neighbors_less_is_dropped():
+    graph = blocks(n=300, alike=0.95).with_(x=np.ones((300, 64), np.float32))
+    assert suited("mlp", graph)["model.dropout"] < suited("gcn", graph)["model.dropout"]
+
+
 def test_a_graph_without_edges_needs_no_depth():
     graph = blocks(n=300, alike=0.5)
     empty = Graph.from_edges(np.zeros((0, 2), np.int64), 300, x=graph.x, y=graph.y, masks=graph.masks)
