@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +16,7 @@ from hopstate.data.events import EventStream, types_by_relation
 from hopstate.data.graph import Graph, with_codes
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.preprocessing import OTHER, FeatureScaler, FeatureTable
-from hopstate.data.readers.encode import column_specs_of_run
+from hopstate.data.readers.encode import column_specs_of_run, parse_column_specs
 from hopstate.data.readers.tables import is_frame
 from hopstate.data.splits import edges_of_links
 from hopstate.datasets.registry import find_dataset, load_dataset, on_disk
@@ -604,14 +605,21 @@ def inherited_read_options(folder: RunFolder, run_read: Mapping[str, Any], data:
     options = {
         key: value for key, value in run_read.items() if key not in ("features", "num_nodes", "scale", "max_bytes")
     }
-    return options | _columns_of(folder, run_read)
+    return options | {"columns": None} | _columns_of(folder, run_read, nodes=False)
 
 
-def _columns_of(folder: RunFolder, run_read: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names."""
-    scalers = (load_data_facts(folder).get("features") or {}).values()
-    names = [name for scaler in scalers for name in scaler.get("columns") or ()]
-    kinds = column_specs_of_run(tuple(dict.fromkeys(names)), run_read.get("columns"))
+def _columns_of(folder: RunFolder, run_read: Mapping[str, Any], *, nodes: bool = True) -> dict[str, Any]:
+    """Return the kinds of the columns of a run's own tables as an option of reading; nothing if they had no names.
+
+    Without nodes, those of tables of nodes are left out.
+    """
+    scalers = load_data_facts(folder).get("features") or {}
+    columns = {name: tuple(scaler.get("columns") or ()) for name, scaler in scalers.items()}
+    given = run_read.get("columns") or ()
+    if not nodes:
+        of_nodes = parse_column_specs(column_specs_of_run(columns.pop("x", ())))
+        given = [spec for spec in given if of_nodes.keys().isdisjoint(parse_column_specs([spec]))]
+    kinds = column_specs_of_run(tuple(dict.fromkeys(chain(*columns.values()))), given)
     return {"columns": list(kinds)} if kinds else {}
 
 

@@ -99,6 +99,23 @@ def test_new_nodes_have_zeros(method: str, files: tuple[Path, Path], tmp_path: P
     assert np.array_equal(scores, other) or method == "ctdg-ssm"  # its nodes have random vectors
 
 
+def test_a_run_of_tables_in_memory_is_loaded_and_serves_live(files: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+    from hopstate.serving.live import LiveRun
+
+    nodes = pd.concat([pd.read_csv(files[1] / "user.csv"), pd.read_parquet(files[1] / "item.parquet")])
+    settings = {"read.relation_column": "what", **LOOP, **RANDOM}
+    events = pd.read_csv(files[0])
+    run = hopstate.fit("graphmixer", events, features=nodes, out=tmp_path / "run", config=settings)
+    later = pd.DataFrame({"source": ["new", "u0"], "target": ["i1", "i2"], "time": [300, 301], "what": "buy"})
+    expected = hopstate.load(run.path).stream(later, ignore_state=True)["score"].to_numpy()
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        live.take(later.to_dict("records"))
+        assert live.past.num_nodes == USERS + ITEMS + 1
+        assert len(live.past.x) == USERS + ITEMS
+    assert np.isfinite(expected).all()
+
+
 def test_hetero_data_with_times() -> None:
     data, x = HeteroData(), torch.randn(4, 2)
     data["user"].num_nodes, data["item"].x = 5, x
