@@ -68,6 +68,13 @@ def check_leak(
     Raises:
         LeakError: a score changed; the message names the pair, its time and the alteration.
         DataError: the stream has fewer than two distinct times.
+
+    Example:
+        >>> from hopstate.methods.heuristics.method import Recency
+        >>> stream = hopstate.load_dataset("messages-generated", num_events=600)
+        >>> build = lambda altered: Recency(hopstate.NeighborStore.from_stream(altered))
+        >>> print(check_leak(build, stream, times=2, queries=4))
+        no leak: 48 scores at 2 times did not change when the future did
     """
 
     def scores(altered: EventStream, *queried: np.ndarray) -> np.ndarray:

@@ -59,6 +59,10 @@ def get_method(name: str) -> AnyMethod:
 
     Raises:
         ConfigError: the method does not exist. The message suggests the closest name.
+
+    Example:
+        >>> get_method("gcn").name
+        'gcn'
     """
     if ":" in name:
         method = _outside(name)

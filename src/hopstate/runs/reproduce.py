@@ -221,7 +221,7 @@ class Trial:
 
 
 def reproduce(
-    recipe: Recipe,
+    recipe: str | Recipe,
     runs: Sequence[int],
     *,
     changes: Mapping[str, Any] | None = None,
@@ -232,7 +232,7 @@ def reproduce(
     """Train the runs of a recipe that are missing, and append each to the results file.
 
     Args:
-        recipe: the recipe.
+        recipe: the name of a recipe, as `hopstate reproduce --list` prints it, or a recipe of your own.
         runs: numbers of runs. Run i has seed i, and split or fold i if the recipe has several.
         changes: dotted settings that replace the recipe's; results are then marked as altered.
         out: folder of the run folders. Unfinished runs of an earlier call are resumed.
@@ -243,12 +243,15 @@ def reproduce(
         One line per run, or None if Ctrl-C stopped it; the same call continues.
 
     Example:
-        >>> (recipe,) = find_recipes("ctdg-ssm-sequences/length-3")
         >>> changes = {"read.count": 40, "loop.epochs": 1, "loop.progress": False}
-        >>> (line,) = hopstate.reproduce(recipe, [0], changes=changes, isolate=False)
+        >>> (line,) = hopstate.reproduce("ctdg-ssm-sequences/length-3", [0], changes=changes, isolate=False)
         >>> line["recipe"], sorted(line["metrics"])
         ('ctdg-ssm-sequences/length-3', ['test', 'val'])
     """
+    if isinstance(recipe, str):
+        recipe, *others = find_recipes(recipe)
+        if others:
+            raise ConfigError(f"{recipe.name} and {len(others)} other recipes match. Call reproduce with one name")
     trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
     entry = find_dataset(trial.data)
     if entry is not None and on_disk(entry) == "no" and not entry.fetchable:

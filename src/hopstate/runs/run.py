@@ -158,10 +158,10 @@ def fit(
     """Train a method on data and leave a run folder.
 
     Args:
-        method: a name in `hopstate.methods.MODULES`, such as "nagphormer" or "gcn"; or a custom method, "module:NAME".
+        method: the name of a method, such as "nagphormer" or "gcn"; or a custom method, "module:NAME".
         data: a file, a folder, the name of a dataset; a table of edges or events of pandas or pyarrow, read as the
-            same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
-            e.g. a `hopstate.Graph`.
+            same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix, a
+            `hopstate.Graph` or a `hopstate.EventStream`.
         features, labels: node features and labels for a table of edges: tables, arrays with one row per node, or files.
             The same as read={"features": ...}. For events, features is an (N, F) array.
         out: the run folder; by default a new one under runs/.

@@ -64,7 +64,9 @@ def test_runs_are_made_once_and_noted_once(tmp_path: Path) -> None:
         "isolate": False,
     }
     recipe = all_recipes()[GCN]
-    first = reproduce(recipe, [0, 1], **options)
+    first = reproduce(GCN, [0, 1], **options)
+    with pytest.raises(ConfigError, match="one name"):
+        reproduce("gcn/*", [0], **options)
     assert first is not None
     assert [(line["run"], line["seed"], line["split"]) for line in first] == [(0, 0, 0), (1, 1, 1)]
     assert first[0]["altered"].items() >= {"model.dim": 8, "loop.epochs": 2}.items()

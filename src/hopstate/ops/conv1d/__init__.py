@@ -161,6 +161,11 @@ def conv1d(
         ShapeError: shapes, dtypes or devices disagree.
         ConfigError: the activation is unknown.
         DataError: offsets decrease or do not cover the tokens (not checked on a GPU).
+
+    Example:
+        >>> x = torch.ones(1, 4, 2)  # one sequence of four tokens
+        >>> conv1d(x, torch.ones(2, 3))[0, :, 0].tolist()
+        [1.0, 2.0, 3.0, 3.0]
     """
     if activation not in ("none", "silu"):
         raise ConfigError(f"activation is 'none' or 'silu'; got {activation!r}")
