@@ -192,7 +192,7 @@ def _read_id(value: Any, end: str, k: int, text: bool) -> str | int:
     if text:
         found = str(value) if isinstance(value, str) or abs(value) <= INT64_MAX else ""
         if not is_id(found):
-            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} bytes; got {found[:40]!r}")
+            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} bytes; got {str(value)[:40]!r}")
         return found
     if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
         raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")

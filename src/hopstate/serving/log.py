@@ -477,7 +477,7 @@ class SqliteLog(EventLog):
         with suppress(self._apsw.Error):  # it is damaged, as whoever reads the tables says
             if added := set(self._file.execute(_SCHEMA)) - expected:
                 kind, name, _ = min(added)
-                raise self._corrupt_error(f"it has a {kind} {name[:40]!r}, which no log has")
+                raise self._corrupt_error(f"it has the {kind} {name[:40]!r}, which no log has")
 
     def _begin(self, *, new: bool) -> None:
         self._query("pragma journal_mode = wal")
