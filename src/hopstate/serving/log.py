@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,9 +78,10 @@ class Row(NamedTuple):
 StoredRow = tuple[int, int, str | None, str, int]
 
 
-def with_checksum(position: int, begins: int, id: str | None, body: str) -> StoredRow:
-    """Return a row with its checksum, a CRC-32 of all columns."""
-    return position, begins, id, body, zlib.crc32(f"{id or ''}{body}".encode(), 2 * position + begins)
+def with_checksums(rows: Iterable[tuple[int, int, str | None, str]]) -> Iterator[StoredRow]:
+    """Yield rows with their checksums, a CRC-32 of all columns."""
+    for position, begins, id, body in rows:
+        yield position, begins, id, body, zlib.crc32(f"{id or ''}{body}".encode(), 2 * position + begins)
 
 
 def checksum(*texts: str) -> int:
@@ -149,7 +151,8 @@ class EventLog(ABC):
         with self._atomic():
             first = len(self)
             end = first + len(entries)
-            self._insert_rows(with_checksum(first + k, int(k == 0), one, body) for k, (body, one) in enumerate(entries))
+            ids, bodies = [entry.id for entry in entries], [entry.body for entry in entries]
+            self._insert_rows(with_checksums(zip(range(first, end), chain([1], repeat(0)), ids, bodies)))
             self._write_facts({**(facts or {}), "end": end})
         if self._acknowledged is not None:
             self._acknowledged.write(end)
@@ -160,7 +163,7 @@ class EventLog(ABC):
         """Return a row as it was written, None if it is damaged."""
         row = Row(*values[:-1])
         with suppress(TypeError):  # other types than were written
-            if row.begins in (0, 1) and isinstance(row.body, str) and with_checksum(*row) == tuple(values):
+            if row.begins in (0, 1) and isinstance(row.body, str) and next(with_checksums([row])) == tuple(values):
                 return row
         return None
 

@@ -34,7 +34,7 @@ from hopstate.serving.log import (
     SqliteLog,
     locked_folder,
     open_log,
-    with_checksum,
+    with_checksums,
 )
 from hopstate.streaming.live import fingerprint
 from hopstate.streaming.protocols import LiveTask
@@ -151,7 +151,7 @@ def _salvage(
         start = max(usable) if is_empty else min(usable)
     later = list[tuple[int, int]]()
     with new._atomic():
-        new._insert_rows(with_checksum(*row) for row in _intact(old, start, end, later))
+        new._insert_rows(with_checksums(_intact(old, start, end, later)))
         ((last,),) = new._query("select max(position) from events")
         place = start if last is None else last + 1
         try:
