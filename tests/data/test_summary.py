@@ -41,8 +41,8 @@ def test_facts_of_a_stream_by_hand():
         "sources / destinations": "3 / 4",
         "bipartite": False,
         "distinct pairs": 5,
-        "repeat ratio (pair met before)": 1 / 6,
-        "reply ratio (met the other way before)": 2 / 6,
+        "repeat ratio (earlier event of the pair)": 1 / 6,
+        "reply ratio (earlier reverse event)": 2 / 6,
         "self-events": 1,
         "events per node, median / mean / most": "3 / 2.75 / 4",
         "share of ties (same time as the event before)": 0.2,
@@ -136,8 +136,8 @@ def test_figures_are_those_of_events_one_by_one(count: int, nodes: int) -> None:
             gaps += [when - last[node]] if node in last else []
             last[node] = when
     facts = summarize(data).facts
-    assert facts["repeat ratio (pair met before)"] == pytest.approx(repeats / count)
-    assert facts["reply ratio (met the other way before)"] == pytest.approx(replies / count)
+    assert facts["repeat ratio (earlier event of the pair)"] == pytest.approx(repeats / count)
+    assert facts["reply ratio (earlier reverse event)"] == pytest.approx(replies / count)
     assert sorted(node_time_deltas(data).tolist()) == sorted(gaps)
     assert event_degrees(data).tolist() == [int(((src == v) | (dst == v)).sum()) for v in range(nodes + 2)]
 

@@ -94,8 +94,8 @@ def _stream_summary(stream: EventStream) -> tuple[dict[str, Any], list[str]]:
         "sources / destinations": f"{len(np.unique(src)):,} / {len(np.unique(dst)):,}",
         "bipartite": stream.is_bipartite,
         "distinct pairs": len(pairs),
-        "repeat ratio (pair met before)": 1 - len(pairs) / len(head) if len(head) else float("nan"),
-        "reply ratio (met the other way before)": float(replies.mean()) if len(head) else float("nan"),
+        "repeat ratio (earlier event of the pair)": 1 - len(pairs) / len(head) if len(head) else float("nan"),
+        "reply ratio (earlier reverse event)": float(replies.mean()) if len(head) else float("nan"),
         "self-events": int((src == dst).sum()),
         "events per node, median / mean / most": _median_mean_max(degree),
     }

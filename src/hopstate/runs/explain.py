@@ -220,11 +220,11 @@ def _facts(opened: QuerySession, u: int, v: int, t: Any) -> str:
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(end)[0].tolist()) - {u, v} for end in (0, 1))
     text = (
-        f"meetings: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
+        f"events of the pair: {store.count_meetings(*pair)[0]}, the last at {opened.display_times(last)[0]}"
         if has_event[0]
-        else "never met"
+        else "no event of the pair"
     )
-    return f"{text}; {len(first & second)} shared among the latest 32 of each"
+    return f"{text}; common partners in the latest 32 events of each: {len(first & second)}"
 
 
 def _name(opened: QuerySession, row: int) -> str:
@@ -461,13 +461,13 @@ def unit_words(clock: Clock) -> str:
     """Return what one unit of a clock is, in time.
 
     >>> unit_words(Clock(unit=42.0, time_unit="s"))
-    "1 unit = 42 seconds, the median gap between training events; values 'since ...' are ln(1 + units)"
+    '1 unit = 42 seconds, the median time delta between training events; times and counts are ln(1 + value)'
     """
     unit, second = float(clock.unit), IN_SECOND.get(clock.time_unit, 1)
     span = format_duration(int(unit) if unit.is_integer() else unit, clock.time_unit)
     span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
-    chosen = ", the median gap between training events" if unit not in (1, second) else ""
-    return f"1 unit = {span}{chosen}; values 'since ...' are ln(1 + units)"
+    chosen = ", the median time delta between training events" if unit not in (1, second) else ""
+    return f"1 unit = {span}{chosen}; times and counts are ln(1 + value)"
 
 
 def features_path(out: str | Path) -> Path:
