@@ -18,7 +18,8 @@ from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-SECONDS, SPARE = 30.0, 3 << 30  # of a case: time, and bytes of address space beyond what imports take
+SECONDS, SPARE = 20, 3 << 30  # of a case: CPU time, and bytes of address space beyond what imports take
+WAIT = 6  # times as long, at most, on a clock: other processes may be busy
 
 
 def run(case: dict) -> dict:
@@ -30,11 +31,12 @@ def run(case: dict) -> dict:
         _case(case, out, err)
     begin, late = time.monotonic(), False
     handle = os.pidfd_open(child)
-    if not select.select([handle], [], [], case.get("seconds", SECONDS))[0]:
+    if not select.select([handle], [], [], WAIT * case.get("seconds", SECONDS))[0]:
         late = True
         os.kill(child, signal.SIGKILL)
     os.close(handle)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    late |= code == -signal.SIGXCPU
     told = {name: path.read_text("utf-8", "replace")[-20000:] for name, path in (("out", out), ("err", err))}
     wrong = (cwd / ".wrong").read_text() if (cwd / ".wrong").exists() else ""
     return {"code": code, "wrong": wrong, "late": late, "seconds": round(time.monotonic() - begin, 2), **told}
@@ -54,6 +56,7 @@ def _case(case: dict, out: Path, err: Path) -> None:
         size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (case.get("seconds", SECONDS),) * 2)
         code = main(case["argv"])
         if case.get("sound") and code == 0 and case["argv"][0] == "inspect":
             (Path(case["cwd"]) / ".wrong").write_text(_wrong(case["argv"]))

@@ -189,6 +189,11 @@ class BoundedFile(io.RawIOBase):
         self._lines, self._tail = 1, b""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
+    @property
+    def num_lines(self) -> int:
+        """Lines of text read so far."""
+        return self._lines - self._tail.endswith(b"\n")
+
     def readable(self) -> bool:
         return True
 

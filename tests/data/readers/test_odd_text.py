@@ -117,3 +117,16 @@ def test_minus_one_is_asked_about_in_a_store_too(tmp_path: Path, labels: list[fl
         with pytest.raises(DataError, match=r"label.*-1"):
             read(tmp_path / "e.parquet")
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("end", ["", 'd,e,4,"w\n'])
+def test_a_missing_quotation_mark_hides_no_rows(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "e.csv"
+    for separator in (",", "\t", ";"):
+        rows = f'src,dst,t,word\na,b,1,x\nb,c,2,"y\nc,d,3,z\n{end}'
+        path.write_text(rows.replace(",", separator))
+        for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
+            with pytest.raises(FormatError, match=r"line 3\b.*quotation mark"):
+                read(path)
+    path.write_text('src,dst,t,word\na,b,1,"x\ny, z, w, v"\nb,c,2,y\n')
+    assert len(read_events(path)) == 2

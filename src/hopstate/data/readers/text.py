@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.csv as csv
 
 from hopstate.data.vocabulary import PRINTED, consist_of
 from hopstate.errors import ConfigError, DataError, FormatError
-from hopstate.io.opening import ZIP, open_bounded, open_regular, zip_members
+from hopstate.io.opening import ZIP, BoundedFile, open_bounded, open_regular, zip_members
 
 SPACES = r"\s+"  # the separator that is any white space
 SAMPLE = 1000  # lines from which the layout is found
@@ -66,6 +66,10 @@ class Text:
         """The line of row 0, from 1."""
         return self.skip + 1
 
+    @property
+    def delimiter(self) -> str:
+        return " " if self.separator == SPACES else self.separator
+
     def batches(
         self, uneven: list[tuple[int, str]], columns: Sequence[str] | None = None, size: int = BLOCK
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
@@ -74,7 +78,6 @@ class Text:
         uneven is filled with numbers and texts of the rows with more or fewer cells than there are columns.
         """
         names = [name or f"\0{place}" for place, name in enumerate(self.names)]
-        spaces = self.separator == SPACES
 
         def leave_out(row: csv.InvalidRow) -> str:
             uneven.append((row.number - 1 - self.skip, row.text))
@@ -82,17 +85,13 @@ class Text:
 
         # one thread: with more, pyarrow does not tell the numbers of rows
         read = csv.ReadOptions(use_threads=False, block_size=size, column_names=names, skip_rows=self.skip)
-        parse = csv.ParseOptions(
-            delimiter=" " if spaces else self.separator, newlines_in_values=True, invalid_row_handler=leave_out
-        )
+        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=leave_out)
         texts = dict.fromkeys(names, pa.string())
         convert = csv.ConvertOptions(column_types=texts, include_columns=names if columns is None else list(columns))
         count = 0
         with open_bounded(self.path, text=True) as file:
             try:
-                for batch in csv.open_csv(
-                    io.BufferedReader(_SingleSpacedFile(file), 1 << 18) if spaces else file, read, parse, convert
-                ):
+                for batch in csv.open_csv(self._rows(file), read, parse, convert):
                     cells = [_trim(column) for column in batch.columns]
                     rows = np.arange(count, count + len(batch))
                     left_out = np.array([row for row, _ in uneven], np.int64)
@@ -105,6 +104,29 @@ class Text:
             except pa.ArrowInvalid as error:
                 if "Empty CSV" not in str(error):
                     raise _unparsed(self.path, str(error)) from None
+            num_lines = cast(BoundedFile, file.raw).num_lines
+            has_breaks = num_lines - self.skip > count + len(uneven)  # or empty lines
+        if has_breaks:
+            self._check_quotes()
+
+    def _rows(self, file: IO[bytes]) -> IO[bytes]:
+        return io.BufferedReader(_SingleSpacedFile(file), 1 << 18) if self.separator == SPACES else file
+
+    def _check_quotes(self) -> None:
+        """Raise FormatError if a quotation mark is missing, which makes a cell of the rows up to the next one."""
+        with open_bounded(self.path) as file:
+            text = io.TextIOWrapper(self._rows(file), "utf-8-sig", newline="")
+            for _ in range(self.skip):
+                text.readline()
+            rows, line = python_csv.reader(text, delimiter=self.delimiter, strict=True), 0
+            try:
+                for _ in rows:
+                    line = rows.line_num
+            except python_csv.Error as error:
+                raise FormatError(
+                    f"a cell over several lines without an end: got {str(error)!r} in {self.path}, "
+                    f"line {line + self.first_line}. Look for a quotation mark that is missing or too many"
+                ) from None
 
     def read(self) -> tuple[pa.Table, tuple[str, ...]]:
         """Return all cells, and a note on rows with fewer cells than there are columns: their last cells are empty."""
@@ -165,6 +187,8 @@ def _trim(column: pa.Array) -> pa.Array:
 
 
 def _unparsed(path: Path, error: str) -> FormatError:
+    if "Could not skip" in error:
+        return FormatError(f"{path} has a line of names and no rows: write it again, with a line a row")
     if "straddling" in error or "too large" in error:
         return FormatError(f"{path} has a row of over {BLOCK:,} bytes: look for a quotation mark that is missing")
     return FormatError(f"{path} could not be read as a table: {error[:200]}; repair it")
