@@ -19,7 +19,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.runs.explain import _replay, leave_one_out, unit_words
+from hopstate.runs.explain import _replay, leave_one_out
 from hopstate.runs.queries import open_session
 from hopstate.runs.run import Run
 from hopstate.streaming.live import PairQueries
@@ -251,20 +251,6 @@ def test_streamed_events_are_explained_as_they_are_scored(tmp_path: Path) -> Non
 def test_an_unknown_id_is_an_error(run_of: Callable[[str], Run]) -> None:
     with pytest.raises(DataError, match="'nobody'"):
         hopstate.explain(run_of("recency").path, "u1", "nobody")
-
-
-@pytest.mark.parametrize(
-    ("clock", "words"),
-    [
-        (Clock(unit=90.0, time_unit="s"), "90 seconds"),
-        (Clock(unit=7_200_000.0, time_unit="ms"), "2 hours"),
-        (Clock(unit=1000.0, time_unit="ms"), "1 second"),
-        (Clock(unit=40.0), "40 "),
-        (Clock(), "1 "),
-    ],
-)
-def test_units_in_words(clock: Clock, words: str) -> None:
-    assert f"= {words}" in unit_words(clock)
 
 
 def test_reasons_for_nodes_without_events_name_no_event(run_of: Callable[[str], Run]) -> None:

@@ -291,3 +291,21 @@ def test_what_cannot_be_asked_is_said() -> None:
         held.pairs(np.array([1, 2]), np.array([1]), np.array([5]))
     with pytest.raises(DataError, match=r"(?i)nan"):
         held.pairs(np.array([1]), np.array([1]), np.array([np.nan]))
+
+
+def test_as_measured_gives_times_in_the_streams_unit_and_counts() -> None:
+    stream = EventStream.from_arrays([0, 1, 0, 2], [1, 0, 1, 3], [10, 40, 100, 130])
+    some = PairFeatures(NeighborStore.from_stream(stream, None), stream, Clock(unit=30.0), NONE)
+    query = np.array([0]), np.array([1]), np.array([160])
+    shown = dict(zip(NAMES, some.as_measured(some.pairs(*query))[0].tolist(), strict=True))
+    expected = {
+        "time since the pair's last event": 60,
+        "time since target sent to source": 120,
+        "events of the pair": 3,
+        "events from source to target": 2,
+        "source's events": 3,
+        "all events since the pair's last event": 1,
+        "the pair's share of the shorter history": 1,
+        "position of target in source's latest 32": 0,
+    }
+    assert {name: shown[name] for name in expected} == pytest.approx(expected, rel=F32_LAST)

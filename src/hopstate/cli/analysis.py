@@ -42,7 +42,7 @@ def run(argv: list[str]) -> CommandResult:
     written = [path for path in (o.out, *features, o.plot) if path]
     record = {"source": explanation.source, "target": explanation.target, "time": explanation.when, "written": written}
     record |= {"score": explanation.score, "probability": explanation.probability, "logit": explanation.logit}
-    record |= {"rows": rows_of(explanation.table), "features": rows_of(explanation.features), "unit": explanation.unit}
+    record |= {"rows": rows_of(explanation.table), "features": rows_of(explanation.features)}
 
     def show() -> None:
         _show(explanation, o.top)
@@ -77,6 +77,7 @@ def _show_written(written: Sequence[str]) -> None:
 
 def _show(explanation: Any, top: int) -> None:
     from hopstate.io.output import screen
+    from hopstate.runs.explain import feature_text
 
     pair = f"{explanation.source} - {explanation.target} at {explanation.when}"
     screen().print(f"{pair}: score {explanation.score:.4f}, logit {explanation.logit:+.4f}")
@@ -85,8 +86,12 @@ def _show(explanation: Any, top: int) -> None:
     rows = rows.assign(end=rows.end.map({"source": explanation.source, "target": explanation.target}).astype(str))
     _show_rows("events: what the logit loses without each", rows, top)
     if len(explanation.features):
-        _show_rows("features: what each adds to the logit", explanation.features, top)
-        screen().print(explanation.unit, highlight=False)
+        features = explanation.features
+        texts = [
+            feature_text(name, value, explanation.time_unit)
+            for name, value in zip(features.feature, features.value, strict=True)
+        ]
+        _show_rows("features: what each adds to the logit", features.assign(value=texts), top)
 
 
 def _show_rows(title: str, rows: Any, top: int) -> None:

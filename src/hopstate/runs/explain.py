@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from hopstate.data.dates import Clock, format_duration, format_time, format_times, plot_times
+from hopstate.data.dates import format_duration, format_time, format_times, plot_times
 from hopstate.data.events import EventBatch, not_none
-from hopstate.data.splits import IN_SECOND
 from hopstate.data.stream_state import Event, StreamState
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError
@@ -52,6 +51,7 @@ from hopstate.streaming.live import PairQueries, continue_stream, state_after_st
 from hopstate.streaming.protocols import HasMemory, LinkScorer, Scores
 from hopstate.streaming.replay import as_scores
 from hopstate.streaming.slices import Steps, run_to_completion
+from hopstate.tokens.pair_features import TIME
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.node import NodeTask
@@ -191,13 +191,26 @@ def explain_pairs(
         own = None if relation is None else relation[i : i + 1]
         text = _events_text(opened, source, target, events) or _facts(opened, source, target, when)
         features = feature_table(opened.queries.at(when), source, target, when, own)
-        named = [f"{_value(row)} ({row.contribution:+.2f})" for row in features.head(SHOWN).itertuples()]
+        best, unit = features.head(SHOWN), opened.past.time_unit or ""
+        named = [
+            f"{name} {feature_text(name, value, unit)} ({share:+.2f})"
+            for name, value, share in zip(best["feature"], best["value"], best["contribution"], strict=True)
+        ]
         texts[i] = "; ".join([*named, text])
     return texts
 
 
-def _value(row: Any) -> str:
-    return f"{row.feature} {'never' if np.isnan(row.value) else f'{row.value:.3g}'}"
+def feature_text(name: str, value: float, time_unit: str) -> str:
+    """Return the value of a feature as text, times as durations.
+
+    >>> [feature_text(name, 7200.0, "s") for name in ("events of the pair", "time since source sent")]
+    ['7,200', '2 hours']
+    """
+    if np.isnan(value):
+        return "never"
+    if name.startswith(TIME):
+        return format_duration(value, time_unit)
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _events_text(opened: QuerySession, source: int, target: int, events: Sequence[tuple[Event, float]]) -> str:
@@ -262,9 +275,8 @@ class Explanation:
         events: a row for each of the latest events of both ends, oldest first: end ("source" or "target": whose),
             neighbor, t, event_id, contribution (what the logit loses without the event).
         features: of trees what each feature adds to the logit, of an ensemble each member, largest first: feature,
-            value (missing if it never happened), contribution; otherwise no rows.
+            value (missing if it never happened; times in time_unit), contribution; otherwise no rows.
         time_unit, dates: of t, as in `EventStream`.
-        unit: what a unit of the features' times is, in words; "" without any.
     """
 
     source: Any
@@ -277,7 +289,6 @@ class Explanation:
     features: pd.DataFrame
     time_unit: str = ""
     dates: str = ""
-    unit: str = ""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -430,7 +441,6 @@ def explain_pair(
         }
     )
     features = feature_table(opened.queries.at(t), u, v, t, relations)
-    time_unit, clock = opened.past.time_unit or "", opened.task.clock
     return Explanation(
         source,
         target,
@@ -440,9 +450,8 @@ def explain_pair(
         logit=_log_odds(float(row["score"])),
         events=table,
         features=features,
-        time_unit=time_unit,
+        time_unit=opened.past.time_unit or "",
         dates=opened.dates,
-        unit=unit_words(clock.over(time_unit)) if len(features) and clock is not None else "",
     )
 
 
@@ -455,19 +464,6 @@ def _row(ids: Vocabulary, name: object, what: str) -> int:
         return ids.row(str(name) if ids.is_text else name)
     except DataError as error:
         raise DataError(f"{what}: {error}") from None
-
-
-def unit_words(clock: Clock) -> str:
-    """Return what one unit of a clock is, in time.
-
-    >>> unit_words(Clock(unit=42.0, time_unit="s"))
-    '1 unit = 42 seconds, the median time delta between training events; times and counts are ln(1 + value)'
-    """
-    unit, second = float(clock.unit), IN_SECOND.get(clock.time_unit, 1)
-    span = format_duration(int(unit) if unit.is_integer() else unit, clock.time_unit)
-    span += "" if clock.time_unit in IN_SECOND else " in the numbers of the data's own times"
-    chosen = ", the median time delta between training events" if unit not in (1, second) else ""
-    return f"1 unit = {span}{chosen}; times and counts are ln(1 + value)"
 
 
 def features_path(out: str | Path) -> Path:

@@ -230,6 +230,20 @@ _TYPED = (
 )
 
 
+TIME = "time since"  # begins the names of times
+_COUNTS = (
+    "events of the pair",
+    "events from source to target",
+    *(f"{end}'s events" for end in ("source", "target")),
+    *(f"{end}'s events since the pair's last event" for end in ("source", "target")),
+    *_STREAM,
+    "three-event paths from source to target",
+    "events of the pair in the relation",
+    "events from source to target in the relation",
+    "source's events in the relation since it sent to target in it",
+)
+
+
 def feature_names(columns: np.ndarray, relations: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return the names of all features, including the last values of event columns (C,) and those of K relations."""
     names = (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
@@ -275,6 +289,13 @@ class PairFeatures:
         """Feature names in column order."""
         names = None if self.relations is None else [self._relation_names[r] for r in self.relations]
         return feature_names(self.columns, names)
+
+    def as_measured(self, x: np.ndarray) -> np.ndarray:
+        """Return features (Q, F) with times, in the stream's unit, and counts instead of their ln(1 + value)."""
+        times = np.array([name.startswith(TIME) for name in self.names])
+        counts = np.array([name in _COUNTS for name in self.names])
+        values = np.where(times | counts, np.expm1(x, dtype=np.float64), x) * np.where(times, self.clock.unit, 1)
+        return np.where(counts, np.round(values), values)
 
     def over(self, past: StreamState) -> PairFeatures:
         """Return the features over all events of a stream state."""

@@ -110,7 +110,7 @@ class PairTreesScorer(StatelessScorer):
     ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
         """Return feature names, values and contributions to the logits of pairs; see `ExplainsPairs`."""
         x = self.features.pairs(src, dst, t, relation)
-        return self.features.names, x, self.forest.contributions(x)[0]
+        return self.features.names, self.features.as_measured(x), self.forest.contributions(x)[0]
 
 
 MIN_LEAVES = 20  # max. share of rows in min_leaf is 1 / MIN_LEAVES
