@@ -199,7 +199,7 @@ def read_event_table(source: Any, /, options: EventTableOptions, **stream_fields
     if roles.node_types:
         node_type, names = node_types_of(table, roles.node_types, (src, dst), stream.num_nodes)
         stream = stream.with_(node_type=node_type, node_type_names=names)
-    return stream if nodes is None else with_node_tables(stream, nodes)
+    return stream if nodes is None else with_node_tables(stream, nodes, stream_fields.get("num_nodes", -1))
 
 
 # ---- roles of columns --------------------------------------------------------------------------------------------

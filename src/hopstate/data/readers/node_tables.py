@@ -148,18 +148,22 @@ class NodeTables:
         return fields
 
 
-def with_node_tables(stream: EventStream, nodes: NodeTables) -> EventStream:
+def with_node_tables(stream: EventStream, nodes: NodeTables, num_nodes: int = -1) -> EventStream:
     """Return a stream with the features and types of its nodes; its rows become those of the tables.
 
     Raises:
         DataError: a node of an event is in no table.
-        ConfigError: both the stream and the tables have types.
+        ConfigError: both the stream and the tables have types, or num_nodes is not their number of nodes.
     """
     if nodes.types is not None and stream.node_type is not None:
         raise ConfigError(f"the tables in {nodes.files[0]} give the types of nodes: leave node_type_column out")
     used = np.unique(np.concatenate([stream.src, stream.dst]))
     ids, names = to_common_type(nodes.ids, used if stream.node_ids is None else stream.node_ids.take(used))
     vocabulary = Vocabulary(ids)
+    if num_nodes not in (-1, len(vocabulary)):
+        raise ConfigError(
+            f"num_nodes: got {num_nodes:,}, and {nodes.files[0]} has {len(vocabulary):,} nodes. Leave num_nodes out"
+        )
     rows = np.full(stream.num_nodes, -1)
     rows[used] = vocabulary.rows(names)
     absent = np.flatnonzero(rows[used] < 0)
