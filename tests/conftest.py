@@ -29,9 +29,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _give_back() -> Iterator[None]:
-    """Give the memory of a module's tests back to the system, so that a worker needs what its largest module needs."""
+    """Give the memory of a module's tests back to the system, so that a worker needs what its largest module needs.
+
+    What survives is imported modules and caches: later garbage collections leave it out.
+    """
     yield
     gc.collect()
+    gc.freeze()
     with contextlib.suppress(OSError, AttributeError):  # glibc's alone
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
