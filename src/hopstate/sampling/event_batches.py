@@ -132,7 +132,7 @@ def event_batches(
 
     Example:
         >>> stream = hopstate.read_events(events)
-        >>> [len(batch) for batch in hopstate.event_batches(stream, batch_size=50)]
+        >>> list(map(len, hopstate.event_batches(stream, batch_size=50)))
         [50, 50, 20]
     """
     rows = np.arange(len(stream)) if rows is None else rows
