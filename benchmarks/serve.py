@@ -85,8 +85,8 @@ def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, 
     past, batches = live.past, []
     for i in range(0, len(rows), size):
         some = rows[i : i + size]
-        bodies, _ = live._parser.in_order(some, past, range(len(some)))
-        batches.append((live._parser.stream(bodies, past), [Entry(json.dumps(body)) for body in bodies]))
+        columns, _ = live._parser.in_order(some, past, range(len(some)))
+        batches.append((live._parser.stream(columns, past), [Entry(text) for text in columns.texts()]))
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         log, parts = SqliteLog(folder), []
         for new, entries in batches:
