@@ -130,7 +130,7 @@ def _readers() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
         yield ("edges.csv", "features.csv", "labels.csv"), name, TABLES
     for name in ("TU.txt", "10fold/TU-test_idx-1.txt", "10fold/TU-train_idx-3.txt"):
         yield ("TU.txt", "10fold"), name, ("fit", "gin-graphs", "--data=TU.txt", "--model.dim=4", *FIT)
-    yield ("events.csv", "x.npy"), "x.npy", ("fit", "recency", "--data=events.csv", "--read.x=x.npy", *FIT)
+    yield ("events.csv", "x.npy"), "x.npy", ("fit", "recency", "--data=events.csv", "--read.features=x.npy", *FIT)
 
 
 RUN_FILES = {
