@@ -1,7 +1,7 @@
 """GCN, GraphSAGE, GIN and GCNII on sparse products, GAT and PNA on compiled sums (torch-geometric's, faster), and RGCN.
 
-`Hetero` has a convolution per relation. Parameters and results for edge lists equal
-torch-geometric's. Imported on first use.
+`Hetero` has a convolution per relation. Parameters and results for edge lists equal torch-geometric's. Imported on
+first use.
 
 Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA); Schlichtkrull et al.
 2018, arXiv:1703.06103 (RGCN).
