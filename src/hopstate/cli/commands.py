@@ -264,7 +264,7 @@ def main_help() -> str:
 def examples_of(prog: str) -> str:
     """Return the examples at the end of a command's help: those of the method if `prog` names one with examples."""
     examples = [f"hopstate {line}" for line in COMMANDS[prog.split()[1]].examples]
-    own = [line for line in examples if line.startswith(f"{prog} ")]
+    own = [line for line in examples if f"{line} ".startswith(f"{prog} ")]
     return "\n".join(["Examples:", *(f"  {line}" for line in own or examples)])
 
 

@@ -211,7 +211,7 @@ def _warn_unknown_settings(live: LiveRun) -> None:
 
 
 def _replay(argv: list[str]) -> CommandResult:
-    parser = _parser("replay", "What the events of a log were scored when they came; nothing is changed.")
+    parser = _parser("replay", "Compute the scores of a log's events again, as they were when the events came.")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
     o = parser.parse_args(argv)
     import pandas as pd
