@@ -47,7 +47,7 @@ class EventNodeRun(EventRun):
         bootstrap: bootstrap resamples for confidence intervals of test metrics with two classes. 0: no intervals.
         init: link-prediction run of the same model that provides all weights except the head's. Its settings are the
             defaults.
-        freeze: train only the head, as published. False trains all weights.
+        freeze: train only the head, as published; false trains all weights.
     """
 
     metric: str = "auto"
