@@ -123,8 +123,11 @@ class MovingEnsemble(EnsembleScorer):
 
     def observing(self, batch: EventBatch) -> Steps[None]:
         """Run `observe` in slices."""
-        for member in self.moving:
-            yield from member.observing(batch)
+        for scorer in self.scorers:
+            if isinstance(scorer, LazyMemoryScorer):
+                yield from scorer.observing(batch)
+            else:
+                scorer.observe(batch)
 
     def scores_without(
         self, replays: Sequence[EventReplay], follow: Callable[[StreamState], EnsembleScorer]
