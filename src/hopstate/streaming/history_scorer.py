@@ -1,4 +1,4 @@
-"""Scorers for models that read event histories from a neighbor store."""
+"""Scorers that read event histories from a neighbor store, without a memory of their own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from hopstate.data.events import not_none
 from hopstate.data.neighbor_store import Histories
 from hopstate.layers.modes import evaluating
-from hopstate.streaming.protocols import StatelessScorer
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 
 if TYPE_CHECKING:
+    from hopstate.data.events import EventBatch
     from hopstate.data.stream_state import StreamState
 
 Input = tuple[Any, ...]  # nested tuples of CPU tensors
@@ -42,6 +42,18 @@ class PairTokenizer(Protocol):
 
 
 TokenizerT = TypeVar("TokenizerT", bound=PairTokenizer)
+
+
+class StatelessScorer:
+    """A scorer without state: it reads events from a neighbor store, strictly before the query time."""
+
+    observes = False
+
+    def reset(self) -> None:
+        """Do nothing: there is no state."""
+
+    def observe(self, batch: EventBatch) -> None:
+        """Do nothing: the store contains the events."""
 
 
 class _HistoryScorer(StatelessScorer, Generic[TokenizerT]):

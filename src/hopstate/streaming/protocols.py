@@ -93,18 +93,6 @@ class FollowsStream(LinkScorer, Protocol):
         """Return a copy that reads all events of a stream state and has observed those up to `past.settled`."""
 
 
-class StatelessScorer:
-    """A scorer without state: it reads events from a neighbor store, strictly before the query time."""
-
-    observes = False
-
-    def reset(self) -> None:
-        """Do nothing: there is no state."""
-
-    def observe(self, batch: EventBatch) -> None:
-        """Do nothing: the store contains the events."""
-
-
 # ---- live runs -----------------------------------------------------------------------------------------
 FollowerT = TypeVar("FollowerT", bound=Replayable)
 
