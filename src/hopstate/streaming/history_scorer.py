@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.events import not_none
-from hopstate.data.neighbor_store import Histories
 from hopstate.layers.modes import evaluating
 from hopstate.tokens.history import HistoryTokenizer, HistoryTokens
 
@@ -23,16 +22,6 @@ Input = tuple[Any, ...]  # nested tuples of CPU tensors
 
 class PairTokenizer(Protocol):
     """Converts queries to model inputs."""
-
-    store: Histories
-
-    @property
-    def deletions(self) -> bool:
-        """Whether the store contains deletions."""
-
-    @property
-    def marked(self) -> bool:
-        """Whether the last event feature, added by the library, marks deletions."""
 
     def over(self, past: StreamState) -> Self:
         """Return a copy that reads all events of a stream state."""
