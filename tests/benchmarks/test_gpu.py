@@ -57,7 +57,7 @@ def test_without_a_gpu_the_message_names_the_dry_run(tmp_path: Path) -> None:
 
 def test_every_measurement_has_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
     found = run(tmp_path, "--dry-run", f"--data={tmp_path}")
-    names = [row["figure"] for row in found.pop("summary")]
+    names = [row["measurement"] for row in found.pop("summary")]
     assert names == ["tests", "scan", "epochs", "lengths", "gmn", "top", "precision", "compile"]
     assert set(found) == set(names) - {"tests"}
     for name, rows in found.items():
