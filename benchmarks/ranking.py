@@ -28,7 +28,8 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 BASELINES = ("recency", "edgebank", "pair-trees")
-COLUMNS = ("mrr", "hits@10", "ndcg@10", "met_mrr", "new_pair_mrr", "new_node_mrr", "known_mrr")
+KINDS = ("repeat_pairs", "new_pairs", "new_nodes", "among_repeat_candidates")
+COLUMNS = ("mrr", "hits@10", "ndcg@10", *(f"mrr_{kind}" for kind in KINDS))
 HEAD = ("data, events", "method", "MRR", "Hits@10", "NDCG@10", "repeat pair", "new pair", "new node", "among partners")
 
 
