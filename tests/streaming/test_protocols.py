@@ -14,7 +14,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.streaming.live import state_after_stream
 
 
-def test_all_temporal_methods_are_looked_at() -> None:
+def test_all_temporal_methods_are_covered() -> None:
     temporal = {name for name in MODULES if get_method(name).data == "events"}
     assert temporal == set(METHODS)
 
@@ -26,7 +26,7 @@ def scores(scorer: Any, name: str, stream: EventStream) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", "ctdg-ssm-nodes", "edgebank"])
-def test_a_restored_state_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_a_restored_state_continues_bit_identically(name: str, tmp_path: Path) -> None:
     task, stream = task_of(name, tmp_path), events(160)
     with torch.no_grad():
         past = state_after_stream(task, replace(stream, **part(stream, 0, 40)))
