@@ -1,10 +1,10 @@
-"""Epochs of the message-passing backbones with the settings that a plain fit takes, the whole graph at once.
+"""Epochs of the message-passing backbones with the settings of a plain fit, in full-batch training.
 
     python benchmarks/backbone_epoch.py [--nodes 12000] [--edges 260000] [--features 64] [--epochs 6]
 
-A made graph of six classes, edges stored both ways. An epoch is a step on the whole graph and the validation after it,
-by the run's own clock; the first, which compiles, is left out. For gat and pna the layer alone is set beside
-torch-geometric's on a list of edges, forward and backward, at the same width and on the same parameters: the ratio.
+A synthetic graph of six classes, edges stored both ways. An epoch is a full-batch step and the validation
+after it, by the run's own clock; the first, which compiles, is excluded. For gat and pna the layer is also
+compared with torch-geometric's on a list of edges, forward and backward, with the same width and parameters.
 """
 
 from __future__ import annotations

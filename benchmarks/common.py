@@ -34,12 +34,12 @@ def machine() -> str:
 
 
 def require_green(*tests: str) -> None:
-    """Run the named test files and exit if one fails: no figure is printed for code that is wrong.
+    """Run the named test files and exit if one fails: no result is printed for wrong code.
 
     HOPSTATE_UNTESTED=1 in the environment leaves them out, and says so: whether a script runs, not what it measures.
     """
     if os.environ.get("HOPSTATE_UNTESTED") == "1":
-        print("UNTESTED: whether this script runs, no figures to keep")
+        print("UNTESTED: a smoke run, do not keep its results")
         return
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *(str(ROOT / t) for t in tests)]
     if subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:

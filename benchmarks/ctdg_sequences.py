@@ -1,7 +1,7 @@
 """CTDG-SSM's sequence classification (tables 4 and 13): accuracy by path length, order of the filter, start, node read.
 
 Every run is a folder under --out; one that is finished is not run again. A run ends at the first of EPOCHS at which its
-validation accuracy is 100%; test figures stand beside validation's and stop or choose nothing.
+validation accuracy is 100%; test metrics are shown next to validation's and do not select or stop anything.
 
     python benchmarks/ctdg_sequences.py --lengths 3,9,15,20 --orders 0-3 --seeds 0-4 --out runs/sequences
     python benchmarks/ctdg_sequences.py --lengths 20 --orders 1-3 --starts critical,1.0 --out runs/sequences

@@ -104,13 +104,13 @@ def stream(events: int, nodes: int, batch: int, neighbors: int, order: int) -> N
     active: list[int] = []
     with torch.inference_mode():
         state = model.initial_state(nodes)
-        start = time.process_time()  # of this process alone: the other users of a shared machine do not count
+        start = time.process_time()  # of this process only: other users of a shared machine do not count
         for i in range(0, events, batch):
             u, v, when = src[i : i + batch], dst[i : i + batch], t[i : i + batch]
             ends = np.unique(np.concatenate([u, v]))
             context = recent_context(store, ends, np.full(len(ends), when[0]), neighbors, order).edges
-            last, met = store.last_meeting(u, v, when)
-            gap = np.where(met, np.log1p(when - last), 17.0)
+            last, found_before = store.last_meeting(u, v, when)
+            gap = np.where(found_before, np.log1p(when - last), 17.0)
             part = ActiveBatch.build(u, v, when, context=context, gap=gap)
             state = model.update(state, part, in_place=True)
             store.append(u, v, when)
@@ -122,7 +122,7 @@ def stream(events: int, nodes: int, batch: int, neighbors: int, order: int) -> N
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--plot", type=Path, help="also draw the update's cost there")

@@ -1,7 +1,7 @@
 """DyG-Mamba's ablations (tables 5, 6, 12 and 13 of the paper, and what the paper leaves open) as one table.
 
-Every variant is a run folder under --out; one that is finished is not run again, and more --epochs go on where fewer
-ended. The chosen epoch is validation's; test figures stand beside validation's and choose nothing.
+Every variant is a run folder under --out; a finished one is not run again, and more --epochs continue where fewer
+ended. The epoch is selected on validation; test metrics are shown next to validation's and select nothing.
 
     python benchmarks/dyg_mamba_ablation.py --data uci --seeds 0-2 --epochs 4 --out runs/ablation [--variants a,b]
 """

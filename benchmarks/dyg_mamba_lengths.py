@@ -33,7 +33,7 @@ Found = tuple[float, float] | None  # seconds, GiB
 
 
 def main() -> None:
-    """Print the table, and draw it where asked."""
+    """Print the table, and draw it on request."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", default="32,64,128,256,512,1024,2048,4096")
     parser.add_argument("--events", type=int, default=4)

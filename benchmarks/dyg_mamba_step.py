@@ -1,12 +1,12 @@
-"""One training step of DyG-Mamba: seconds, memory, and where the time goes; DyGFormer's (patch size 1) beside it.
+"""One training step of DyG-Mamba: seconds, memory, and where the time goes; compared with DyGFormer (patch size 1).
 
-Seconds are the processor's with one thread, the clock's with more. DyGFormer stands there three times: on packed
-histories, as it is here; padded (`dygformer_naive`); and as DyGLib computes it, two calls a step with its own look-ups
-(`dygformer_released.py`). Rounds take turns, and ratios are those of rounds, the median of them.
+Seconds are CPU time with one thread and wall time with more. DyGFormer is measured three times: on packed histories,
+as here; padded (`dygformer_naive`); and as DyGLib computes it, with two calls per step and its own neighbor queries
+(`dygformer_released.py`). Rounds alternate, and ratios are medians over rounds.
 
-UCI at L = 32 and Enron at L = 256 (DyGLib's files) where they are found, else a synthetic stream. One core unless
---threads says otherwise. The authors' own code takes 13.3 to 41 s a batch of 200 on UCI at L = 32, and 114 s on Enron
-at L = 256, on one core (measured apart; it is not run here).
+UCI at L = 32 and Enron at L = 256 (DyGLib's files) if they are found, otherwise a synthetic stream. One core
+unless --threads is given. The authors' own code takes 13.3 to 41 s per batch of 200 on UCI at L = 32, and 114 s on
+Enron at L = 256, on one core (measured separately; it is not run here).
 
     python benchmarks/dyg_mamba_step.py [--data ml_uci.csv] [--batch 200] [--length 32] [--threads 1] [--profile]
 """
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Print what was asked for, with products as exact as told."""
+    """Print the requested measurements, with the given matmul precision."""
     stream = load(args.data)
     batch = Batch(stream, args.batch, args.length)
     print(f"{stream.name}, L = {args.length}, {args.batch} events and as many negatives: {batch.tokens:,} tokens")

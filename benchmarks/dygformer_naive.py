@@ -1,4 +1,4 @@
-"""DyGFormer with every sequence padded to max_length, as it is published: what the packed form is held to.
+"""DyGFormer with every sequence padded to max_length, as published: the reference of the packed form.
 
 Every padding token is computed, all-zero features are multiplied out, and the count perceptron runs on every token.
 """

@@ -1,4 +1,4 @@
-"""DyGFormer and its data path as DyGLib has them, written anew: what a step of training costs there.
+"""DyGFormer and its data path as in DyGLib, reimplemented: the cost of a training step there.
 
 After Yu et al., NeurIPS 2023 (arXiv:2303.13047) and the public code. A step scores the events and the negatives in two
 calls, each of which cuts the histories of its rows one by one, pads them to the longest of the call, counts neighbours
@@ -121,7 +121,7 @@ def histories(stream: EventStream) -> list[ROWS]:
 
 
 def appearances(src: np.ndarray, dst: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return how often each token's node stands in both histories, (B, L, 2) for either side, padding 0."""
+    """Return how often each token's node occurs in both histories, (B, L, 2) for either side, padding 0."""
     out: tuple[list[Tensor], list[Tensor]] = ([], [])
     for own, other in zip(src, dst, strict=True):
         tables = [dict(zip(*np.unique(row, return_counts=True), strict=True)) for row in (own, other)]

@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no-baseline", action="store_true", help="measure the packed step alone, and its memory")
+    parser.add_argument("--no-baseline", action="store_true", help="measure only the packed step and its memory")
     args = parser.parse_args()
     require_green("tests/methods/baselines/test_dygformer.py", "tests/tokens/test_tokens_history.py")
     torch.set_num_threads(1)

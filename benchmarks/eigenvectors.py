@@ -1,4 +1,4 @@
-"""Laplacian eigenvectors beside one call of scipy's eigsh and of its shift-invert mode, which miss no check here.
+"""Laplacian eigenvectors compared with one call of scipy's eigsh and of its shift-invert mode, which pass all checks.
 
     python benchmarks/eigenvectors.py
 

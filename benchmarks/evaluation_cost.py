@@ -1,11 +1,11 @@
-"""What evaluation costs beside a training epoch: seconds of the processor of both, for every temporal method.
+"""CPU time of evaluation compared with a training epoch, for every temporal method.
 
     python benchmarks/evaluation_cost.py [--data ml_uci.csv] [--methods graphmixer,dygformer] [--events 12000]
 
-Settings are those of a plain fit. Evaluation judges validation by all three kinds of negatives, of all events and of
-those with new nodes, in the loop's way: one replay from the first event on. An epoch is the loop's training steps:
-look-ups, forward, backward, optimiser. Trees have no epochs; theirs is the whole fit. --events takes the stream's
-first events alone, --steps an epoch's first training steps, which stand for all.
+Settings are those of a plain fit. Evaluation scores validation with all three kinds of negatives, for all events and
+for those with new nodes, as the loop does: one replay from the first event. An epoch is the loop's training steps:
+neighbor queries, forward, backward, optimiser. Trees have no epochs; theirs is the full fit. --events uses only the
+stream's first events, --steps only an epoch's first training steps, and extrapolates.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def measured(name: str, stream: EventStream, steps: int | None, folder: Path) ->
         task.evaluate("val")  # kernels are compiled
         begin = time.process_time()
         task.evaluate("val")
-        judged = time.process_time() - begin
+        evaluation = time.process_time() - begin
     whole = epoch * batches / count
-    row = {"method": name, "events": len(stream), "epoch_s": round(whole, 2), "evaluation_s": round(judged, 2)}
-    return row | {"ratio": round(judged / whole, 3), "steps_timed": count, "steps": batches}
+    row = {"method": name, "events": len(stream), "epoch_s": round(whole, 2), "evaluation_s": round(evaluation, 2)}
+    return row | {"ratio": round(evaluation / whole, 3), "steps_timed": count, "steps": batches}
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
     python benchmarks/export_parity.py [--methods gcn,ctdg-ssm]
 
-Each method is trained for an epoch on small data made here, with a run of links besides where it predicts links of a
+Each method is trained for an epoch on small synthetic data, with an additional run of links if it predicts links of a
 graph, and exported as `hopstate export RUN --to torch|onnx --check` does. A difference is the largest over all outputs
-and all that is asked; of a logit or an amount z as a part of 1 + |z|.
+and all queries; for a logit or a regression target z, relative to 1 + |z|.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def graphs(count: int = 60) -> GraphSet:
-    """Return rings and chains of 5 to 12 nodes, told apart by their labels."""
+    """Return rings and chains of 5 to 12 nodes, labeled by their kind."""
     rng, parts = np.random.default_rng(0), []
     sizes, y = rng.integers(5, 13, count), np.arange(count) % 2
     for label, size, first in zip(y, sizes, np.cumsum(sizes) - sizes, strict=True):
@@ -74,7 +74,7 @@ def main() -> None:
     names = parser.parse_args().methods.split(",")
     require_green("tests/runs/test_export_check.py::test_a_number_that_is_none_is_a_difference")
     print(machine())
-    print("| method | task | torch.export | ONNX | asked |\n|---|---|---:|---:|---:|")
+    print("| method | task | torch.export | ONNX | queries |\n|---|---|---:|---:|---:|")
     for name in names:
         method = get_method(name)
         if not callable(method.export):

@@ -1,9 +1,9 @@
-"""What each part of a Graph Mamba Network is worth: its published ablations, trained side by side; one table.
+"""The contribution of each part of a Graph Mamba Network: its published ablations in one table.
 
 Run: python benchmarks/gmn_ablation.py --data minesweeper --out runs/ablation [--splits 0-2] [--rows full,"no MPNN"]
          [--set model.dim=40 --set loop.epochs=100 ...]
-Rows share every setting but the one that names them. A row's finished splits are read from --out, so a run that was
-stopped goes on where it was. The test figure is that of the epoch that validation chose.
+Rows share every setting but the one that names them. A row's finished splits are read from --out, so an
+interrupted run resumes. The test metric is that of the epoch selected on validation.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678, Table 4.
 """
@@ -36,12 +36,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "last of the walks' tokens": {"model.node_token": False},
     "mean of the walks' tokens": {"model.node_token": False, "model.readout": "mean"},
     "s = 2; half the walks": {"walks.repeats": 2, "walks.walks": 8},
-    "MPNN alone": {"model.token_layers": 0, "model.node_layers": 0, "walks.max_length": 0},
+    "only MPNN": {"model.token_layers": 0, "model.node_layers": 0, "walks.max_length": 0},
 }
 
 
 def run(data: str, split: int, settings: dict[str, Any], where: Path) -> dict[str, float]:
-    """Return validation and test figures of one run, from its folder where it is done."""
+    """Return validation and test metrics of one run, from its folder if it is finished."""
     if not (where / "result.json").is_file():
         spelled = {name.replace(".", "__"): value for name, value in settings.items()}
         fit("gmn", data, out=where, resume=where.exists(), split__number=split, **spelled)

@@ -4,7 +4,7 @@ Run: python benchmarks/gmn_probe.py [--length 7] [--steps 300] [--depths 1,2] [-
          [--readouts last,mean]
 
 Every token holds one of four classes, as a vector of its own; a network of blocks and a linear head learns the class of
-token j alone. A row of the tables is one network; column j is the accuracy on fresh sequences of the network that was
+token j only. A row of the tables is one network; column j is the accuracy on fresh sequences of the network that was
 taught token j (chance: 25). The rows "untrained" and "taught the last" are linear probes: ridge regressions that read
 each token back from what the blocks put out, at their start and after they were taught the last token.
 """
@@ -23,7 +23,7 @@ CLASSES, DIM, BATCH, FRESH = 4, 32, 256, 4096
 
 
 class Reader(nn.Module):
-    """Blocks over sequences of one length, and what stands for a sequence: its last row or the mean of all."""
+    """Blocks over sequences of one length, and a representation of a sequence: its last row or the mean."""
 
     def __init__(self, length: int, depth: int, readout: str) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 Run: python benchmarks/gmn_scaling.py [--out FILE] [--largest 1000000] [--tokens 1000]
 Every point runs in a process of its own; time is processor time of one thread; memory is the peak of resident memory
-less what stood before the step (Linux). Slopes are least squares over the upper half of the points, on log-log.
+minus the memory before the step (Linux). Slopes are least squares over the upper half of the points, on log-log.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def peak() -> float:
 
 
 def run(nodes: int, walks: dict[str, int], prefix: str, repeats: int = 3) -> dict[str, float]:
-    """Return `point` from a fresh process; prefix stands before its command, to pin it for example."""
+    """Return `point` from a fresh process; `prefix` precedes its command, for example to pin it."""
     command = [*prefix.split(), sys.executable, __file__, "--point", json.dumps([nodes, walks, repeats])]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(out.splitlines()[-1])

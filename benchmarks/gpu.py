@@ -1,12 +1,12 @@
-"""Everything that is worth knowing from a GPU, within nine minutes: the GPU tests, then figures by importance.
+"""All GPU measurements within nine minutes: the GPU tests, then measurements by importance.
 
     make gpu                                            # into gpu-results/
     PYTHONPATH=src python benchmarks/gpu.py --out FOLDER [--data FOLDER] [--only scan,epochs]
     PYTHONPATH=src python benchmarks/gpu.py --out FOLDER --dry-run      # on the CPU, everything tiny
 
-Needs torch and what hopstate's models need; neither an installation nor jsonargparse, pooch or pymetis. Each figure is
-a process with a time limit of its own, so that one that fails or hangs costs the others nothing. Its lines are in
-FOLDER/NAME.jsonl as soon as they are measured, its output in FOLDER/NAME.log, and how each ended in summary.jsonl.
+Needs torch and what hopstate's models need; neither an installation nor jsonargparse, pooch or pymetis. Each
+measurement is a process with its own time limit, so that a failure or hang does not affect the others. Its lines are in
+FOLDER/NAME.jsonl as soon as they are measured, its output in FOLDER/NAME.log, and its status in summary.jsonl.
 Every line says whether the GPU tests were green. UCI (DyGLib's file) is looked for in --data. If it is absent, a
 stream of as many nodes, events and seconds is made, and the line says so.
 """
@@ -26,48 +26,48 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL = 520  # seconds, starting each process and importing torch included
 # name → most seconds of it; the most important first
-FIGURES = {
+MEASUREMENTS = {
     "tests": 120, "scan": 70, "epochs": 120, "lengths": 90, "gmn": 80, "top": 70, "precision": 80, "compile": 100,
 }  # fmt: skip
 
 
 def main() -> None:
-    """Run the figures one after another, or, in a process of its own, one of them."""
+    """Run the measurements one after another, or one of them in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--data", type=Path, default=Path("data"), help="holds DyGLib's file of UCI")
-    parser.add_argument("--only", default=",".join(FIGURES), help="figures, by name, with commas")
+    parser.add_argument("--only", default=",".join(MEASUREMENTS), help="names of measurements, separated by commas")
     parser.add_argument("--seconds", type=float, default=TOTAL, help="for everything together")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny sizes: whether it works at all")
-    parser.add_argument("--figure", help=argparse.SUPPRESS)
+    parser.add_argument("--measurement", help=argparse.SUPPRESS)
     parser.add_argument("--tests", default="not run", help=argparse.SUPPRESS)
     options = parser.parse_args()
     chosen = options.only.split(",")
-    unknown = [name for name in chosen if name not in FIGURES]
+    unknown = [name for name in chosen if name not in MEASUREMENTS]
     if unknown:
-        parser.error(f"unknown figure {unknown[0]!r}; known: {', '.join(FIGURES)}")
+        parser.error(f"unknown measurement {unknown[0]!r}; known: {', '.join(MEASUREMENTS)}")
     options.out = options.out.resolve()
-    if options.figure:
-        import gpu_figures
+    if options.measurement:
+        import gpu_measurements
 
-        gpu_figures.run(options.figure, options)
+        gpu_measurements.run(options.measurement, options)
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    failed = run_all([name for name in FIGURES if name in chosen], options)
+    failed = run_all([name for name in MEASUREMENTS if name in chosen], options)
     if failed:
-        sys.exit(f"did not end well: {', '.join(failed)}; see {options.out}/NAME.log")
+        sys.exit(f"failed: {', '.join(failed)}; see {options.out}/NAME.log")
 
 
 def run_all(names: list[str], options: argparse.Namespace) -> list[str]:
-    """Run figures while there is time; return those that did not end well."""
+    """Run measurements while there is time; return those that failed."""
     end, failed, tests = time.monotonic() + options.seconds, [], "not run"
     for name in names:
-        limit = min(FIGURES[name], end - time.monotonic())
+        limit = min(MEASUREMENTS[name], end - time.monotonic())
         begin = time.monotonic()
         status = run_one(name, limit, tests, options) if limit > 1 else "no time left"
         if name == "tests":
             tests = "green" if status == "ok" else status
-        row = {"figure": name, "status": status, "seconds": round(time.monotonic() - begin, 1)}
+        row = {"measurement": name, "status": status, "seconds": round(time.monotonic() - begin, 1)}
         with (options.out / "summary.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
@@ -76,9 +76,9 @@ def run_all(names: list[str], options: argparse.Namespace) -> list[str]:
 
 
 def run_one(name: str, limit: float, tests: str, options: argparse.Namespace) -> str:
-    """Run a figure in a process group of its own; return how it ended."""
+    """Run a measurement in its own process group; return its status."""
     command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), f"--out={options.out}", f"--data={options.data}"]
-    command += [f"--figure={name}", f"--tests={tests}", *(["--dry-run"] if options.dry_run else [])]
+    command += [f"--measurement={name}", f"--tests={tests}", *(["--dry-run"] if options.dry_run else [])]
     if name == "tests":
         own = ["--deselect=tests/ops/test_triton.py::test_interpreted_kernels_equal_the_float64_loop"]
         chosen = ["-m", "not slow", *own] if options.dry_run else ["-m", "gpu"]

@@ -1,7 +1,7 @@
 """What the Triton kernels need of a GPU with compute capability 9.0, without one: registers, spills, least times.
 
     python benchmarks/gpu_kernels.py             # tables as in benchmarks/results
-    python benchmarks/gpu_kernels.py --roofline  # the second table alone, which needs no compiler
+    python benchmarks/gpu_kernels.py --roofline  # only the second table, which needs no compiler
 
 Kernels are compiled as a training step launches them: by Triton for sm_90, then by its `ptxas`. Least times assume an
 H100: 3.35 TB/s, 67 TFLOP/s in float32, and 16 exponentials per clock and multiprocessor at 1.755 GHz.
@@ -32,7 +32,7 @@ COUNTS = {
 
 
 class Offline:
-    """Stands in for Triton's driver, which asks a GPU for its capability."""
+    """Replaces Triton's driver, which queries a GPU for its capability."""
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
@@ -118,7 +118,7 @@ def roofline() -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--roofline", action="store_true", help="the table of least times alone")
+    parser.add_argument("--roofline", action="store_true", help="only the table of minimum times")
     if not parser.parse_args().roofline:
         print("| variant | kernel | registers | spilled bytes | shared bytes |\n|---|---|---|---|---|")
         for variant, name, kernel in compiled():

@@ -1,12 +1,12 @@
-"""Graph Mamba Networks and GIN over a set of graphs, equally searched by validation.
+"""Graph Mamba Networks and GIN on a set of graphs, tuned equally on validation.
 
 Run: python benchmarks/graph_sets.py --data MUTAG.txt --folds 0-2 --epochs 30 --out runs/search
      python benchmarks/graph_sets.py --data PROTEINS.txt --folds 0-9 --epochs 10 --few --out runs/few
-Each try changes one setting of what suits the set; the last one joins all that were above it, where there are several.
-Both methods have the same number of tries and of epochs, and no test figure is read. The search goes on where it was
-stopped. Then `hopstate compare gin-graphs,gmn-graphs --splits 0-9` of the choice prints the paired test.
---few: fewer tries, for many folds, the methods by turns, judged by the first of --seeds; then what validation chose is
-run with every seed, and the paired test is of each fold's mean over them.
+Each trial changes one automatic setting; the last one combines all improvements if there are several.
+Both methods have the same number of trials and epochs, and no test metric is read. An interrupted search resumes.
+Then `hopstate compare gin-graphs,gmn-graphs --splits 0-9` of the choice prints the paired test.
+--few: fewer trials for many folds, alternating between the methods, evaluated with the first of --seeds. The choice of
+validation then runs with every seed, and the paired test uses each fold's mean over seeds.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> 
 
     def tried(settings: Settings) -> float:
         found = float(np.mean([reached(method, data, fold, epochs, settings, out)["val"] for fold in folds]))
-        print(f"{method} {Path(data).stem} {settings or 'as it suits'}: validation {found:.2f}", flush=True)
+        print(f"{method} {Path(data).stem} {settings or 'automatic'}: validation {found:.2f}", flush=True)
         return found
 
     first, *others = [(tried(settings), settings) for settings in TRIES[method]]
@@ -98,31 +98,31 @@ def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> 
 
 
 def few(data: str, folds: list[int], epochs: int, tries: int, seeds: list[int], out: Path) -> None:
-    """Print validation's accuracy of the first tries of `FEW`, then what it chose of each method beside the other."""
+    """Print validation accuracies of the first trials of `FEW`, then the selected settings of both methods."""
 
     def over_folds(method: str, settings: Settings, seed: int) -> list[dict[str, float]]:
         own = settings | ({"loop.seed": seed} if seed else {})
         found = [reached(method, data, fold, epochs, own, out) for fold in folds]
         values = np.array([one["val"] for one in found])
-        said = f"validation {values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
-        print(f"{method} {Path(data).stem} {own or 'as it suits'}: {said}", flush=True)
+        summary = f"validation {values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
+        print(f"{method} {Path(data).stem} {own or 'automatic'}: {summary}", flush=True)
         return found
 
-    judged: dict[str, list[tuple[float, Settings]]] = {method: [] for method in FEW}
+    validation: dict[str, list[tuple[float, Settings]]] = {method: [] for method in FEW}
     for pair in list(zip_longest(*FEW.values()))[:tries]:
         for method, settings in zip(FEW, pair, strict=True):
             if settings is not None:
                 found = over_folds(method, settings, seeds[0])
-                judged[method].append((float(np.mean([one["val"] for one in found])), settings))
-    (first, second) = (max(judged[method], key=lambda one: one[0])[1] for method in FEW)
+                validation[method].append((float(np.mean([one["val"] for one in found])), settings))
+    (first, second) = (max(validation[method], key=lambda one: one[0])[1] for method in FEW)
     runs = [[over_folds(*choice, seed) for seed in seeds] for choice in zip(FEW, (first, second), strict=True)]
-    print(f"gmn-graphs {first or 'as it suits'} - gin-graphs {second or 'as it suits'}, means of seeds {seeds}")
+    print(f"gmn-graphs {first or 'automatic'} - gin-graphs {second or 'automatic'}, means of seeds {seeds}")
     for part in ("val", "test"):
         mine, others = (np.mean([[one[part] for one in found] for found in own], 0) for own in runs)
         print(part, "gmn", np.round(mine, 1).tolist(), "gin", np.round(others, 1).tolist())
-        told = paired(mine.tolist(), others.tolist())
-        said = "no test of one fold" if told is None else f"paired {told}"
-        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, {said}", flush=True)
+        test = paired(mine.tolist(), others.tolist())
+        result = "no test of one fold" if test is None else f"paired {test}"
+        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, {result}", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Hop2Token beside scipy's and torch's CSR products, and on a graph that must stay within a memory budget.
+"""Hop2Token compared with scipy's and torch's CSR products, and on a graph within a memory budget.
 
-    python benchmarks/hop2token.py          speed at K = 10 on one core, and memory beside the output's size
+    python benchmarks/hop2token.py          speed at K = 10 on one core, and memory relative to the output's size
     python benchmarks/hop2token.py budget   1M nodes, 10M R-MAT edges, 128 features, K = 3 under 2 GiB, output on disk
                                             (--nodes and --size for others; ten edges a node)
 
@@ -78,7 +78,7 @@ def speed(cases: list[str], num_hops: int = 10) -> None:
         bare = min(seconds["scipy"], seconds["torch"])
         print(f"{name}: " + ", ".join(f"{k} {v:.4f} s" for k, v in seconds.items()))
         print(f"  ratio to the better baseline: {seconds['hopstate'] / stored:.2f} storing the hops as we do, ", end="")
-        print(f"{seconds['hopstate'] / bare:.2f} to its products alone")
+        print(f"{seconds['hopstate'] / bare:.2f} of its products only")
 
 
 def high_water() -> tuple[int, int]:
@@ -93,7 +93,7 @@ def reset_high_water() -> None:
 
 
 def memory(case: str) -> None:
-    """Print peak memory of the call beside its output's size."""
+    """Print peak memory of the call and its output's size."""
     graph = random_graph(*CASES[case])
     hop_tokens(random_graph(100, 300, 4), 1, max_memory=1 << 30)  # compiled code is loaded
     reset_high_water()

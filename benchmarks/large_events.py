@@ -1,13 +1,13 @@
-"""Steps of a fit on a large store of events: resident memory at steps, and how many look-ups a mapped index answers.
+"""A fit on a large store of events: resident memory at steps, and neighbor queries per second of a mapped index.
 
 Run: python benchmarks/large_events.py METHOD --data STORE --steps 200 [--out FOLDER] [--model.dim 8 ...]
      python benchmarks/large_events.py lookups --data STORE [--cold]
 
-The first stops the fit after so many steps, as Ctrl-C does; further settings go to `hopstate fit`. Sampled twice a
-second: what the process allocated, pages of mapped files that it holds, and both together, which the system calls
-resident; told at steps, and wherever both are a quarter GiB more than ever before. The second asks for the latest 32
-events of both ends of events, at their times, of an index in memory and of one in a file, each in a process of its
-own. A store: benchmarks/prepare.py --million 100.
+The first stops the fit after that number of steps, as Ctrl-C does; further settings go to `hopstate fit`. Twice per
+second it samples allocated memory, pages of mapped files, and their sum, which the system calls resident. It prints
+them at steps, and whenever the sum grows by a quarter GiB. The second queries the latest 32 events of source and
+destination of events at their times, from an index in memory and one in a file, each in a separate process. A store:
+benchmarks/prepare.py --million 100.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.store import load_events
 from hopstate.io.scratch import release_pages
 
-_TOLD = 0.25  # GiB more than ever before that are told at once
-_ASKED, _LOT, _K = 240_000, 600, 32  # look-ups, those asked together, events of each
+_PRINT_STEP = 0.25  # GiB of growth that are printed immediately
+_QUERIES, _LOT, _K = 240_000, 600, 32  # queries, queries per call, events per query
 
 
 def resident() -> tuple[float, float, float]:
@@ -44,7 +44,7 @@ def resident() -> tuple[float, float, float]:
 
 
 class Watch:
-    """Samples memory, tells it at steps, and stops after so many of them."""
+    """Samples memory, prints it at steps, and stops after a number of steps."""
 
     def __init__(self, steps: int) -> None:
         self.steps, self.done, self.begin = steps, 0, time.monotonic()
@@ -53,12 +53,12 @@ class Watch:
         register_optimizer_step_post_hook(self._stepped)
 
     def _sample(self) -> None:
-        told = 0.0
+        printed = 0.0
         while True:
             own, pages, _ = resident()
             self.most = np.maximum(self.most, (own, pages, own + pages))
-            if own + pages > told + _TOLD:
-                told = own + pages
+            if own + pages > printed + _PRINT_STEP:
+                printed = own + pages
                 print(f"after {time.monotonic() - self.begin:.0f} s: {own:.2f} + {pages:.2f} GiB", flush=True)
             time.sleep(0.5)
 
@@ -88,10 +88,10 @@ def lookups(folder: Path, mapped: bool, cold: bool) -> None:
     columns = (stream.src, stream.dst, stream.t)
     index = NeighborStore.from_events(*columns, None, stream.num_nodes, folder_of(stream) if mapped else None)
     print(f"{'mapped' if mapped else 'in memory'}: built in {time.process_time() - begin:.0f} s of the processor")
-    rows = {"at random": np.random.default_rng(0).integers(0, len(stream), _ASKED // 2)}
-    rows["in order"] = np.arange(_ASKED // 2) + len(stream) // 2
+    rows = {"at random": np.random.default_rng(0).integers(0, len(stream), _QUERIES // 2)}
+    rows["in order"] = np.arange(_QUERIES // 2) + len(stream) // 2
     for kind, some in rows.items():
-        asked = [column[some] for column in columns]  # the stream's own pages are not what is measured
+        queries = [column[some] for column in columns]  # the stream's own pages are not what is measured
         release_pages(*columns)
         index.release_pages()
         if cold:
@@ -101,7 +101,7 @@ def lookups(folder: Path, mapped: bool, cold: bool) -> None:
             spent = passed = 0.0
             before = getrusage(RUSAGE_SELF)
             for first in range(0, len(some), _LOT // 2):
-                src, dst, t = (column[first : first + _LOT // 2] for column in asked)
+                src, dst, t = (column[first : first + _LOT // 2] for column in queries)
                 nodes, times = np.concatenate([src, dst]), np.tile(t, 2)
                 begin, start = time.process_time(), time.perf_counter()
                 index.last(nodes, times, _K)
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--out", default="")
-    parser.add_argument("--index", choices=["memory", "mapped"], help="of look-ups: one of the two alone")
+    parser.add_argument("--index", choices=["memory", "mapped"], help="of neighbor queries: only one of the two")
     parser.add_argument("--cold", action="store_true", help="of look-ups: drop the system's page cache first (root)")
     options, settings = parser.parse_known_args()
     if options.index:

@@ -5,7 +5,7 @@
 
 Made graphs without order (uniform ends; --edges are those stored, both directions), written once as a store in FOLDER
 and read mapped. 1% of the nodes train. Each stage is a process of its own with one thread, sampled 50 times a second:
-"allocated" is what it took itself, "mapped" the pages of files that it held, "resident" both at one moment. TOP's epoch
+"allocated" is its own memory, "mapped" the pages of files that it held, "resident" both at one moment. TOP's epoch
 is that of random nodes, and of clusters where the stage "partition" has left them in FOLDER.
 """
 
@@ -40,13 +40,13 @@ from hopstate.sampling.subgraph import NodeSetSource
 from hopstate.training.tasks.task import Microbatches
 
 STAGES = ("hops", "nagphormer", "partition", "top", "layerwise")
-TRAIN, JUDGED = 0.01, 0.001  # shares of the nodes
+TRAIN, EVALUATED = 0.01, 0.001  # fractions of the nodes
 STEP = 1 << 18  # rows of features made at a time
 BATCH = 50_000  # nodes of a batch of TOP
 
 
 class Watch(threading.Thread):
-    """The most bytes that this process held, as the kernel counts them."""
+    """Peak bytes of this process, as the kernel counts them."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -79,11 +79,11 @@ class Clock:
         seconds, wall = (time.process_time() - self.begin) / self.share, time.perf_counter() - self.wall
         self.watch.ended.set()
         self.watch.join()
-        told = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in self.watch.most.items())
+        peaks = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in self.watch.most.items())
         part = "" if self.share == 1 else f" (from {self.share:.3g} of it)"
         print(
             f"  {self.name}: {seconds:.1f} s of the processor{part}, clock {wall:.1f} s, "
-            f"{1e9 * seconds / self.edges:.0f} ns an edge; GiB at most: {told}",
+            f"{1e9 * seconds / self.edges:.0f} ns an edge; peak GiB: {peaks}",
             flush=True,
         )
 
@@ -93,11 +93,11 @@ def make(folder: Path, nodes: int, edges: int, features: int) -> None:
     rng = np.random.default_rng(0)
     bare = Graph.from_edges(rng.integers(0, nodes, (edges // 2, 2)), nodes)
     place = rng.permutation(nodes)
-    count, judged = int(TRAIN * nodes), int(JUDGED * nodes)
+    count, evaluated = int(TRAIN * nodes), int(EVALUATED * nodes)
     masks, y = {}, np.full(nodes, -1)
-    for name, rows in zip(("train", "val", "test"), np.split(place, [count, count + judged]), strict=True):
+    for name, rows in zip(("train", "val", "test"), np.split(place, [count, count + evaluated]), strict=True):
         masks[name] = np.zeros(nodes, bool)
-        masks[name][rows[:judged] if name == "test" else rows] = True
+        masks[name][rows[:evaluated] if name == "test" else rows] = True
         y[masks[name]] = rng.integers(0, 8, int(masks[name].sum()))
     bare.with_(y=y, masks=masks, name="made").save(str(folder))
     start = reserve_array(folder / "x.npy", (nodes, features))
@@ -105,8 +105,8 @@ def make(folder: Path, nodes: int, edges: int, features: int) -> None:
         file.seek(start)
         for first in range(0, nodes, STEP):
             rng.standard_normal((min(STEP, nodes - first), features), np.float32).tofile(file)
-    told = json.loads((folder / "graph.json").read_text())
-    (folder / "graph.json").write_text(json.dumps(told | {"arrays": [*told["arrays"], "x"]}))
+    header = json.loads((folder / "graph.json").read_text())
+    (folder / "graph.json").write_text(json.dumps(header | {"arrays": [*header["arrays"], "x"]}))
 
 
 def settings(stage: str, budget: str) -> tuple[str, dict[str, Any]]:
@@ -155,7 +155,7 @@ def measure(stage: str, folder: Path, budget: str, most: int) -> None:
 
 
 def by_clusters(source: Any, cluster: np.ndarray) -> NodeSetSource:
-    """Return a source of clusters, ten to a batch, that stands for missing neighbours as another source does."""
+    """Return a source of clusters, ten per batch, that compensates missing neighbors as another source does."""
     train, ahead = np.flatnonzero(source.is_train), source.ahead
     return NodeSetSource(
         source.graph, ClusterSampler(cluster, 10, seed=0), train, source.compensation, prefetch_bytes=ahead
@@ -167,10 +167,10 @@ def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:
     optimizer = torch.optim.Adam([p for p in task.model.parameters() if p.requires_grad])
     task.model.train()
     count = task.num_batches(3)
-    taken = min(most, count)
-    batches = task.batches(3, count - taken)
-    with clock(f"an epoch ({taken} of {count} batches{kind})", taken / count):
-        for batch in islice(batches, taken):
+    measured = min(most, count)
+    batches = task.batches(3, count - measured)
+    with clock(f"an epoch ({measured} of {count} batches{kind})", measured / count):
+        for batch in islice(batches, measured):
             optimizer.zero_grad(set_to_none=True)
             for part in batch if isinstance(batch, Microbatches) else (batch,):
                 loss = task.loss(part)

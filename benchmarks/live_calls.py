@@ -79,8 +79,8 @@ def main() -> None:
     print("past events | median s | largest s | median KB | largest KB | mean KB")
     for past in o.past:
         seconds, written = measure(past, o.calls, o.nodes, o.deletions)
-        figures = (np.median(seconds), seconds.max(), *(f(written) / 1e3 for f in (np.median, np.max, np.mean)))
-        print(f"{past:>11,} | " + " | ".join(f"{x:.3f}" for x in figures), flush=True)
+        row = (np.median(seconds), seconds.max(), *(f(written) / 1e3 for f in (np.median, np.max, np.mean)))
+        print(f"{past:>11,} | " + " | ".join(f"{x:.3f}" for x in row), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 A method with its defaults, weights as they are drawn, over the first 20,000 events of a stream; the next come live, ten
 a commit, with two questions after each. Milliseconds of the thread's processor time, which other work on the machine
-changes less than those of the clock. "prepare" is what a service does after a commit, when nobody waits for it.
+changes less than those of the clock. "prepare" is the work of a service after a commit, when no client waits.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ def main() -> None:
     require_green("tests/serving/test_serving_live.py", "tests/streaming/test_live.py")
     print(machine())
     for kind, took in measured(options.method, options.data, options.commits).items():
-        told = " ".join(f"p{q} {v:.2f}" for q, v in zip((50, 90, 99), np.percentile(took, (50, 90, 99)), strict=True))
-        print(f"{kind}: mean {np.mean(took):.2f} {told} ms")
+        percentiles = " ".join(
+            f"p{q} {v:.2f}" for q, v in zip((50, 90, 99), np.percentile(took, (50, 90, 99)), strict=True)
+        )
+        print(f"{kind}: mean {np.mean(took):.2f} {percentiles} ms")
 
 
 if __name__ == "__main__":

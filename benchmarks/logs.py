@@ -1,4 +1,4 @@
-"""Events a second into the bare logs, in commits of 500 and one by one, beside the file.
+"""Events per second into the bare logs, in commits of 500 and one by one, compared with the file.
 
     python benchmarks/logs.py --log 'postgresql://HOST/DATABASE?log=bench'
 
@@ -31,15 +31,15 @@ def rate(log: EventLog, count: int, size: int) -> float:
 
 
 def measure(place: str, many: int, few: int) -> dict[str, str]:
-    """Return what a log takes beside the file."""
+    """Return the rates of a log compared with the file."""
     found = {"log": place.partition("://")[0]}
     log = open_log(place)
-    for told, count, size in (("in commits of 500", many, 500), ("one by one", few, 1)):
+    for name, count, size in (("in commits of 500", many, 500), ("one by one", few, 1)):
         with tempfile.TemporaryDirectory() as folder:
             file = open_log(folder)
-            alone, mine = rate(file, count, size), rate(log, count, size)
+            reference, mine = rate(file, count, size), rate(log, count, size)
             file.close()
-        found[told] = f"{mine:,.0f} ({mine / alone:.2f} of the file's {alone:,.0f})"
+        found[name] = f"{mine:,.0f} ({mine / reference:.2f} of the file's {reference:,.0f})"
     log.close()
     return found
 

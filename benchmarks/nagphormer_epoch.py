@@ -1,4 +1,4 @@
-"""A NAGphormer training epoch beside a plain implementation of the published architecture.
+"""A NAGphormer training epoch compared with a plain implementation of the published architecture.
 
     python benchmarks/nagphormer_epoch.py [--dim 512] [--epochs 1]
 

@@ -2,7 +2,7 @@
 
     python benchmarks/negatives.py [FILE...]
 
-The baseline run beside it is the definition with Python sets for each batch, as DyGLib has it, on the first batches.
+The baseline is the definition with Python sets for each batch, as DyGLib has it, on the first batches.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/neighbor_store.py FILE... [--million 20]
 
-FILE is an event file (DyGLib's ml_uci.csv, say). The baseline run beside it is PyG's `LastNeighborLoader` (which has no
+FILE is an event file (for example DyGLib's ml_uci.csv). The baseline is PyG's `LastNeighborLoader` (which has no
 time filter: it sees what was inserted so far). With --million N, a store of N million events is built from a
 memory-mapped stream, and its memory per event is printed.
 """
@@ -70,7 +70,7 @@ def full_histories(length: int = 32, pairs: int = 400) -> tuple[PackedNeighbors,
 
 
 def build_memory(million: float) -> None:
-    """Build a store from a memory-mapped stream and print seconds, state bytes per event, and the peak beside them."""
+    """Build a store from a memory-mapped stream and print seconds, state bytes per event, and the peak."""
     count, nodes = int(million * 1e6), int(million * 1e5)
     with tempfile.TemporaryDirectory() as folder:
         columns = {}

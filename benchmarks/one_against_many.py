@@ -1,4 +1,4 @@
-"""Ranking every test event among many destinations: a batch at once beside one event at a time, the same figures.
+"""Ranking every test event among many destinations: batched compared with one event at a time, with equal metrics.
 
     python benchmarks/one_against_many.py [--events 4000] [--negatives 20,100] [--methods recency,edgebank,ctdg-ssm]
 
@@ -65,18 +65,18 @@ def at_once(scorer, stream, rows, drawn):
     return 1 / ranks(scored.positive, scored.negative, scored.offsets)
 
 
-def beside_tgb(events, count):
+def compare_tgb(events, count):
     """Return a row of MRR and Hits@10 of given scores: py-tgb's evaluator an event at a time, and ours at once."""
     from tgb.linkproppred.evaluate import Evaluator
 
     rng, evaluator = np.random.default_rng(0), Evaluator(name="tgbl-wiki", k_value=10)
     positive, negative = rng.integers(0, 50, events) / 50, rng.integers(0, 50, (events, count)) / 50
     begin = time.process_time()
-    told = [
+    evaluated = [
         evaluator.eval({"y_pred_pos": positive[i : i + 1], "y_pred_neg": negative[i], "eval_metric": ["mrr"]})
         for i in range(events)
     ]
-    theirs = [float(np.mean([one[name] for one in told], dtype=np.float64)) for name in ("mrr", "hits@10")]
+    theirs = [float(np.mean([one[name] for one in evaluated], dtype=np.float64)) for name in ("mrr", "hits@10")]
     one, times = time.process_time() - begin, []
     for _ in range(3):
         begin = time.process_time()
@@ -128,7 +128,7 @@ def main() -> None:
     print(json.dumps(machine()))
     if find_spec("tgb") is not None:
         for count in (20, 100, 999):
-            print(json.dumps(beside_tgb(23_621, count)), flush=True)
+            print(json.dumps(compare_tgb(23_621, count)), flush=True)
     stream = load_dataset("messages-generated", num_events=o.events)
     with tempfile.TemporaryDirectory() as folder:
         for method in o.methods.split(","):

@@ -1,4 +1,4 @@
-"""PageRank and core numbers of a graph's nodes, ours beside networkx's and, where it is installed, igraph's.
+"""PageRank and core numbers of a graph's nodes, compared with networkx and, if it is installed, igraph.
 
 python benchmarks/orders.py [--nodes 100000] [--edges 500000]
 """

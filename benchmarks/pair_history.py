@@ -49,30 +49,30 @@ def main() -> None:
     stream = load(args.data)
     print(machine())
     print(f"{stream.name}, L = {args.length}, batches of {args.batch}")
-    steps = {False: stepper(stream, args, told=False), True: stepper(stream, args, told=True)}
+    steps = {False: stepper(stream, args, pair_features=False), True: stepper(stream, args, pair_features=True)}
     spent: dict[bool, list[float]] = {False: [], True: []}
     for turn in range(args.repeats + 2):
-        for told, step in steps.items():
+        for pair_features, step in steps.items():
             begin = time.process_time()
             step(turn)
             if turn > 1:
-                spent[told].append(time.process_time() - begin)
-    plain, full = (statistics.median(spent[told]) for told in (False, True))
+                spent[pair_features].append(time.process_time() - begin)
+    plain, full = (statistics.median(spent[pair_features]) for pair_features in (False, True))
     print(f"random pairs, no history      {1e3 * plain:8.1f} ms a step")
     print(f"a quarter historical, history {1e3 * full:8.1f} ms a step   ratio {full / plain:.3f}")
 
 
-def stepper(stream: EventStream, args: argparse.Namespace, *, told: bool) -> Callable[[int], None]:
+def stepper(stream: EventStream, args: argparse.Namespace, *, pair_features: bool) -> Callable[[int], None]:
     """Return a function that does one step on the turn's batch of the stream's later half."""
     rows = np.arange(len(stream))
     store, clock = NeighborStore.from_stream(stream), Clock.fit(stream.t, stream.time_unit)
     tokenizer: PairTokenizer = HistoryTokenizer(store, stream, HistoryConfig(max_length=args.length), clock)
-    if told:
+    if pair_features:
         tokenizer = PairHistoryTokenizer(tokenizer, PairFeatures(store, stream, clock, np.empty(0, np.int64)))
-    drawn = EpochNegatives(stream, rows, args.batch, 0, MIXED if told else TrainingNegatives())
+    drawn = EpochNegatives(stream, rows, args.batch, 0, MIXED if pair_features else TrainingNegatives())
     drawn.of(0)  # what a run does once
     torch.manual_seed(0)
-    model = DyGMamba(DyGMambaConfig(pair_features=told))
+    model = DyGMamba(DyGMambaConfig(pair_features=pair_features))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     begin = time.process_time()
     others = drawn.of(1)

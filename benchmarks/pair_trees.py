@@ -4,7 +4,7 @@
 
 FILE is an event file (DyGLib's ml_uci.csv, say), split as DyGLib does. Times are processor seconds of one thread, so
 that other programs on the machine do not count. With --million N, a stream of N million events is made (bipartite,
-popular destinations, half of the events between pairs that met lately), trees are grown from its latest --most training
+popular destinations, half of the events between recent pairs), trees are trained on its latest --most training
 events, and the largest memory of the process is printed.
 """
 
@@ -55,7 +55,7 @@ def measure(stream: EventStream, **settings: object) -> None:
         features = len(rows) / median_time(lambda: scorer.features.pairs(u, v, t), clock=work)
     print(
         f"{stream.name}: {len(stream):,} events, trained in {spent:.1f} s of one core ({kept} trees kept); "
-        f"{rate:,.0f} pairs/s, features alone {features:,.0f} pairs/s",
+        f"{rate:,.0f} pairs/s, only features {features:,.0f} pairs/s",
         flush=True,
     )
 

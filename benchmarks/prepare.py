@@ -1,10 +1,10 @@
-"""A store of many events with string ids made from Parquet: events a second, and the most memory.
+"""A store of many events with string ids from Parquet: events per second, and peak memory.
 
 Run: python benchmarks/prepare.py --out FOLDER [--million 100] [--memory 2GiB] [--engine duckdb] [--seed 0]
 
-Writes FOLDER/events.parquet (kept and used again where it is there) and FOLDER/store, and leaves both for what is to
-be trained on them. A tenth as many nodes as events, met as often as 1 / sqrt(rank) goes; times rise by 0 to 2 s, so
-that ties are many. The ratio is that of the time `hopstate prepare` takes to DuckDB's own sort of the same file by time
+Writes FOLDER/events.parquet (reused if it exists) and FOLDER/store, and keeps both for
+training. A tenth as many nodes as events, with frequencies proportional to 1 / sqrt(rank); times increase by 0 to 2 s,
+so ties are frequent. The ratio compares the time of `hopstate prepare` with DuckDB's own sort of the same file by time
 into Parquet, with the same memory and threads.
 """
 
@@ -49,7 +49,7 @@ def write(path: Path, events: int, seed: int) -> None:
     part.rename(path)
 
 
-def sort_alone(path: Path, out: Path, memory: str, threads: int) -> float:
+def sort_only(path: Path, out: Path, memory: str, threads: int) -> float:
     """Return the seconds in which DuckDB sorts the file by time into another."""
     con = duckdb.connect()
     con.execute(
@@ -74,18 +74,18 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     source, events = options.out / "events.parquet", round(options.million * 1e6)
     if not source.exists():
-        # In a process of its own: what this one once held would count as the most memory of its children.
+        # In a separate process: memory of this one would count as peak memory of its children.
         with ProcessPoolExecutor(1, get_context("spawn")) as apart:
             apart.submit(write, source, events, options.seed).result()
     print(f"{events:,} events, {source.stat().st_size / 1e9:.2f} GB of Parquet", flush=True)
     with ProcessPoolExecutor(1, get_context("spawn")) as apart:
         sorted_to = options.out / "sorted.parquet"
-        alone = apart.submit(sort_alone, source, sorted_to, options.memory, options.threads).result()
+        sort_seconds = apart.submit(sort_only, source, sorted_to, options.memory, options.threads).result()
     (options.out / "sorted.parquet").unlink()
     command = [sys.executable, "-m", "hopstate", "prepare", str(source), "--out", str(options.out / "store")]
     command += ["--memory", options.memory, "--engine", options.engine, "--threads", str(options.threads)]
     start = time.perf_counter()
-    # The usage of this child alone: RUSAGE_CHILDREN has the tests' as well.
+    # The usage of this child only: RUSAGE_CHILDREN includes the tests.
     _, status, child = os.wait4(subprocess.Popen(command).pid, 0)
     spent = time.perf_counter() - start
     if status:
@@ -93,7 +93,7 @@ def main() -> None:
     print(
         f"prepare ({options.engine}, {options.threads} threads, --memory {options.memory}): {spent:.0f} s, "
         f"{events / spent / 1e6:.2f} M events/s, processor {child.ru_utime + child.ru_stime:.0f} s, "
-        f"peak {child.ru_maxrss / 2**20:.2f} GiB; {spent / alone:.1f} times DuckDB's sort alone ({alone:.0f} s)"
+        f"peak {child.ru_maxrss / 2**20:.2f} GiB; {spent / sort_seconds:.1f} times DuckDB's sort ({sort_seconds:.0f} s)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Linear maps in training: `ops.products` beside torch's own, forward and backward, and a step of whole models.
+"""Linear maps in training: `ops.products` compared with torch's own, forward and backward, and a step of whole models.
 
     python benchmarks/products.py [--repeats 7] [--threads 1]
 
@@ -41,8 +41,8 @@ def main() -> None:
     for rows, terms, width in SHAPES:
         layer = nn.Linear(terms, width)
         x = torch.randn(rows, terms, requires_grad=True)
-        told = f"{rows:,} rows, {terms} to {width}"
-        compare(told, passing(x, layer, linear), passing(x, layer, F.linear), args, 6 * rows * terms * width)
+        label = f"{rows:,} rows, {terms} to {width}"
+        compare(label, passing(x, layer, linear), passing(x, layer, F.linear), args, 6 * rows * terms * width)
     model = NAGphormer(NAGphormer.Config(), in_dim=128, num_classes=10, num_hops=7)
     hops, labels = torch.randn(2_000, 8, 128), torch.randint(0, 10, (2_000,))
 

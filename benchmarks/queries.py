@@ -3,7 +3,7 @@
     python benchmarks/queries.py --data PATH/uci/ml_uci.csv
 
 Each method with its defaults but for weights as they are drawn (no epoch), on the stream's first 2,000 events; it then
-goes on over the rest, and one source's candidates are scored at the end. What they cost does not depend on the weights.
+continues over the rest, and one source's candidates are scored at the end. The cost does not depend on the weights.
 
     python benchmarks/queries.py --run RUN --sources 1000
 
@@ -55,27 +55,27 @@ def measure(name: str, events: pd.DataFrame, count: int) -> dict[str, float | st
         settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
         start = time.process_time()
-        with open_session(run.path, events=[events[OWN:]]) as asked:
+        with open_session(run.path, events=[events[OWN:]]) as session:
             opened = time.process_time() - start
-            source = resolve_nodes(asked.past, events.src.value_counts().index[:1].to_numpy(), "sources")
-            t = query_times(asked.past, None, 1, "sources")[0]
-            pool = Candidates(asked, None).of(source, 0, t)
+            source = resolve_nodes(session.past, events.src.value_counts().index[:1].to_numpy(), "sources")
+            t = query_times(session.past, None, 1, "sources")[0]
+            pool = Candidates(session, None).of(source, 0, t)
 
             def score(found: QueryNodes) -> np.ndarray:
                 many = source.at(np.zeros(len(found), np.int64))
-                return run_to_completion(asked.scores(many, found, np.full(len(found), t)))
+                return run_to_completion(session.scores(many, found, np.full(len(found), t)))
 
             score(pool)  # compiles
-            first = Candidates(asked, None, prefilter=count)
-            figures = {
+            first = Candidates(session, None, prefilter=count)
+            seconds_of = {
                 "whole": spent(lambda: score(pool)),
                 "prefiltered": spent(lambda: score(first.of(source, 0, t))),
                 "lone": spent(lambda: [score(pool.at(np.array([i]))) for i in range(LONE)]) / LONE * len(pool),
             }
     return {"method": name, "candidates": len(pool), "open s": f"{opened:.2f}"} | {
-        "all ms": f"{figures['whole'] * 1e3:.1f}",
-        f"of {count} ms": f"{figures['prefiltered'] * 1e3:.1f}",
-        "one by one / all": f"{figures['lone'] / figures['whole']:.1f}",
+        "all ms": f"{seconds_of['whole'] * 1e3:.1f}",
+        f"of {count} ms": f"{seconds_of['prefiltered'] * 1e3:.1f}",
+        "one by one / all": f"{seconds_of['lone'] / seconds_of['whole']:.1f}",
     }
 
 
@@ -87,19 +87,19 @@ def many(path: str, sources: int, count: int) -> dict[str, float | str]:
             pass
 
     opened = [spent(opening, 1) for _ in range(2)]
-    with open_session(path) as asked:
-        rows = np.unique(asked.past.src)[:sources]
-        ids = rows if asked.past.node_ids is None else asked.past.node_ids.names(rows)
+    with open_session(path) as session:
+        rows = np.unique(session.past.src)[:sources]
+        ids = rows if session.past.node_ids is None else session.past.node_ids.names(rows)
         some = np.random.default_rng(0).choice(ids, min(SOME, len(ids)), replace=False)
         found: dict[str, float | str] = {"open s, first and again": f"{opened[0]:.2f} {opened[1]:.2f}"}
         for what, most in (("whole", None), ("prefilter", count)):
-            rank = partial(rank_all, asked, most)
+            rank = partial(rank_all, session, most)
             facts = rank(some[:1]).attrs  # compiles
             lone = sum(spent(partial(rank, [i]), 1) for i in some)
             found[f"{what}, one by one s"] = f"{lone / len(some):.3f}"
             found[f"{what}, {len(some)} in one call, each s"] = f"{spent(partial(rank, some), 1) / len(some):.3f}"
         found["prefilter recall"] = f"{facts['prefilter_recall']:.3f}"
-        whole = spent(partial(rank_all, asked, count, ids), 1)
+        whole = spent(partial(rank_all, session, count, ids), 1)
     return found | {f"prefilter, {len(ids)} in one call, each s": f"{whole / len(ids):.3f}"}
 
 
@@ -128,9 +128,7 @@ def main() -> None:
         parser.error("give --data, or --run")
     table = pd.read_csv(options.data)
     if len(table) <= OWN:
-        parser.error(
-            f"{options.data} holds {len(table)} events: the run itself takes {OWN}, the questions go on over more"
-        )
+        parser.error(f"{options.data} holds {len(table)} events: the run itself needs {OWN}, and queries need more")
     events = pd.DataFrame({"src": table["u"], "dst": table["i"], "t": table["ts"].astype(np.int64)})
     for name in options.methods:
         print(measure(name, events, options.prefilter), flush=True)

@@ -1,6 +1,6 @@
-"""Graphs made to show how far a network sees: paths, rings, binary trees and boards of corridors.
+"""Synthetic graphs that measure how far a network sees: paths, rings, binary trees and boards of corridors.
 
-Nothing nearer than the given number of hops helps the labeled nodes.
+No node nearer than the given number of hops is informative of a label.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def long_range(
     marked: bool = False,
     seed: int = 0,
 ) -> Graph:
-    """Return disjoint paths (or rings) in which each path's last node is to tell the bit at its first node.
+    """Return disjoint paths (or rings) in which the label of each path's last node is the bit at its first node.
 
-    Features are uniform in (-1, 1), except in the first node of a path, which holds ±1 in every column; the label of
+    Features are uniform in (-1, 1), except in the first node of a path, which has ±1 in every column; the label of
     the node at distance `length` from it is 1 for +1 and 0 for -1, all others are unlabeled. On a ring that is the
-    opposite node and the message may come from both sides. Nothing nearer than `length` hops helps.
+    opposite node and the message may come from both sides. No nearer node is informative.
 
     Args:
-        length: hops from the bit to the node that is asked; a path has length + 1 nodes, a ring 2 · length.
+        length: hops from the bit to the labeled node; a path has length + 1 nodes, a ring 2 · length.
         count: paths; half of them with +1.
         ring: rings in place of paths.
-        num_features: columns of x, besides the mark's.
-        marked: a last column that is 1 in the first nodes and 0 elsewhere; without it only the exact ±1 tells them.
+        num_features: columns of x, without the mark.
+        marked: a last column that is 1 in the first nodes and 0 elsewhere; otherwise only ±1 identifies them.
         seed: fixes features, bits and the 70/15/15 split of the labelled nodes.
 
     Raises:
@@ -69,10 +69,10 @@ def long_range(
 
 
 def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: int = 0) -> Graph:
-    """Return disjoint binary trees in which each root is to tell the class of the leaf that holds the root's key.
+    """Return disjoint binary trees in which the label of each root is the class of the leaf with the root's key.
 
     Features are a key, one-hot of 2^depth, in the root and in every leaf (each leaf of a tree has another), then a
-    class, one-hot, in the leaves alone; the inner nodes hold nothing. The roots are labelled, all others are not. What
+    class, one-hot, in the leaves only; inner nodes have zeros. Only the roots are labeled. What
     a root needs is one leaf of 2^depth, and messages cannot know which before they have reached it.
 
     Args:
@@ -95,13 +95,13 @@ def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: 
     label = rng.permutation(np.arange(count) % num_classes)
     keys = rng.permuted(np.tile(np.arange(leaves), (count, 1)), axis=1)
     classes = rng.integers(num_classes, size=(count, leaves))
-    asked = rng.integers(leaves, size=count)  # the leaf, by its place
-    classes[np.arange(count), asked] = label
+    leaf_of_root = rng.integers(leaves, size=count)  # index of the leaf
+    classes[np.arange(count), leaf_of_root] = label
     x = np.zeros((count, nodes, leaves + num_classes), np.float32)
     tree, place = np.indices(keys.shape)
     x[tree, first + place, keys] = 1
     x[tree, first + place, leaves + classes] = 1
-    x[np.arange(count), 0, keys[np.arange(count), asked]] = 1
+    x[np.arange(count), 0, keys[np.arange(count), leaf_of_root]] = 1
     y = np.full(count * nodes, -1, np.int64)
     y[roots] = label
     child = np.arange(1, nodes)
@@ -113,9 +113,9 @@ def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: 
 
 
 def far_clues(reach: int = 20, rows: int = 500, *, crossings: int = 0, faint: float = 1e-3, seed: int = 0) -> Graph:
-    """Return a board of corridors in which each row's last cell is to tell the clue in its row's first one.
+    """Return a board of corridors in which the label of each row's last cell is the clue in its row's first cell.
 
-    Walls stand between the rows except in the first column, so that the board is connected and the next rows' clues are
+    Walls separate the rows except in the first column, so that the board is connected and the next rows' clues are
     one and two steps beyond a row's own. Features: 1 in the cells with a clue, 0 elsewhere; then the clue, 1 or -1, or
     uniform noise in (-1, 1) where there is none. The last cells are labelled, 1 for a clue of 1 and 0 for -1.
 

@@ -1,9 +1,9 @@
-"""Ranks of finished runs on links among candidates that the source met and others, one row a run: a table in Markdown.
+"""Ranks of finished runs on links among repeat and new candidates, one row per run: a table in Markdown.
 
-Each event is ranked among K candidates, half of them met by its source before where it met so many; MRR with its 95 %
-interval, then by what the event's pair had been, and among those met alone. Runs over the same data and split get the
-same candidates. Recency, EdgeBank and `pair-trees` are runs like any other: give them first. A row whose MRR is below
-that of the best of these baselines on its data says so.
+Each event is ranked among K candidates, half of them earlier partners of its source if there are enough; MRR with its
+95 % interval, then by kind of the event's pair, and among earlier partners only. Runs over the same data and split get
+the same candidates. Recency, EdgeBank and `pair-trees` are runs too: give them first. A row whose MRR is below that of
+the best of these baselines on its data is marked.
 
     python benchmarks/ranking.py RUN [RUN ...] [--split test] [--events 1000] [--candidates 200] \
         [--resamples 200]
@@ -27,9 +27,10 @@ from hopstate.sampling.negatives import Negatives, one_against_many
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
-FLOORS = ("recency", "edgebank", "pair-trees")
-COLUMNS = ("mrr", "hits@10", "ndcg@10", "met_mrr", "new_pair_mrr", "new_node_mrr", "known_mrr")
-HEAD = ("data, events", "method", "MRR", "Hits@10", "NDCG@10", "met before", "new pair", "new node", "among those met")
+BASELINES = ("recency", "edgebank", "pair-trees")
+KINDS = ("repeat_pairs", "new_pairs", "new_nodes", "among_repeat_candidates")
+COLUMNS = ("mrr", "hits@10", "ndcg@10", *(f"mrr_{kind}" for kind in KINDS))
+HEAD = ("data, events", "method", "MRR", "Hits@10", "NDCG@10", "repeat pair", "new pair", "new node", "among partners")
 
 
 def main() -> None:
@@ -37,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--split", choices=("val", "test"), default="test")
-    parser.add_argument("--events", type=int, default=0, help="spread evenly over the split; 0 takes all")
+    parser.add_argument("--events", type=int, default=0, help="spread evenly over the split; 0 means all")
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--resamples", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -48,7 +49,7 @@ def main() -> None:
     print("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD))
     baselines: dict[str, float] = {}
     for row in (row for run in args.runs for row in measured(run, args)):
-        if row["method"] in FLOORS:
+        if row["method"] in BASELINES:
             baselines[row["data"]] = max(baselines.get(row["data"], 0.0), row["mrr"])
         print(shown(row, baselines.get(row["data"], 0.0)), flush=True)
 
@@ -96,7 +97,7 @@ def shown(row: dict[str, Any], baseline: float) -> str:
     """Return a row of the table, in percent."""
     values = [f"{100 * row[name]:.1f}" if name in row else "-" for name in COLUMNS]
     values[0] += f" ({100 * row['mrr_low']:.1f} to {100 * row['mrr_high']:.1f})"
-    below = " (below a baseline)" if row["mrr"] < baseline and row["method"] not in FLOORS else ""
+    below = " (below a baseline)" if row["mrr"] < baseline and row["method"] not in BASELINES else ""
     return f"| {row['data']} | {row['method']} `{row['run']}`{below} | " + " | ".join(values) + " |"
 
 

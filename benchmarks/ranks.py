@@ -1,4 +1,4 @@
-"""Two ranks on two cores beside one process on one core: training batches a second of NAGphormer and DyG-Mamba.
+"""Two ranks on two cores compared with one process on one core: batches per second of NAGphormer and DyG-Mamba.
 
     python benchmarks/ranks.py [--methods nagphormer dyg-mamba] [--ranks 2] [--steps 40] [--repeats 3]
 

@@ -44,7 +44,7 @@ class NoisyLookups:
     Args:
         store: the true histories.
         sigma: share of events replaced, in [0, 1].
-        seed: the n-th look-up of two equal runs is made noisy alike.
+        seed: the n-th neighbor queries of two equal runs get equal noise.
     """
 
     def __init__(self, store: Histories, sigma: float, seed: int = 0) -> None:
@@ -85,7 +85,7 @@ def noisy_edges(stream: EventStream, sigma: float, seed: int = 0, *, deletions: 
     """Return columns src, dst, t, event_ids of a stream's events and round(sigma E) random ones among them.
 
     A random event has a source among the sources, a destination among the destinations, a time uniform over the
-    stream's, and the event id -1 (no features). Deletions are left out unless asked for.
+    stream's, and the event id -1 (no features). Deletions are excluded unless requested.
 
     """
     rows = np.arange(len(stream)) if deletions else stream.additions()
@@ -130,9 +130,9 @@ def noisy_scorer(task: LinkTask, kind: str, sigma: float, seed: int) -> LinkScor
         if kind == "laplacian":
             source.memory_model.laplacian_noise = sigma  # type: ignore[attr-defined]
             return task.scorer("test")
-        assert not stream.has_deletes, "made-up edges of a memory cannot be told from deleted ones; use laplacian"
+        assert not stream.has_deletes, "random edges of a memory look like deleted ones; use laplacian"
         src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=False)
-        # the paths of a memory tell edges apart by their ids
+        # the paths of a memory distinguish edges by their ids
         ids = np.where(ids < 0, -2 - np.arange(len(ids)), ids)
     return scorer_with(task, NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
 

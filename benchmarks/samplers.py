@@ -4,7 +4,7 @@
 
 Baseline: the same neighbour sample drawn with numpy calls for each seed (what plain Python can do without a compiler).
 With --dgl also DGL's samplers of two layers, in turns with ours (pip install --no-deps dgl==1.1.3, and requests, tqdm,
-networkx, setuptools: a release without its torch extension, which runs beside any torch).
+networkx, setuptools: a release without its torch extension, which runs with any torch).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def numpy_sample(graph: Graph, seeds: np.ndarray, fanout: int, rng: np.random.Ge
     return sum(map(len, kept))
 
 
-def beside_dgl(graph: Graph, seeds: np.ndarray, ours: dict[str, Callable[[], int]]) -> dict[str, dict[str, object]]:
+def compare_dgl(graph: Graph, seeds: np.ndarray, ours: dict[str, Callable[[], int]]) -> dict[str, dict[str, object]]:
     """Return milliseconds of processor time of both for two layers of blocks, the median of five turns."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     import dgl
@@ -52,7 +52,7 @@ def beside_dgl(graph: Graph, seeds: np.ndarray, ours: dict[str, Callable[[], int
             for _ in range(5)
         ]
         theirs, mine = np.median(turns, 0)
-        rows[f"{name} beside DGL {dgl.__version__}"] = {
+        rows[f"{name}, DGL {dgl.__version__}"] = {
             "dgl_ms": round(1000 * theirs, 2),
             "ours_ms": round(1000 * mine, 2),
             "dgl_edges_per_s": round(work() / theirs),
@@ -97,7 +97,7 @@ def main() -> None:
     ours = median_time(lambda: cutter.sample(first, 15, seed=2), repeats=5)
     rows["last layer against numpy"] = {"ratio": round(seconds / ours, 1), "edges": len(second.indices)}
     if o.dgl:
-        rows |= beside_dgl(graph, seeds, {"neighbour": lambda: two_layers(False), "LABOR": lambda: two_layers(True)})
+        rows |= compare_dgl(graph, seeds, {"neighbour": lambda: two_layers(False), "LABOR": lambda: two_layers(True)})
     print(json.dumps({"graph": repr(graph), "rows": rows, "machine": machine()}, indent=1))
 
 

@@ -1,8 +1,8 @@
-"""Times the selective scan against plain-torch loops (CPU) or the bandwidth floor (GPU). Refuses to run on a red test.
+"""Times the selective scan against plain-torch loops (CPU) or the bandwidth bound (GPU). Needs green tests.
 
 python benchmarks/selective_scan.py                    # CPU table; pin with taskset -c 0 for one core
 python benchmarks/selective_scan.py --threads 2        # also the speed-up from threads
-python benchmarks/selective_scan.py --device cuda      # GPU table; mamba-ssm's kernel beside it where installed
+python benchmarks/selective_scan.py --device cuda      # GPU table; with mamba-ssm's kernel if it is installed
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def gpu_table() -> None:
     bandwidth = 2 * big.numel() * 4 / median_time(big.clone, repeats=10)
     del big
     print(f"copy bandwidth {bandwidth / 1e12:.2f} TB/s")
-    print("| shape | forward ms | backward ms | floors ms | times the floors | mamba-ssm forward, backward ms |")
+    print("| shape | forward ms | backward ms | bounds ms | times the bounds | mamba-ssm forward, backward ms |")
     print("|---|---|---|---|---|---|")
     for shape in GPU_SHAPES:
         n, channels, length, S = shape
@@ -134,10 +134,10 @@ def gpu_table() -> None:
         forward = median_time(lambda leaves=leaves: selective_scan(*leaves))
         y = selective_scan(*leaves)
         backward = median_time(lambda y=y, leaves=leaves, dy=dy: torch.autograd.grad(y, leaves, dy, retain_graph=True))
-        floors = [4 * n * length * w / bandwidth for w in (3 * channels + 2 * S, 5 * channels + 4 * S)]
+        bounds = [4 * n * length * w / bandwidth for w in (3 * channels + 2 * S, 5 * channels + 4 * S)]
         print(
-            f"| {shape} | {forward * 1e3:.3f} | {backward * 1e3:.3f} | {floors[0] * 1e3:.3f}, {floors[1] * 1e3:.3f} "
-            f"| {forward / floors[0]:.1f}, {backward / floors[1]:.1f} | {mamba_times(leaves, dy)} |",
+            f"| {shape} | {forward * 1e3:.3f} | {backward * 1e3:.3f} | {bounds[0] * 1e3:.3f}, {bounds[1] * 1e3:.3f} "
+            f"| {forward / bounds[0]:.1f}, {backward / bounds[1]:.1f} | {mamba_times(leaves, dy)} |",
             flush=True,
         )
 

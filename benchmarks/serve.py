@@ -1,16 +1,16 @@
-"""What a live run takes: events a second into the log and the model, and milliseconds of one event and one pair.
+"""Throughput of a live run: events per second into the log and the model, and milliseconds of one event and one pair.
 
     python benchmarks/serve.py --data PATH/uci/ml_uci.csv
 
-Each method with its defaults but for weights as they are drawn, fitted to the stream's first 20,000 events, takes the
-rest in commits of 500, then 200 events one by one; and the commits once more in a new log, unscored. Beside it, there
-and then: the bare log with the same commits, and the model alone, which scores and observes them (or only observes)
-without JSON, checks or a log; "of the lesser" is the rate as a share of the slower of the two, by the processor. All of
-it in turn, some rounds; medians are told, and of shares the least and the largest.
-A run waits for the disk before each commit, and comes back to caches that others have used; a model alone never does.
-So it is measured once more with the bare log written between its commits, whose time is left out ("model, waiting").
-Seconds are those of the clock, since a commit waits for the disk, and in brackets those of the processor, which other
-work on the machine moves less; without HTTP.
+Each method has its defaults and initial weights, with the stream's first 20,000 events as its data. It then accepts the
+rest in commits of 500 and 200 events one by one, and the commits once more in a new log, unscored. For comparison: the
+bare log with the same commits, and the bare model, which scores and observes them (or only observes) without JSON,
+checks or a log. "of the lesser" is the rate as a fraction of the slower of the two, in CPU time. All measurements
+alternate in rounds; results are medians, and for fractions also minimum and maximum.
+A run waits for the disk before each commit, and then finds cold caches; the bare model does not. So the model is
+measured again with the bare log written between its commits, whose time is excluded ("model, waiting").
+Seconds are wall time, because a commit waits for the disk, and in brackets CPU time, which other work on the machine
+affects less; without HTTP.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Rate:
 
 
 def bare(events: pd.DataFrame, size: int) -> Rate:
-    """Return the rate of the log alone."""
+    """Return the rate of the bare log."""
     rows = [Entry(json.dumps(row)) for row in events.to_dict("records")]
     with tempfile.TemporaryDirectory() as folder:
         log = SqliteLog(folder)
@@ -80,8 +80,8 @@ def bare(events: pd.DataFrame, size: int) -> Rate:
     return found
 
 
-def alone(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, waits: bool = False) -> Rate:
-    """Return the rate of the model alone, or of it where each commit waits for a log to be written."""
+def bare_model(live: LiveRun, rows: list[dict[str, Any]], size: int, *, score: bool, waits: bool = False) -> Rate:
+    """Return the rate of the bare model, optionally with a log written between commits."""
     past, batches = live.past, []
     for i in range(0, len(rows), size):
         some = rows[i : i + size]
@@ -120,7 +120,7 @@ def in_turn(run: Path, home: Path, events: pd.DataFrame, many: list[dict[str, An
         with LiveRun(run, folder=home / kind) as live:
             live.take(many[:size], score=score)
             for name, waits in (("model", False), ("waiting", True)):
-                found[f"{kind} {name}"] = alone(live, many[size:], size, score=score, waits=waits)
+                found[f"{kind} {name}"] = bare_model(live, many[size:], size, score=score, waits=waits)
             with Rate(len(many) - size) as found[kind]:
                 for i in range(size, len(many), size):
                     live.take(many[i : i + size], score=score)
@@ -129,7 +129,7 @@ def in_turn(run: Path, home: Path, events: pd.DataFrame, many: list[dict[str, An
 
 def shown(rounds: Sequence[dict[str, Rate]]) -> dict[str, str]:
     """Return medians over the rounds, and the least and the largest share of the lesser."""
-    told = {
+    ratios = {
         name: " ({:,.0f})".join(("{:,.0f}", "")).format(
             *(np.median([getattr(found[name], by) for found in rounds]) for by in ("clock", "cpu"))
         )
@@ -140,8 +140,8 @@ def shown(rounds: Sequence[dict[str, Rate]]) -> dict[str, str]:
             own = f"{kind} {name}"
             shares = [found[kind].cpu / min(found["log"].cpu, found[own].cpu) for found in rounds]
             key = f"{kind}, of the lesser{', waiting' * (name == 'waiting')}"
-            told[key] = f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
-    return told
+            ratios[key] = f"{np.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
+    return ratios
 
 
 def few_by_few(run: Path, folder: Path, few: Sequence[dict[str, Any]]) -> dict[str, str]:

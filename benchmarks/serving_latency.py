@@ -4,10 +4,10 @@
     python benchmarks/serving_latency.py --data PATH/uci/ml_uci.csv --methods recency --soak 1000000
 
 Each method with its defaults, after one epoch, fitted to the first events of a stream. The service (`hopstate serve`),
-the process that sends events and the one that asks are processes of their own. p50/p99 of acknowledgements ("ack", ten
+events and queries come from two separate processes. p50/p99 of acknowledgements ("ack", ten
 events each) and of one pair ("pair"). The overload is explained rankings of different sources, all at once. The soak
 sends the rest of the stream again and again, later each time, with restarts and a kill; its seconds are those of the
-clock beside those of the service's processor.
+clock, together with CPU times of the service.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Links of a graph: our methods above their baselines, and our gcn beside a plain torch-geometric loop.
+"""Links of a graph: our methods compared with their baselines, and our gcn with a plain torch-geometric loop.
 
     python benchmarks/static_links.py --data cora --methods gcn,sage,gmn --seeds 0,1,2
     python benchmarks/static_links.py --data cora --methods gcn --seeds 0 --plain
 
-Splits are those of --split.number 0, 1, 2, ...: 85/5/10. --plain trains without the pairs' structure (two vectors and
-their dot product alone), and beside it a loop of torch-geometric's two GCNConv layers on the same split, links, number
-of negatives (torch-geometric's own negative_sampling), loss, width, dropout, rate, epochs and looks at validation,
-without an early stop, judged by the same code. Networks and negatives differ: our blocks are residual with LayerNorm,
-with a linear map before and after them, and our negatives share an end with their link.
+Splits are those of --split.number 0, 1, 2, ...: 85/5/10. --plain trains without structural features (only the dot
+product of two embeddings), and compares with a loop of torch-geometric's two GCNConv layers on the same split, links,
+number of negatives (torch-geometric's own negative_sampling), loss, width, dropout, rate, epochs and validation
+frequency, without early stopping, evaluated by the same code. Networks and negatives differ: our blocks
+are residual with LayerNorm, with a linear map before and after them, and our negatives share an endpoint with their
+link.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ def their_loop(task: StaticLinkTask, seed: int) -> dict[str, float]:
         model.train()
         z = model(x, edges)
         drawn = negative_sampling(edges, len(x), OTHERS * len(links))
-        beside = (z[drawn[0]] * z[drawn[1]]).sum(-1)
-        beside = beside[: len(beside) // len(links) * len(links)].view(len(links), -1)
+        scores = (z[drawn[0]] * z[drawn[1]]).sum(-1)
+        scores = scores[: len(scores) // len(links) * len(links)].view(len(links), -1)
         found = (z[links[:, 0]] * z[links[:, 1]]).sum(-1)
-        loss = (torch.cat([found[:, None], beside], 1).logsumexp(1) - found).mean()
+        loss = (torch.cat([found[:, None], scores], 1).logsumexp(1) - found).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -104,7 +105,7 @@ def main() -> None:
     parser.add_argument("--data", default="cora")
     parser.add_argument("--methods", default="gcn")
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--epochs", type=int, help="at most (default: what suits the data)")
+    parser.add_argument("--epochs", type=int, help="at most (default: automatic)")
     parser.add_argument("--plain", action="store_true")
     options = parser.parse_args()
     require_green("tests/evaluation/test_static_link.py")

@@ -8,7 +8,7 @@ KIND is full, top, random (TOP with a basis of random weights, never refreshed),
 SHARE the share of nodes in a batch (of training nodes, for neighbor and labor). Batches of top, cluster and gas are
 METIS clusters; top@random draws nodes uniformly. A 3-layer GCN; every kind takes --steps optimiser steps, a learning
 rate that falls to zero by a cosine, on the same splits and from the same weights. Time is the processor's, that of
-training steps and refreshes alone.
+training steps and refreshes only.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def table(runs: list[dict]) -> str:
 
 
 def on(grid: list[int], points: list[dict], name: str) -> np.ndarray:
-    """Return a figure of a run's evaluations at given epochs, by linear interpolation."""
+    """Return a metric of a run's evaluations at given epochs, by linear interpolation."""
     return np.interp(grid, [p["epoch"] for p in points], [p[name] for p in points])
 
 

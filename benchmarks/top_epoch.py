@@ -1,14 +1,14 @@
-"""Time, memory and accuracy of training on large block-model graphs: full batch, clusters left alone, TOP, GAS.
+"""Time, memory and accuracy of training on large block-model graphs: full batch, plain clusters, TOP, GAS.
 
     python benchmarks/top_epoch.py make FOLDER [--nodes 200000 --degree 24 --features 128]
     python benchmarks/top_epoch.py top|cluster|gas|exact|full FOLDER [--epochs 5] [--model gcn --layers 3 --dim 256]
 
-The graph is written once and read as memory maps; one kind a run, so that memory is its own. Memory is resident memory
-with the pages of the maps that were read, of which importing torch and torch-geometric alone takes what "imports_gb"
-says. Batches are METIS clusters (kept beside the graph), or by --planted the generator's own blocks (where METIS would
-take too long), or with --uniform that many uniformly drawn nodes; those of top and cluster hold training nodes alone,
-those of gas all nodes, or its cache would never be written. "exact" is the control for top: the same batches, but the
-whole graph's pass, with the loss on the batch's nodes alone.
+The graph is written once and read as memory maps; one kind per run, so that memory is measured separately. Memory is
+resident memory with the pages of the maps that were read; "imports_gb" is the part of importing torch and
+torch-geometric. Batches are METIS clusters (stored with the graph), with --planted the generator's own blocks (if METIS
+would take too long), or with --uniform that number of uniformly drawn nodes. Those of top and cluster contain only
+training nodes, those of gas all nodes, because its cache would never be written otherwise. "exact" is the control for
+top: the same batches, but a full-graph pass with the loss on the batch's nodes only.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, help="k; by default the width")
     parser.add_argument("--refresh", type=int, default=TopConfig.refresh)
     parser.add_argument("--directions", type=int, default=TopConfig.directions)
-    parser.add_argument("--all-nodes", action="store_true", help="batches of all nodes, not of training nodes alone")
+    parser.add_argument("--all-nodes", action="store_true", help="batches of all nodes, not only of training nodes")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-accuracy", action="store_true")
@@ -118,7 +118,7 @@ def main() -> None:
         settings = {"degree": o.degree, "homophily": o.homophily, "num_features": o.features, "signal": o.signal}
         stochastic_block_model(o.nodes, o.classes, seed=0, **settings).save(o.folder)
         return
-    from torch_geometric.nn import GCNConv  # noqa: F401  (imported here, so that memory without it can be told)
+    from torch_geometric.nn import GCNConv  # noqa: F401  (imported here, so that memory without it can be measured)
 
     imports = psutil.Process().memory_info().rss
     graph = Graph.load(o.folder)

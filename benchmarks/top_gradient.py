@@ -1,4 +1,4 @@
-"""How near the gradients of node batches are to exact ones of the same loss: TOP, perfect caches, clusters left alone.
+"""How close the gradients of node batches are to exact ones of the same loss: TOP, perfect caches, plain clusters.
 
     python benchmarks/top_gradient.py FOLDER [--uniform 800] [--steps 0 100] [--directions 0 8] [--linear]
 
@@ -59,7 +59,7 @@ def cosines(found: list[tuple[Tensor, ...]], exact: list[tuple[Tensor, ...]]) ->
 
 
 def measure(o: argparse.Namespace, graph: Graph) -> None:
-    """Train, and print a JSON line at each of the steps asked for."""
+    """Train, and print a JSON line at each of the requested steps."""
     order = np.random.default_rng(0).permutation(graph.num_nodes)
     train = np.sort(order[: round(o.share * graph.num_nodes)])
     y = torch.from_numpy(np.array(graph.y))

@@ -1,4 +1,4 @@
-"""Random walks and token building on one core, beside a plain step-major numba loop: million steps a second.
+"""Random walks and token building on one core, compared with a plain step-major numba loop: million steps per second.
 
 Run: python benchmarks/walks.py [--minesweeper FILE.npz] [--nodes 1000000] [--edges 10000000]
 Baseline: every walk advanced one step before the next, CSR arrays, numba's own generator. The bare walks of a token

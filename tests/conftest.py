@@ -36,15 +36,15 @@ def _give_back() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
-    with contextlib.suppress(OSError, AttributeError):  # glibc's alone
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data and golden files beside the checkout; the test skips where it is absent."""
+    """The folder of real data and golden files next to the checkout; the test skips where it is absent."""
     if not (SHARED / "data").is_dir():
-        pytest.skip("needs the shared data folder beside the checkout, which is not here")
+        pytest.skip("needs the shared data folder next to the checkout, which is not here")
     return SHARED
 
 
@@ -75,8 +75,8 @@ def _seeded() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Return a finished small run of a method by name, trained once and shared by all workers of the session.
 
-    Nobody may change its folder: a test that writes into one copies it first. See `made_events.train_shared` and
-    `made_tables.train_shared` for the data.
+    The folder is read-only by convention: a test that writes into one copies it first.
+    See `made_events.train_shared` and `made_tables.train_shared` for the data.
     """
     import made_events  # imported here, so that tests of a GPU run where jsonargparse is absent
     import made_tables

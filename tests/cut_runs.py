@@ -21,8 +21,8 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def goes_on_to_the_same_bits(make: Callable[[], tuple[Any, Any]], method: str, home: Path) -> FitResult:
-    """Hold a fit that was cut to one that was not, figures and weights; return the result.
+def resumes_to_the_same_bits(make: Callable[[], tuple[Any, Any]], method: str, home: Path) -> FitResult:
+    """Check that an interrupted and resumed fit equals an uninterrupted one in metrics and weights; return its result.
 
     Args:
         make: makes a task and its configuration of two epochs or more.

@@ -25,17 +25,20 @@ def visit(browser: str, page: Path, *options: str, address: str = "") -> str:
 
     Args:
         browser: its command.
-        page: a file, beside which the browser keeps what is its own.
+        page: a file; the browser keeps its profile in the same folder.
         options: of the browser.
         address: what is opened instead of the file, of this machine.
     """
-    asked = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
-    asked += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={page.parent / 'profile'}"]
-    asked += ["--no-proxy-server", "--virtual-time-budget=3000", *options, address or page.as_uri()]
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+    command += [
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        f"--user-data-dir={page.parent / 'profile'}",
+    ]
+    command += ["--no-proxy-server", "--virtual-time-budget=3000", *options, address or page.as_uri()]
     env = os.environ | {"DBUS_SESSION_BUS_ADDRESS": ""}
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=240, check=False, env=env)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=env)
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    return completed.stdout
 
 
 def look(browser: str, folder: Path, text: str, check: str, width: int, *options: str, wait: int = 0) -> dict[str, Any]:

@@ -75,14 +75,14 @@ def additions_and_deletions(
     count: int, seed: int, *, people: int, goods: int, last: int, features: bool = False
 ) -> EventStream:
     """Return a stream of additions and deletions, nearly half of each, with ties."""
-    rng, standing = np.random.default_rng(seed), []
+    rng, present = np.random.default_rng(seed), []
     rows = []
     for _ in range(count):
-        if standing and rng.random() < 0.45:
-            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
+        if present and rng.random() < 0.45:
+            rows.append((*present.pop(rng.integers(len(present))), DELETE))
         else:
-            standing.append((int(rng.integers(0, people)), int(rng.integers(people, people + goods))))
-            rows.append((*standing[-1], ADD))
+            present.append((int(rng.integers(0, people)), int(rng.integers(people, people + goods))))
+            rows.append((*present[-1], ADD))
     src, dst, kind = np.array(rows).T
     attr = rng.normal(size=(count, 2)).astype(np.float32) if features else None
     t = np.sort(rng.integers(0, last, count))

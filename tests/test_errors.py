@@ -20,7 +20,7 @@ RANGES = [
 ]
 
 
-def test_a_range_takes_its_inside_and_refuses_the_rest() -> None:
+def test_a_range_accepts_values_inside_and_rejects_others() -> None:
     for ends, inside, outside in RANGES:
         for value in inside:
             check_range("loop.", **ends, other=inside[0], width=value)
@@ -37,8 +37,8 @@ def owners(config: object, where: str = "") -> list[tuple[str, object]]:
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", "dyg-mamba", "gcn", "gmn", "nagphormer", "pair-trees"])
-def test_no_setting_of_a_method_takes_nan(name: str) -> None:
-    method, taken = get_method(name), []
+def test_every_setting_of_a_method_rejects_nan(name: str) -> None:
+    method, accepted = get_method(name), []
     for where, owner in owners(config_from(method, {"data": "x"})):
         for field in fields(owner):
             if type(getattr(owner, field.name)) is float:
@@ -46,8 +46,8 @@ def test_no_setting_of_a_method_takes_nan(name: str) -> None:
                     replace(owner, **{field.name: math.nan})
                 except ConfigError:
                     continue
-                taken.append(f"{where}{field.name}")
-    assert taken == []
+                accepted.append(f"{where}{field.name}")
+    assert accepted == []
 
 
 OPTIONS = ("read", "read.id_column", "read.time_column", "read.source_column", "read.labels", "loop.epochs",
@@ -64,7 +64,7 @@ HINTS = {
     "tokens.hops": "tokens.num_hops",
     "read.src_column": "read.source_column",  # short for it
     "loop.ep": None,
-    "read.node_column": None,  # only its beginning and its end are alike
+    "read.node_column": None,  # only its beginning and its end are similar
     "read.colour": None,
     "k": None,
     "": None,
@@ -72,11 +72,11 @@ HINTS = {
 }
 
 
-def test_a_hint_corrects_slips_and_nothing_looser() -> None:
+def test_a_hint_corrects_typos_and_nothing_more_distant() -> None:
     assert {typed: closest(typed, OPTIONS) for typed in HINTS} == HINTS
 
 
-def test_a_hint_names_the_nearest_of_several_and_compares_no_long_names() -> None:
+def test_a_hint_names_the_nearest_option_and_skips_long_names() -> None:
     assert closest("user 17", ["user 18", "user 71", "user 17b"]) == "user 17b"
     assert closest("item_1", ["item_17", "item1", "items"]) == "item1"
     assert closest("history", ["random", "historical"]) == "historical"

@@ -115,8 +115,8 @@ def ctdg_ssm(decoder: str = "link", **options: Any) -> Made:
     batches, past = [], np.empty((2, 0), np.int64)
     for k in range(3):
         new = rng.integers(0, 12, (2, 6))
-        told = {"gap": rng.random(6), "edge_attr": rng.standard_normal((6, 2)).astype(np.float32)}
-        batches.append(ActiveBatch.build(*new, k + np.sort(rng.random(6)), context=past, **told))
+        features = {"gap": rng.random(6), "edge_attr": rng.standard_normal((6, 2)).astype(np.float32)}
+        batches.append(ActiveBatch.build(*new, k + np.sort(rng.random(6)), context=past, **features))
         past = np.concatenate([past, new], 1)
     config = hopstate.CTDGSSM.Config(**{"dim": 6, "time_dim": 4, **options})
     outputs = 1 if decoder == "link" else 3
@@ -171,7 +171,7 @@ def made(name: str, seed: int = 0) -> Made:
 
 
 @torch.no_grad()
-def said(model: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
+def evaluate_model(model: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
     return model(*inputs)
 
 
@@ -185,27 +185,27 @@ def gradients(model: nn.Module, output: Tensor) -> Tensor:
 
 
 @every
-def test_copies_and_pickles_before_and_after_a_call_say_the_same(name: str) -> None:
+def test_copies_and_pickles_give_the_same_output(name: str) -> None:
     model, inputs = made(name)
     before = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
-    expected = said(model, inputs)
+    expected = evaluate_model(model, inputs)
     for other in (*before, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert not other.training
-        assert torch.equal(said(other, inputs), expected)
+        assert torch.equal(evaluate_model(other, inputs), expected)
     for others in (copy.deepcopy(inputs), pickle.loads(pickle.dumps(inputs))):
-        assert torch.equal(said(model, others), expected)
+        assert torch.equal(evaluate_model(model, others), expected)
 
 
 @every
-def test_saved_weights_are_read_by_another_model_and_a_call_leaves_them(name: str) -> None:
+def test_a_state_dict_loads_into_another_model_and_a_call_does_not_change_it(name: str) -> None:
     model, inputs = made(name)
     torch.save(model.state_dict(), file := io.BytesIO())
-    expected = said(model, inputs)
+    expected = evaluate_model(model, inputs)
     file.seek(0)
     saved, (other, _) = torch.load(file, weights_only=True), made(name, seed=1)
-    assert not torch.equal(said(other, inputs), expected)
+    assert not torch.equal(evaluate_model(other, inputs), expected)
     other.load_state_dict(saved)
-    assert torch.equal(said(other, inputs), expected)
+    assert torch.equal(evaluate_model(other, inputs), expected)
     for now in (model.state_dict(), other.state_dict()):
         assert saved.keys() == now.keys()
         assert all(torch.equal(saved[key], value) for key, value in now.items())
@@ -214,11 +214,11 @@ def test_saved_weights_are_read_by_another_model_and_a_call_leaves_them(name: st
 @every
 def test_precisions_and_devices(name: str) -> None:
     model, inputs = made(name)
-    expected, wide = said(model, inputs), copy.deepcopy(model).to(torch.float64)
-    found = said(wide, Double().convert_input(inputs))
+    expected, wide = evaluate_model(model, inputs), copy.deepcopy(model).to(torch.float64)
+    found = evaluate_model(wide, Double().convert_input(inputs))
     assert found.dtype == torch.float64
     assert_close_rmse(expected, found, dtype=torch.float32, factor=10)  # a whole network
-    assert_close_rmse(said(wide.float().to("cpu"), inputs), expected)
+    assert_close_rmse(evaluate_model(wide.float().to("cpu"), inputs), expected)
     assert {p.device.type for p in wide.to("meta").parameters()} == {"meta"}
 
 
@@ -234,7 +234,7 @@ def test_training_within_autocast_is_near_full_precision(name: str) -> None:
     assert_close_rmse(found, expected, dtype=torch.bfloat16, factor=3)
     assert_close_rmse(gradients(model, found), by_weights, dtype=torch.bfloat16, factor=15)
     with torch.autocast("cpu", torch.bfloat16):
-        assert_close_rmse(said(model.eval(), inputs), said(model, inputs))
+        assert_close_rmse(evaluate_model(model.eval(), inputs), evaluate_model(model, inputs))
 
 
 @pytest.mark.parametrize("name", IN_ONE_GRAPH + IN_PARTS)
@@ -242,7 +242,7 @@ def test_compiled_equals_eager(name: str) -> None:
     model, inputs = made(name)
     torch.compiler.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=name in IN_ONE_GRAPH)
-    assert_close_rmse(said(compiled, inputs), said(model, inputs))
+    assert_close_rmse(evaluate_model(compiled, inputs), evaluate_model(model, inputs))
 
 
 def test_compiled_training_equals_eager() -> None:

@@ -1,4 +1,4 @@
-"""Seeds: one home for generators, equal names give equal draws, global states are left alone."""
+"""Seeds: one place for generators, equal names give equal draws, global states do not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOMES = {  # files that may make a generator
 MAKERS = {"default_rng", "fork_rng", "manual_seed", "RandomState"}
 
 
-def test_generators_are_made_in_one_place() -> None:
+def test_generators_are_created_in_one_place() -> None:
     """A generator that is made elsewhere may miss the run's seed."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
@@ -36,7 +36,7 @@ def test_generators_are_made_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("seed", [7, 2**70])
-def test_a_named_generator_without_names_is_numpys(seed: int) -> None:
+def test_a_generator_without_names_equals_numpys(seed: int) -> None:
     draws = named_rng(seed).integers(0, 1 << 62, 5)
     assert (draws == np.random.default_rng(seed).integers(0, 1 << 62, 5)).all()
     assert (named_rng(seed, 2).random(5) == np.random.default_rng([seed, 2]).random(5)).all()

@@ -35,7 +35,7 @@ def copy_weights(model: DyGFormer, released: Released) -> None:
             mine.copy_(value)
 
 
-def test_it_scores_as_the_library_does() -> None:
+def test_scores_equal_those_of_the_library() -> None:
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 12, (2, 300))
     stream = EventStream(src=ends[0], dst=12 + ends[1], t=np.sort(rng.integers(0, 150, 300)).astype(np.float64))

@@ -1,4 +1,4 @@
-"""A dry run of the GPU script: every figure leaves its lines, a late failure costs no early result, limits are kept."""
+"""A dry run of the GPU script: each measurement writes lines, failures lose no earlier result, limits are kept."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def run(folder: Path, *more: str, code: int = 0) -> dict[str, list[dict]]:
     return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in files}
 
 
-def test_a_failure_costs_no_earlier_result(tmp_path: Path) -> None:
+def test_a_failure_loses_no_earlier_result(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results/scan.jsonl").mkdir()  # so that its lines cannot be written
     found = run(tmp_path, "--dry-run", "--only=scan,top", code=1)
@@ -46,7 +46,7 @@ def test_limits_are_kept(tmp_path: Path) -> None:
     assert [row["status"] for row in found["summary"]] == ["stopped after 2 s", "no time left"]
 
 
-def test_without_a_gpu_it_names_the_dry_run(tmp_path: Path) -> None:
+def test_without_a_gpu_the_message_names_the_dry_run(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -55,9 +55,9 @@ def test_without_a_gpu_it_names_the_dry_run(tmp_path: Path) -> None:
     assert "--dry-run" in (tmp_path / "results/scan.log").read_text()
 
 
-def test_every_figure_runs_dry_on_a_bare_machine(tmp_path: Path) -> None:
+def test_every_measurement_has_a_dry_run_without_a_gpu(tmp_path: Path) -> None:
     found = run(tmp_path, "--dry-run", f"--data={tmp_path}")
-    names = [row["figure"] for row in found.pop("summary")]
+    names = [row["measurement"] for row in found.pop("summary")]
     assert names == ["tests", "scan", "epochs", "lengths", "gmn", "top", "precision", "compile"]
     assert set(found) == set(names) - {"tests"}
     for name, rows in found.items():
@@ -69,7 +69,7 @@ def test_every_figure_runs_dry_on_a_bare_machine(tmp_path: Path) -> None:
     assert all(row["epoch_s"] > 0 for name in ("epochs", "gmn", "top", "precision", "compile") for row in found[name])
 
 
-def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
+def test_kernels_compile_for_an_absent_gpu() -> None:
     script = str(ROOT / "benchmarks/gpu_kernels.py")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=900, check=True)
     rows = [

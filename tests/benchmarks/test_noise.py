@@ -22,7 +22,7 @@ def _stream(kind: type, count: int = 400) -> EventStream:
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
 @pytest.mark.parametrize("sigma", [0.0, 0.1, 0.6, 1.0])
-def test_a_share_of_every_sequence_is_made_up_before_the_query(kind, sigma):
+def test_noise_replaces_a_share_of_every_sequence_before_the_query(kind, sigma):
     stream = _stream(kind)
     store = NeighborStore.from_stream(stream)
     nodes, times = np.tile(np.arange(12), 8), np.repeat(np.linspace(-1, 91, 8), 12)

@@ -1,4 +1,4 @@
-"""Labels that stand far away: what the asked node must know, where it stands, and that nothing nearer tells."""
+"""Long-range labels: a labeled node depends on one node at a known distance and on nothing nearer."""
 
 import sys
 from pathlib import Path
@@ -25,32 +25,32 @@ def distances(graph: Graph, start: int) -> np.ndarray:
     return found
 
 
-def asked(graph: Graph) -> np.ndarray:
+def labeled_nodes(graph: Graph) -> np.ndarray:
     return np.flatnonzero(graph.y >= 0)
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_a_root_is_labelled_with_the_class_of_the_leaf_that_holds_its_key(depth: int) -> None:
+def test_a_root_has_the_class_of_the_leaf_with_its_key(depth: int) -> None:
     graph, leaves = tree_match(depth, 30, num_classes=3, seed=1), 2**depth
     assert graph.num_nodes == 30 * (2 * leaves - 1)
-    assert np.bincount(graph.y[asked(graph)]).tolist() == [10, 10, 10]
-    for root in asked(graph):
+    assert np.bincount(graph.y[labeled_nodes(graph)]).tolist() == [10, 10, 10]
+    for root in labeled_nodes(graph):
         away = distances(graph, root)
         (mine,) = np.flatnonzero(graph.x[root])
         assert mine < leaves
         mates = np.flatnonzero((away >= 0) & (graph.x[:, mine] == 1) & (np.arange(graph.num_nodes) != root))
         assert away[mates].tolist() == [depth]
         assert graph.x[mates[0], leaves:].argmax() == graph.y[root]
-        assert not graph.x[(away > 0) & (away < depth)].any()  # nothing nearer tells anything
+        assert not graph.x[(away > 0) & (away < depth)].any()  # no nearer node carries features
         assert sorted(graph.x[away == depth, :leaves].argmax(1)) == list(range(leaves))
 
 
 @pytest.mark.parametrize("reach", [1, 6])
-def test_a_rows_last_cell_is_labelled_with_its_own_rows_clue_and_meets_none_before(reach: int) -> None:
+def test_the_last_cell_of_a_row_has_the_label_of_its_rows_clue(reach: int) -> None:
     graph = far_clues(reach, 20, seed=3)
-    assert len(asked(graph)) == 20
-    assert graph.y[asked(graph)].sum() == 10
-    for cell in asked(graph):
+    assert len(labeled_nodes(graph)) == 20
+    assert graph.y[labeled_nodes(graph)].sum() == 10
+    for cell in labeled_nodes(graph):
         away = distances(graph, cell)
         clues = np.flatnonzero(graph.x[:, 0])
         assert (away >= 0).all()  # one board
@@ -61,7 +61,7 @@ def test_a_rows_last_cell_is_labelled_with_its_own_rows_clue_and_meets_none_befo
         assert (np.abs(graph.x[away < reach, 1]) < 1).all()
 
 
-def test_crossings_are_faint_leave_the_rows_as_they_are_and_join_other_rows_alone() -> None:
+def test_crossings_have_small_weights_and_join_different_rows() -> None:
     plain, graph = (far_clues(5, 30, crossings=c, faint=0.25, seed=4) for c in (0, 2))
     np.testing.assert_array_equal(graph.x, plain.x)
     np.testing.assert_array_equal(graph.y, plain.y)
@@ -85,17 +85,17 @@ def test_crossings_are_faint_leave_the_rows_as_they_are_and_join_other_rows_alon
         lambda seed: long_range(4, 40, marked=True, seed=seed),
     ],
 )
-def test_a_seed_fixes_everything_and_all_that_are_asked_have_one_degree(make) -> None:
+def test_a_seed_fixes_the_graph_and_labeled_nodes_have_one_degree(make) -> None:
     graphs = [make(0), make(1)]
     assert graphs[0].content_hash == make(0).content_hash != graphs[1].content_hash
     graph = graphs[0]
     assert {len(np.flatnonzero(graph.masks[part])) for part in ("train", "val", "test")} == {28, 6}
-    degrees = np.diff(graph.indptr)[asked(graph)]
+    degrees = np.diff(graph.indptr)[labeled_nodes(graph)]
     assert len(set(degrees.tolist())) == 1
 
 
 @pytest.mark.parametrize("ring", [False, True])
-def test_a_marked_first_node_is_told_from_noise(ring: bool) -> None:
+def test_a_mark_identifies_the_first_node(ring: bool) -> None:
     plain, marked = (long_range(5, 20, ring=ring, marked=m, seed=2) for m in (False, True))
     np.testing.assert_array_equal(marked.x[:, :-1], plain.x)
     np.testing.assert_array_equal(marked.y, plain.y)
@@ -115,6 +115,6 @@ def test_a_marked_first_node_is_told_from_noise(ring: bool) -> None:
         lambda: far_clues(crossings=-1),
     ],
 )
-def test_settings_that_cannot_be_are_refused(call) -> None:
+def test_impossible_range_graph_settings_are_rejected(call) -> None:
     with pytest.raises(ConfigError):
         call()

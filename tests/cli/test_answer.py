@@ -110,7 +110,7 @@ def listed(command: str) -> set[str]:
 
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_prints_one_object(command: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_every_command_prints_one_json_object(command: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     if command in NEEDS:
         pytest.importorskip(NEEDS[command])
     if command == "serve":
@@ -135,7 +135,7 @@ def test_every_command_prints_one_object(command: str, monkeypatch: pytest.Monke
     assert found | VALUES.get(command, {}) == found
 
 
-def asked(capsys: Capture, *words: str) -> Any:
+def json_output(capsys: Capture, *words: str) -> Any:
     """Return the object of a command that succeeds."""
     capsys.readouterr()
     assert main([words[0], "--json", *words[1:]]) == 0
@@ -147,36 +147,36 @@ def same_rows(found: list[dict[str, Any]], wanted: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(found), wanted, check_dtype=False, rtol=1e-5)
 
 
-def test_answers_to_questions_are_those_of_the_library(capsys: Capture) -> None:
+def test_query_commands_agree_with_the_library(capsys: Capture) -> None:
     run = load("graphmixer")
-    pair, soon = [("u1", "v2")], asked(capsys, "score", "graphmixer", "--pairs=u1,v2")
+    pair, soon = [("u1", "v2")], json_output(capsys, "score", "graphmixer", "--pairs=u1,v2")
     same_rows(soon["rows"], run.score(pair))
-    late = asked(capsys, "score", "graphmixer", "--pairs=u1,v2", "--time=300")
+    late = json_output(capsys, "score", "graphmixer", "--pairs=u1,v2", "--time=300")
     same_rows(late["rows"], run.score(pair, 300))
     assert soon["rows"] != late["rows"]
-    found = asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300", "--exclude-seen")
+    found = json_output(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300", "--exclude-seen")
     same_rows(found["rows"], run.rank("u1", top=3, time=300, exclude_seen=True))
-    assert found["rows"] != asked(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300")["rows"]
-    taken = asked(capsys, "explain", "pair-trees", "--pair=u1,v1", "--time=80")
-    assert (taken["source"], taken["target"]) == ("u1", "v1")
+    assert found["rows"] != json_output(capsys, "rank", "graphmixer", "--source=u1", "--top=3", "--time=300")["rows"]
+    explained = json_output(capsys, "explain", "pair-trees", "--pair=u1,v1", "--time=80")
+    assert (explained["source"], explained["target"]) == ("u1", "v1")
     expected = hopstate.explain("pair-trees", "u1", "v1", 80)
-    assert (taken["score"], taken["logit"]) == (pytest.approx(expected.score), pytest.approx(expected.logit))
-    same_rows(taken["rows"], expected.table)
-    same_rows(taken["features"], expected.features)
+    assert (explained["score"], explained["logit"]) == (pytest.approx(expected.score), pytest.approx(expected.logit))
+    same_rows(explained["rows"], expected.table)
+    same_rows(explained["features"], expected.features)
 
 
-def test_metrics_are_those_of_the_run(capsys: Capture) -> None:
+def test_metrics_equal_those_of_the_run(capsys: Capture) -> None:
     for split in ("val", "test"):
         metrics = json.loads(Path("recency/result.json").read_text())["metrics"][split]
-        assert asked(capsys, "evaluate", "recency", f"--split={split}") == {"split": split} | metrics
-    found = asked(capsys, "fit", "recency", "--data=own.csv", "--out=fitted", *QUICK)
+        assert json_output(capsys, "evaluate", "recency", f"--split={split}") == {"split": split} | metrics
+    found = json_output(capsys, "fit", "recency", "--data=own.csv", "--out=fitted", *QUICK)
     assert found["metrics"] == json.loads(Path("fitted/result.json").read_text())["metrics"]
     assert found["run"] == "fitted"
     assert not found["interrupted"]
 
 
 @pytest.mark.parametrize("command", ["fit", "tune", "compare", "rank"])
-def test_wrong_usage_is_an_object_with_status_2(command: str, capsys: Capture) -> None:
+def test_wrong_usage_prints_a_json_object_with_status_2(command: str, capsys: Capture) -> None:
     argv = [command, "--json", "mlp", "--data=x", "--no-such-option"] if command in ("fit", "tune") else None
     status = main(argv or [command, "--no-such-option", "--json"])
     printed = capsys.readouterr()
@@ -188,7 +188,7 @@ def test_wrong_usage_is_an_object_with_status_2(command: str, capsys: Capture) -
     assert printed.err.count(found["error"]["message"]) == 1
 
 
-def test_help_is_an_object_too(capsys: Capture) -> None:
+def test_help_is_a_json_object_too(capsys: Capture) -> None:
     assert main(["predict", "--json", "--help"]) == 0
     assert "hopstate predict" in strict(capsys.readouterr().out)["help"]
     for argv in (["--help", "--json"], ["--json"]):
@@ -199,7 +199,7 @@ def test_help_is_an_object_too(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("raised", "kind", "status"), [(KeyboardInterrupt(), "KeyboardInterrupt", 130), (KeyError("x"), "KeyError", 1)]
 )
-def test_whatever_is_raised_is_an_object(
+def test_every_exception_prints_a_json_object(
     raised: BaseException, kind: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def broken(argv: list[str]) -> None:
@@ -241,7 +241,7 @@ def test_an_unknown_device_is_an_error_with_its_name(command: str, device: str, 
 
 
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
-def test_quiet_prints_results_and_errors_alone(capsys: Capture) -> None:
+def test_quiet_prints_only_results_and_errors(capsys: Capture) -> None:
     assert main(["fit", "recency", "--data=own.csv", "--out=quiet", *QUICK, "-q"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -254,7 +254,7 @@ def test_quiet_prints_results_and_errors_alone(capsys: Capture) -> None:
     assert "--out" in capsys.readouterr().err
 
 
-def test_verbose_adds_to_stderr_alone(capsys: Capture) -> None:
+def test_verbose_adds_only_to_stderr(capsys: Capture) -> None:
     assert main(["evaluate", "recency"]) == 0
     plain = capsys.readouterr()
     assert main(["evaluate", "recency", "-v"]) == 0
@@ -273,7 +273,7 @@ def test_no_color_without_a_terminal_or_with_no_color(monkeypatch: pytest.Monkey
     assert not re.findall(r"\x1b\[[\d;]*3\d", "".join(capsys.readouterr()))
 
 
-def test_words_after_two_dashes_are_left_alone() -> None:
+def test_words_after_two_dashes_are_unchanged() -> None:
     flags, rest = Flags.split(["compare", "-q", "a,b", "--", "--json", "-v"])
     assert (flags.quiet, flags.json, flags.verbose) == (True, False, False)
     assert rest == ["compare", "a,b", "--", "--json", "-v"]

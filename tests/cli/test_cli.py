@@ -58,7 +58,7 @@ def write_tables(folder: Path) -> dict[str, Path]:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> dict[str, Path]:
-    """Return the files of `write_tables`, for this test alone."""
+    """Return the files of `write_tables`, for this test only."""
     return write_tables(tmp_path)
 
 
@@ -92,7 +92,7 @@ def result(run: str | Path) -> Any:
     return json.loads(Path(run, "result.json").read_text())
 
 
-def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Path], capsys: Capture) -> None:
+def test_from_a_csv_to_predictions_with_its_ids(tables: dict[str, Path], capsys: Capture) -> None:
     relative = ["--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv"]
     assert main(["fit", "nagphormer", *relative, *SMALL, "--out=run"]) == 0
     assert json.loads(Path("run/config.json").read_text())["data"] == str(tables["edges"])
@@ -113,7 +113,7 @@ def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Pa
 
 
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
-def test_changed_data_leave_the_run_as_it_was(tables: dict[str, Path], capsys: Capture) -> None:
+def test_changed_data_do_not_change_a_run(tables: dict[str, Path], capsys: Capture) -> None:
     fit = ["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]
     assert main(fit) == 0
     kept = {name: Path("run", name).read_bytes() for name in ("data.json", "split.npz", "result.json")}
@@ -127,7 +127,7 @@ def test_changed_data_leave_the_run_as_it_was(tables: dict[str, Path], capsys: C
     assert "warning:" in capsys.readouterr().err
 
 
-def test_predict_on_other_files_with_their_own_ids(mlp: Path, tmp_path: Path) -> None:
+def test_predict_on_other_files_keeps_their_ids(mlp: Path, tmp_path: Path) -> None:
     tables = write_tables(tmp_path)
     for name in ("edges", "features"):
         table = pd.read_csv(tables[name])
@@ -204,7 +204,7 @@ def test_tables_are_split_by_metric_and_sorted_by_the_mean(capsys: Capture) -> N
     assert printed.index("best") < printed.index("worst") < printed.index("undefined")
 
 
-def test_compare_goes_on_after_a_run_that_diverges(tables: dict[str, Path], capsys: Capture) -> None:
+def test_compare_continues_after_a_run_that_diverges(tables: dict[str, Path], capsys: Capture) -> None:
     arguments = ["compare", "gin,mlp", f"--data={tables['edges']}", "--out=both", "--json", "--"]
     arguments += [f"--read.features={tables['features']}", f"--read.labels={tables['labels']}"]
     arguments += [*QUICK, "--model.dim=16", "--gin.loop.epochs=3", "--gin.model.norm=none", "--gin.loop.optim.lr=1e30"]
@@ -215,7 +215,7 @@ def test_compare_goes_on_after_a_run_that_diverges(tables: dict[str, Path], caps
     assert found["failed"][0]["error"]
 
 
-def test_compare_goes_on_after_any_error_of_a_run(
+def test_compare_continues_after_any_error_of_a_run(
     tables: dict[str, Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hopstate.runs import run
@@ -235,7 +235,7 @@ def test_compare_goes_on_after_any_error_of_a_run(
     assert "singular matrix" in found["failed"][0]["error"]
 
 
-def test_compare_adds_baselines_and_names_those_that_are_not_beaten(messages: Path, capsys: Capture) -> None:
+def test_compare_adds_baselines_and_names_methods_below_them(messages: Path, capsys: Capture) -> None:
     settings = ["--graphmixer.model.num_links=3", "--graphmixer.model.dim=8", *QUICK, "--graphmixer.loop.epochs=1"]
     assert main(["compare", "graphmixer,recency", f"--data={messages}", "--out=both", "--", *settings]) == 0
     rows = {row["method"]: row for row in json.loads(Path("both/table.json").read_text())}
@@ -252,7 +252,7 @@ def test_compare_adds_baselines_and_names_those_that_are_not_beaten(messages: Pa
     assert "edgebank" in capsys.readouterr().out
 
 
-def test_compare_takes_each_number_once_and_no_splits_of_a_stream(messages: Path, capsys: Capture) -> None:
+def test_compare_rejects_repeated_seeds_and_splits_of_a_stream(messages: Path, capsys: Capture) -> None:
     assert numbers("0,0-1,1") == [0, 1]
     assert numbers("0,2,5-7") == [0, 2, 5, 6, 7]
     for text in ("a-b", "5-3"):
@@ -263,7 +263,7 @@ def test_compare_takes_each_number_once_and_no_splits_of_a_stream(messages: Path
     assert not Path("both").exists()
 
 
-def test_a_refused_fit_leaves_its_folder_free(tables: dict[str, Path], capsys: Capture) -> None:
+def test_a_rejected_fit_leaves_its_folder_free(tables: dict[str, Path], capsys: Capture) -> None:
     fit = ["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]
     assert main([*fit, "--loop.device=abacus"]) == 2
     assert not Path("run").exists()
@@ -286,7 +286,7 @@ def test_config_file_print_config_and_flags_agree(tables: dict[str, Path], capsy
 
 
 @pytest.mark.parametrize("given", [["--batching", "cluster"], ["--batching=cluster"], ["--batching.kind", "cluster"]])
-def test_a_group_is_named_by_its_kind(given: list[str], capsys: Capture) -> None:
+def test_an_option_group_is_named_by_its_kind(given: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         main(["fit", "gcn", "--data=x", "--split", "random", *given, "--print_config"])
     config = yaml.safe_load(capsys.readouterr().out)
@@ -314,7 +314,7 @@ def test_mistakes_are_named(capsys: Capture) -> None:
         assert named in capsys.readouterr().err, arguments
 
 
-def test_what_does_not_fit_a_run_is_named(mlp: Path, capsys: Capture) -> None:
+def test_mismatched_data_of_a_run_are_named(mlp: Path, capsys: Capture) -> None:
     for arguments, status, named in (
         (["predict", str(mlp), "--out", "p.xlsx"], 1, "p.xlsx"),
         (["evaluate", str(mlp), "--data", "minesweeper-generated"], 1, "7"),  # features, not 4
@@ -326,7 +326,7 @@ def test_what_does_not_fit_a_run_is_named(mlp: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("words", [["compare", "recency", "--data", "x"], ["reproduce", "recency/uci"]])
-def test_settings_before_the_dashes_are_repeated_after_them(words: list[str], capsys: Capture) -> None:
+def test_settings_before_the_dashes_apply_after_them(words: list[str], capsys: Capture) -> None:
     assert main([*words, "--read.source_column", "person"]) == 2
     assert "-- --read.source_column person" in capsys.readouterr().err
     assert main([*words, "--seedz", "2"]) == 2  # no setting
@@ -365,7 +365,7 @@ def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path
     assert main(["check-leak", "run", "--times", "2", "--queries", "8"]) == 0
 
 
-def test_inspect_tells_streams_from_graphs(
+def test_inspect_distinguishes_streams_and_graphs(
     tables: dict[str, Path], messages: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     def kind(*words: str) -> str:
@@ -453,7 +453,7 @@ def test_ctrl_c_in_the_shell_then_resume_equals_one_run(tables: dict[str, Path],
     assert "--resume --out cut" in errors
     done = len(Path("cut/metrics.jsonl").read_text().splitlines())
     on = [*base[3:], "--loop.patience=null", f"--loop.epochs={done + 5}"]
-    with one_thread():  # what starts anew is the state that the files hold; no further process is needed for that
+    with one_thread():  # the restarted state is read from the files, so no further process is needed
         assert main([*on, "--out=cut", "--resume"]) == main([*on, "--out=whole"]) == 0
     keep = ("best_epoch", "epochs", "metrics")
     cut_result, whole = (json.loads(Path(d, "result.json").read_text()) for d in ("cut", "whole"))

@@ -44,7 +44,7 @@ def test_the_table_has_a_row_per_method_then_the_baselines_then_the_counts(capsy
     assert "11" in printed.splitlines()[-1]
 
 
-def test_an_equal_figure_is_not_better_and_nan_says_nothing() -> None:
+def test_an_equal_metric_is_not_better_and_nan_is_ignored() -> None:
     for value, baseline in ((nan, 0.5), (0.5, nan), (nan, nan), (0.51, 0.5)):
         assert baselines_not_exceeded({"mrr": value}, {"recency": {"mrr": baseline}}) == ""
     assert "recency" in baselines_not_exceeded({"mrr": 0.5}, {"recency": {"mrr": 0.5}})

@@ -87,7 +87,7 @@ def printed_config(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict
 
 
 @pytest.mark.parametrize("method", ["nagphormer", "gcn"])
-def test_short_options_are_the_settings_they_stand_for(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_options_set_their_long_options(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     given = {"epochs": 7, "lr": 0.25, "seed": 3, "device": "cpu", "features": "f.csv", "batch-size": 9}
     short = [f"--{name}={value}" for name, value in given.items()]
     config = printed_config(["fit", method, "--data", "x", *short, "--labels", "l.csv"], capsys)
@@ -98,7 +98,7 @@ def test_short_options_are_the_settings_they_stand_for(method: str, capsys: pyte
     assert (config if method == "nagphormer" else config["batching"])["batch_size"] == 9
 
 
-def test_a_short_option_beside_another_value_of_its_setting_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_option_that_contradicts_its_setting_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["fit", "gcn", "--data", "x", "--epochs", "3"]
     assert main([*words, "--loop.epochs=4"]) == 2
     assert "--loop.epochs" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def completed(script: Path, *words: str) -> set[str]:
     bash = shutil.which("bash")
     if bash is None:
-        pytest.skip("bash is not here to be asked")
+        pytest.skip("needs bash")
     done = subprocess.run(
         [bash, "-c", ASK, "ask", script, "hopstate", *words], capture_output=True, text=True, check=True
     )

@@ -41,7 +41,7 @@ def _tasks(*lines: str) -> dict[str, dict[str, object]]:
     return {"task": {"about": "a task", "commands": list(lines)}}
 
 
-def test_each_finished_model_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_finished_model_prints_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"evaluation": {"strategies": ["random"]}, "loop": {"progress": False}}
     hopstate.fit("recency", "clubs-generated", out=tmp_path / "stream" / "recency-split0-seed0", **settings)
     assert _train(_tasks("--version", "--version"), tmp_path, screen(stderr=True))
@@ -50,7 +50,7 @@ def test_each_finished_model_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "AP" in lines[0]
 
 
-def test_a_failed_command_names_the_file_of_its_messages(tmp_path: Path) -> None:
+def test_a_failed_command_names_its_log_file(tmp_path: Path) -> None:
     with pytest.raises(HopstateError, match=r"task\.log"):
         _train(_tasks("no-such-command", "--version"), tmp_path, screen(stderr=True))
     assert "no-such-command" in (tmp_path / "task.log").read_text()

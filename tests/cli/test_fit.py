@@ -30,7 +30,7 @@ def test_every_metric_of_every_split_is_printed(
     assert f"{share:.1%}" in printed
 
 
-def test_baselines_that_are_not_beaten_are_named(trained: Callable[[str], Run]) -> None:
+def test_baselines_that_outperform_the_method_are_named(trained: Callable[[str], Run]) -> None:
     run = trained("graphmixer")
     metric, own = "average_precision", run.metrics["test"]["average_precision"]
     run.baselines.clear()

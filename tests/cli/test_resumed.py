@@ -1,4 +1,4 @@
-"""`fit METHOD --resume --out RUN` goes on with the data that RUN names, and with no other."""
+"""`fit METHOD --resume --out RUN` continues with the data that RUN names, and with no other data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path / "run"
 
 
-def test_a_resumed_run_takes_its_own_data(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_reads_its_own_data(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = json.loads((run / "config.json").read_text())
     metrics = json.loads((run / "result.json").read_text())["metrics"]
     (run.parent / "elsewhere").mkdir()
@@ -47,7 +47,7 @@ def test_a_resumed_run_takes_its_own_data(run: Path, monkeypatch: pytest.MonkeyP
         assert json.loads((run / "result.json").read_text())["metrics"] == metrics
 
 
-def test_other_data_and_other_methods_are_refused(run: Path, capsys: Capture) -> None:
+def test_other_data_and_methods_are_rejected(run: Path, capsys: Capture) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     for words, named in (
         (["recency", "--data=others.csv"], ("others", "run")),

@@ -80,7 +80,7 @@ def test_a_stop_by_a_signal_keeps_all_events(
     shutil.copytree(trained("recency").path, run)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    taken, opened = list[int](), threading.Event()
+    positions, opened = list[int](), threading.Event()
 
     def client() -> None:
         event = json.dumps({"events": [{"src": "u1", "dst": "v1", "t": 9_000, "amount": 1.0}]}).encode()
@@ -88,7 +88,7 @@ def test_a_stop_by_a_signal_keeps_all_events(
         try:
             for _ in range(600):
                 try:
-                    taken.append(json.load(urlopen(request, timeout=60))["position"])
+                    positions.append(json.load(urlopen(request, timeout=60))["position"])
                     break
                 except OSError as error:  # it does not listen yet
                     if not isinstance(getattr(error, "reason", None), ConnectionRefusedError):
@@ -102,6 +102,6 @@ def test_a_stop_by_a_signal_keeps_all_events(
     other.start()
     assert main(["serve", str(run), "--port", str(port)]) == status
     other.join()
-    assert taken == [1]
+    assert positions == [1]
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
     assert ("no room: 0 bytes" in capsys.readouterr().err) == (status == 1)

@@ -94,7 +94,7 @@ def test_equals_torch_geometrics_own_layers(kind: str, carry: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "carry"), [pair for pair in CARRIED if pair[1] != "nothing"])
-def test_what_edges_carry_matters(kind: str, carry: str) -> None:
+def test_edge_features_change_the_output(kind: str, carry: str) -> None:
     graph = directed(carry)
     model = backbone(graph, kind)
     flat = {"edge_weight": np.ones_like} if carry == "weights" else {"edge_attr": np.zeros_like}
@@ -134,7 +134,7 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
     ("edges", "name"),
     list(itertools.product(CARRIED, ["cluster", "gas", "top", "top general", "neighbor", "labor"]))[::5],
 )
-def test_batches_that_leave_nothing_out_are_the_whole_graph(edges: tuple[str, str], name: str) -> None:
+def test_batches_without_missing_neighbors_equal_the_full_graph(edges: tuple[str, str], name: str) -> None:
     kind, carry = edges
     graph = directed(carry)
     model = backbone(graph, kind)
@@ -204,7 +204,7 @@ MODELS: dict[str, tuple[str, Callable[[Graph], nn.Module]]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_top_of_a_model_is_the_model_on_all_nodes_and_nearly_on_most(name: str) -> None:
+def test_top_equals_the_model_on_all_nodes_and_is_close_on_most(name: str) -> None:
     carry, make = MODELS[name]
     graph = directed(carry)
     torch.manual_seed(0)
@@ -219,7 +219,7 @@ def test_top_of_a_model_is_the_model_on_all_nodes_and_nearly_on_most(name: str) 
     assert relative_rmse(model(x, edges.flip(0), **given(graph)), full) > 1e-2
 
 
-def test_top_names_what_a_model_has_no_place_for() -> None:
+def test_top_names_unsupported_edge_data() -> None:
     weighted, featured = directed("weights"), directed("features")
     with pytest.raises(ConfigError, match="GraphSAGE"):
         top(gnn.GraphSAGE(5, 8, 2, 3), weighted)
@@ -244,7 +244,7 @@ EDGE_READERS: dict[str, Callable[..., nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", EDGE_READERS)
-def test_weights_are_features_of_layers_that_read_them_and_else_refused(name: str) -> None:
+def test_weights_are_features_if_layers_read_them_and_otherwise_rejected(name: str) -> None:
     graph = directed("weights")
     with pytest.raises(ConfigError, match="edge weights"):
         top(EDGE_READERS[name](), graph)
@@ -254,7 +254,7 @@ def test_weights_are_features_of_layers_that_read_them_and_else_refused(name: st
     assert relative_rmse(topped(x, topped.batch(nodes)), full) < 1e-6
 
 
-def test_one_column_of_features_weighs_edges_where_a_model_takes_only_weights() -> None:
+def test_one_feature_column_serves_as_edge_weights() -> None:
     weighted = directed("weights")
     graph = weighted.with_(edge_attr=weighted.edge_weight[:, None], edge_weight=None)
     model = gnn.GCN(5, 8, 2, 3).eval()
@@ -263,14 +263,14 @@ def test_one_column_of_features_weighs_edges_where_a_model_takes_only_weights() 
     assert relative_rmse(topped(x, topped.batch(nodes)), full) < 1e-6
 
 
-def test_other_weights_than_the_graphs_are_refused() -> None:
+def test_weights_that_differ_from_the_graphs_are_rejected() -> None:
     graph = directed("weights")
     with pytest.raises(ConfigError):
         top(gnn.GCN(5, 8, 2, 3), graph, call=lambda model, x, e, edge_weight: model(x, e, edge_weight**2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_backbone_without_a_place_for_what_edges_carry_says_so(kind: str) -> None:
+def test_a_backbone_without_edge_features_rejects_them(kind: str) -> None:
     plain = backbone(directed(), kind)
     for carry in ("weights", "features"):
         if carry == "weights" and BACKBONES[kind].edges == "weights":

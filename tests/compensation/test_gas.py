@@ -34,7 +34,7 @@ def backbone(kind: str, **settings) -> Backbone:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "pna", "gcnii"])
-def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str) -> None:
+def test_gas_equals_full_batch_after_one_pass_more_than_layers(kind: str) -> None:
     """Weights fixed; the pass that first reads only fresh histories equals full batch, the ones before do not."""
     graph, model = random_graph(), backbone(kind)
     history = GasCache(60, [8, 8, 8])
@@ -51,7 +51,7 @@ def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str) -> None:
     assert errors[3] < 1e-6
 
 
-def test_history_survives_a_checkpoint_and_refuses_another_graph() -> None:
+def test_history_survives_a_checkpoint_and_rejects_another_graph() -> None:
     history = GasCache(5, [3])
     history.push(0, torch.tensor([1, 4]), torch.ones(2, 3))
     other = GasCache(5, [3])
@@ -62,7 +62,7 @@ def test_history_survives_a_checkpoint_and_refuses_another_graph() -> None:
             GasCache(num_nodes, widths).load_state(history.state())
 
 
-def test_gas_batch_without_missing_neighbours() -> None:
+def test_a_gas_batch_without_missing_neighbors_is_exact() -> None:
     graph = Graph.from_edges(np.array([[0, 1], [2, 3]]), 4, x=np.eye(4, 5, dtype=np.float32))
     sampler = ClusterSampler(np.array([0, 0, 1, 1]), 1, seed=0)
     batch = NodeSetSource(graph, sampler, np.arange(4), GasCache(4, [8] * 3)).batch(0, 0)

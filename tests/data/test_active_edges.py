@@ -43,6 +43,6 @@ def test_only_active_edges_are_deleted(listed, valid):
             check_deletes(stream_of(listed))
 
 
-def test_the_event_is_named():
+def test_the_event_that_deletes_no_active_edge_is_named():
     with pytest.raises(DataError, match="event 3"):
         check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, DELETE), (0, 1, DELETE)]))

@@ -63,7 +63,7 @@ def test_an_index_of_texts_is_named_by_the_user() -> None:
     assert graph.y.tolist() == KIND.tolist()
 
 
-def test_every_function_aligns(tmp_path: Path) -> None:
+def test_every_function_aligns_features(tmp_path: Path) -> None:
     shuffled, column = TRAITS.sample(frac=1, random_state=1), pd.Series(KIND).sample(frac=1, random_state=3)
     runs = [
         hopstate.fit("mlp", LINKS, features=features, labels=labels, out=tmp_path / str(at), config={"loop": LOOP})

@@ -31,7 +31,7 @@ def test_the_unit_is_the_median_gap_without_ties() -> None:
 
 
 @pytest.mark.parametrize("time_scale", ["median", "seconds"])
-def test_gaps_are_the_same_bits_in_every_unit(time_scale: str) -> None:
+def test_time_deltas_are_bit_identical_in_every_unit(time_scale: str) -> None:
     rng = np.random.default_rng(0)
     t = START + np.sort(rng.integers(0, 10**6, 50))
     found = []
@@ -46,7 +46,7 @@ def test_gaps_are_the_same_bits_in_every_unit(time_scale: str) -> None:
     np.testing.assert_array_equal(Clock.fit(far * NS).gaps(far * NS, START * NS), expected)
 
 
-def test_a_fitted_clock_follows_streams_of_other_units_and_passes_over_unknown_ones() -> None:
+def test_a_fitted_clock_converts_other_units_and_ignores_unknown_ones() -> None:
     clock = Clock(unit=2.0, time_unit="s")
     assert (clock.over("ns").unit, clock.over("ns").ratio) == (2e9, 1e9)
     assert clock.over("ns").over("s") == clock
@@ -54,7 +54,7 @@ def test_a_fitted_clock_follows_streams_of_other_units_and_passes_over_unknown_o
     assert Clock(unit=2.0).over("ns").unit == 2.0
 
 
-def test_never_is_above_every_gap() -> None:
+def test_the_value_for_never_exceeds_every_time_delta() -> None:
     clock, never = Clock(), 45.0
     gaps = clock.log_time_deltas(np.array([2**63 - 1, 2**63 - 1]), np.array([-(2**63), 0]), never)
     assert (gaps < never).all()
@@ -64,7 +64,7 @@ def test_never_is_above_every_gap() -> None:
     assert clock.log_time_deltas(np.array([1e300]), np.array([0.0]), never)[0] < never
 
 
-def test_bad_settings_are_named() -> None:
+def test_bad_clock_settings_are_named() -> None:
     with pytest.raises(ConfigError, match="time_scale"):
         Clock.fit(np.arange(3), "s", "hours")  # type: ignore[arg-type]
     for unit in (0.0, -1.0, float("nan"), float("inf")):
@@ -72,8 +72,8 @@ def test_bad_settings_are_named() -> None:
             Clock(unit=unit)
 
 
-def test_the_context_of_nanoseconds_is_that_of_seconds() -> None:
-    """Times 1 ns apart, which float64 cannot tell from each other at this distance from 1970."""
+def test_the_context_in_nanoseconds_equals_that_in_seconds() -> None:
+    """Times 1 ns apart, which float64 cannot represent separately at this distance from 1970."""
     rng = np.random.default_rng(1)
     t = np.sort(rng.integers(0, 60, 120))
     src, dst = rng.integers(0, 10, (2, 120))
@@ -82,8 +82,8 @@ def test_the_context_of_nanoseconds_is_that_of_seconds() -> None:
         when = start + t * factor
         stream = EventStream(src=src, dst=dst, t=when, num_nodes=10)
         for at in (20, 40, 59):
-            asked = np.full(10, start + at * factor)
-            edges, ids, _ = recent_context(NeighborStore.from_stream(stream), np.arange(10), asked, 4, 2)
-            assert (when[ids] < asked[0]).all()
+            query_times = np.full(10, start + at * factor)
+            edges, ids, _ = recent_context(NeighborStore.from_stream(stream), np.arange(10), query_times, 4, 2)
+            assert (when[ids] < query_times[0]).all()
             found.append((edges.tolist(), ids.tolist()))
     assert found[:3] == found[3:]

@@ -1,4 +1,4 @@
-"""Runs on tables with texts, dates and gaps: scales of training rows alone, later files encoded as the run's own."""
+"""Runs on tables with texts, dates and gaps: scales of training rows only, later files encoded as the run's own."""
 
 import json
 from functools import cache
@@ -34,7 +34,7 @@ def trained(edges, features, labels, **more):
     return hopstate.fit("sage", edges, features=features, labels=labels, **{**QUICK, **more})
 
 
-def figures(run) -> np.ndarray:
+def metrics(run) -> np.ndarray:
     return (
         run.predict().set_index("node").sort_index().filter(regex="^p_|^prediction$").select_dtypes("number").to_numpy()
     )
@@ -53,7 +53,7 @@ def one_run():
     return run, folder
 
 
-def test_later_files_are_encoded_as_the_runs_own(recwarn):
+def test_later_files_are_encoded_by_the_run(recwarn):
     run, _ = one_run()
     edges, features, _ = tables()
     want = run.predict().filter(like="p_")
@@ -86,7 +86,7 @@ def test_texts_that_a_run_does_not_know_are_one_class_with_a_warning():
         (lambda f: f.assign(when="soon"), "soon"),
     ],
 )
-def test_other_columns_than_a_run_knows_are_named(change, name):
+def test_columns_unknown_to_a_run_are_named(change, name):
     run, _ = one_run()
     edges, features, _ = tables()
     with pytest.raises(DataError, match=name):
@@ -94,37 +94,37 @@ def test_other_columns_than_a_run_knows_are_named(change, name):
 
 
 @pytest.mark.slow
-def test_a_column_of_titles_may_be_there_or_not(tmp_path):
+def test_a_text_column_may_be_absent(tmp_path):
     edges, features, labels = tables()
     run = trained(edges, features.assign(title=[f"title {i}" for i in range(N)]), labels, out=tmp_path / "run")
     few = features.assign(title="one title")
     same(run.predict(edges, read={"features": features}).filter(like="p_"), run.predict().filter(like="p_"))
-    run.predict(edges, read={"features": few})  # what was left out in training is told once
+    run.predict(edges, read={"features": few})  # one warning about the columns dropped in training
     with pytest.warns(HopstateWarning, match="remark"):
         run.predict(edges, read={"features": few.assign(remark="one remark")})
 
 
-def test_units_names_and_order_of_columns_and_rows_change_nothing(tmp_path):
+def test_units_names_and_order_of_columns_and_rows_do_not_matter(tmp_path):
     edges, features, labels = tables()
-    want = figures(trained(edges, features, labels, out=tmp_path / "0"))
+    want = metrics(trained(edges, features, labels, out=tmp_path / "0"))
     other = features.assign(price=features["price"] * 128).rename(columns={"price": "cost", "venue": "place"})
-    found = figures(trained(edges, other.sample(frac=1, random_state=0), labels, out=tmp_path / "1"))
+    found = metrics(trained(edges, other.sample(frac=1, random_state=0), labels, out=tmp_path / "1"))
     assert np.abs(found - want).max() < 1e-4
 
 
-def test_what_stands_in_test_rows_alone_changes_nothing_in_training(tmp_path):
+def test_test_rows_do_not_influence_training(tmp_path):
     edges, features, labels = tables()
     edges = edges[(edges["source"] < 44) & (edges["target"] < 44)]  # no test node has a neighbour
     layer = {"model": {**QUICK["model"], "norm": "layer"}}  # statistics of batch norm are those of all nodes
-    want = figures(trained(edges, features, labels, out=tmp_path / "0", **layer))
+    want = metrics(trained(edges, features, labels, out=tmp_path / "0", **layer))
     gaps = features.assign(
         price=features["price"].where(features.index < 50), venue=features["venue"].where(features.index < 50, "new")
     )
-    found = figures(trained(edges, gaps, labels, out=tmp_path / "1", **layer))
+    found = metrics(trained(edges, gaps, labels, out=tmp_path / "1", **layer))
     np.testing.assert_allclose(found[:45], want[:45], rtol=1e-5, atol=1e-6)
 
 
-def test_texts_of_held_out_rows_do_not_decide_what_is_read(tmp_path):
+def test_categories_come_from_training_rows_only(tmp_path):
     edges, features, labels = tables()
     config, found = FullBatchRun(data="made"), []
     for text in ("KDD", "new {}", "w{}"):
@@ -137,18 +137,18 @@ def test_texts_of_held_out_rows_do_not_decide_what_is_read(tmp_path):
     assert "category venue=KDD" in found[0][0]
 
 
-def test_gaps_are_filled_by_the_mean(tmp_path):
+def test_missing_values_are_imputed_by_the_mean(tmp_path):
     edges, features, labels = tables()
     gaps = features.assign(price=features["price"].where(features.index % 3 > 0))
     run = trained(edges, gaps, labels, out=tmp_path / "run")
-    held = json.loads((run.path / "data.json").read_text())
-    assert held["features"]["x"]["marked"] == [0]
+    data = json.loads((run.path / "data.json").read_text())
+    assert data["features"]["x"]["marked"] == [0]
     assert len(run.predict()) == N
     with pytest.raises(DataError, match="20"):
         trained(edges, gaps, labels, read={"missing": "error"}, out=tmp_path / "error")
 
 
-def test_events_with_texts_dates_and_gaps_go_on_as_they_began(tmp_path):
+def test_later_events_with_texts_dates_and_missing_values_are_encoded_alike(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"src": rng.integers(0, 6, 120), "dst": rng.integers(6, 12, 120), "t": np.arange(120)})
     table["kind"] = np.array(["mail", "call"])[rng.integers(0, 2, 120)]
@@ -164,13 +164,13 @@ def test_events_with_texts_dates_and_gaps_go_on_as_they_began(tmp_path):
     turned = later[["t", "paid", "kind", "dst", "src"]]
     with pytest.warns(HopstateWarning, match="kind=fax"):
         np.testing.assert_allclose(run.predict(turned)["score"], want["score"], rtol=1e-5)
-    alone = run.predict(later[:1])
-    np.testing.assert_allclose(alone["score"], want["score"][:1], rtol=1e-5)
-    asked = [row if row["paid"] == row["paid"] else row | {"paid": None} for row in later.to_dict("records")]
+    first_row = run.predict(later[:1])
+    np.testing.assert_allclose(first_row["score"], want["score"][:1], rtol=1e-5)
+    rows = [row if row["paid"] == row["paid"] else row | {"paid": None} for row in later.to_dict("records")]
     with LiveRun(run.path, folder=tmp_path / "live") as live:
-        found = [receipt.score for receipt in live.take(asked)]
+        found = [receipt.score for receipt in live.take(rows)]
         with pytest.raises(DataError, match="kind"):
-            live.take([asked[0] | {"kind": ["mail"], "t": 400}])
+            live.take([rows[0] | {"kind": ["mail"], "t": 400}])
     np.testing.assert_allclose(found, want["score"], rtol=1e-5)
 
 

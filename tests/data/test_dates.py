@@ -33,7 +33,7 @@ from hopstate.data.summary import _plot_activity, summarize
         ([None, None], ""),
     ],
 )
-def test_the_zone_of_a_column(texts, zone):
+def test_the_time_zone_of_a_column(texts, zone):
     assert zone_of(pd.Series(texts)) == zone
 
 
@@ -54,11 +54,11 @@ def test_dates_name_the_same_moment(zone, unit):
     found = format_times(t, unit, zone)
     text = [one if zone != "naive" else f"{one}+00:00" for one in found.tolist()]
     assert [int(pd.Timestamp(one).timestamp()) for one in text] == whole.tolist()
-    assert format_times(t[7], unit, zone) == found[7]  # alone and among others
+    assert format_times(t[7], unit, zone) == found[7]  # one value and many
     assert read_events(pd.DataFrame({"src": 0, "dst": 1, "t": found})).t.tolist() == whole.tolist()
 
 
-def test_a_named_zone_follows_its_summer_time():
+def test_a_named_zone_follows_daylight_saving_time():
     t = [int(datetime.fromisoformat(f"2024-{month}-01T00:00:00+00:00").timestamp()) for month in ("01", "07")]
     found = format_times(t, "s", "Europe/Berlin").tolist()
     assert found == ["2024-01-01T01:00:00+01:00", "2024-07-01T02:00:00+02:00"]
@@ -83,7 +83,7 @@ def test_numbers_stay_as_they_are():
         (1234, "h", "1,234 h"),
     ],
 )
-def test_lengths_in_words(span, unit, words):
+def test_durations_in_words(span, unit, words):
     assert format_duration(span, unit) == words
 
 
@@ -120,7 +120,7 @@ def test_every_table_of_a_run_has_the_dates_of_its_file(tmp_path, zone):
 
 
 @pytest.mark.slow
-def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_path):
+def test_a_new_stream_in_another_unit_has_its_own_dates(tmp_path):
     own, later = table("+01:00"), table("Z", 120, 8)
     finer = later.assign(time=later["time"].str.replace("Z", ".250Z"))
     run = hopstate.fit("recency", own, out=tmp_path / "run", loop={"progress": False})
@@ -153,7 +153,7 @@ def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
     assert pd.concat(list(replayed(run.path)))["score"].tolist() == scores
 
 
-def test_why_a_pair_has_its_score_is_told_in_dates(tmp_path):
+def test_an_explanation_shows_dates(tmp_path):
     from hopstate.runs.explain import Explanation
 
     events = pd.DataFrame({"end": "source", "neighbor": 7, "t": [0, 3600], "event_id": [0, 1], "contribution": 0.5})
@@ -177,13 +177,13 @@ def test_charts_of_a_stream_have_dates():
     assert isinstance(axes.xaxis.get_major_locator(), AutoDateLocator)
 
 
-def test_numbers_in_numbers_out(tmp_path):
+def test_numeric_times_stay_numeric(tmp_path):
     own = table("Z").assign(time=np.arange(120) + 0.25)
     run = hopstate.fit("recency", own, out=tmp_path / "run", loop={"progress": False})
     assert run.predict()["t"].tolist() == own["time"].tolist()
 
 
-def test_what_is_written_keeps_the_zone(tmp_path):
+def test_written_files_keep_the_zone(tmp_path):
     stream = read_events(table("-05:30"))
     write_events(stream, tmp_path / "kept")
     assert read_events(tmp_path / "kept").dates == stream.dates == "-05:30"

@@ -1,4 +1,4 @@
-"""Links shared out: whole links alone, both directions and duplicates together, by chance or by time; messages."""
+"""Link splits, random or by time: both directions and duplicates of a link stay in one part."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def many(directed=False, seed=0, nodes=40, count=200):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_no_copy_of_a_held_out_link_is_a_message(directed):
+def test_no_copy_of_a_held_out_link_is_a_message_edge(directed):
     graph = many(directed)
     split = split_edges(graph, seed=3)
     assert split.directed is directed
@@ -33,7 +33,7 @@ def test_no_copy_of_a_held_out_link_is_a_message(directed):
     assert of[0] == inside - {v * 40 + v for v in range(40)}
 
 
-def test_messages_keep_loops_duplicates_and_what_edges_carry():
+def test_message_edges_keep_loops_duplicates_and_features():
     graph = many()
     split = split_edges(graph, seed=1)
     kept = message_edges(graph, split.pairs["train"])
@@ -45,7 +45,7 @@ def test_messages_keep_loops_duplicates_and_what_edges_carry():
     assert kept.num_self_loops == graph.num_self_loops > 0
 
 
-def test_shares_seed_and_order_of_pairs():
+def test_fractions_seed_and_order_of_pairs():
     graph = many()
     a, b, c = (split_edges(graph, seed=seed) for seed in (0, 0, 1))
     total = sum(map(len, a.pairs.values()))
@@ -55,7 +55,7 @@ def test_shares_seed_and_order_of_pairs():
     assert (a.pairs["test"][:, 0] < a.pairs["test"][:, 1]).all()
 
 
-def test_the_latest_links_are_held_out_each_as_old_as_its_first_copy():
+def test_the_latest_links_are_held_out_by_the_time_of_their_first_copy():
     edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (1, 0)]
     graph = graph_of(edges, undirected=True, duplicates="keep", edge_attr=np.array([1, 5, 3, 4, 2, 9.0]))
     split = split_edges(graph, (0.6, 0.2, 0.2), times=graph.edge_attr[:, 0])
@@ -81,7 +81,7 @@ def test_too_few_links_are_named(edges):
         split_edges(graph_of(np.empty((0, 2), int), num_nodes=4))
 
 
-def test_a_given_split_is_checked_and_taken():
+def test_a_given_split_is_validated_and_used():
     graph = graph_of([(0, 1), (1, 2), (2, 3), (3, 0), (4, 4)])
     split = given_split(graph, {"val": np.array([[1, 0]]), "test": np.array([[2, 3]])})
     assert {name: own.tolist() for name, own in split.pairs.items()} == {

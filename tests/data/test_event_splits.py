@@ -23,7 +23,7 @@ def stream_of(t, **fields) -> EventStream:
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["uci", "enron"])
-def test_dyglib_split_is_that_of_its_own_code(shared, name):
+def test_the_dyglib_split_equals_that_of_its_code(shared, name):
     table = pd.read_csv(shared / f"data/temporal/{name}/ml_{name}.csv")
     golden = np.load(shared / f"golden/dyglib_{name}.npz")
     split = dyglib_split(EventStream.from_arrays(table.u.to_numpy() - 1, table.i.to_numpy() - 1, table.ts.to_numpy()))
@@ -33,7 +33,7 @@ def test_dyglib_split_is_that_of_its_own_code(shared, name):
     assert (split.val_time, split.test_time) == (golden["val_time"], golden["test_time"])
 
 
-def test_chronological_split_never_cuts_a_tie():
+def test_the_chronological_split_never_separates_equal_timestamps():
     split = chronological_split(stream_of(np.repeat(np.arange(10), 10)))
     t = np.repeat(np.arange(10), 10)
     assert set(t[split.train]).isdisjoint(t[split.val])
@@ -41,7 +41,7 @@ def test_chronological_split_never_cuts_a_tie():
     assert sorted(np.concatenate([split.train, split.val, split.test])) == list(range(100))
 
 
-def test_new_parts_touch_a_node_absent_from_training():
+def test_inductive_parts_contain_only_events_with_unseen_nodes():
     stream = stream_of(np.arange(100))
     split = dyglib_split(stream, new_node_ratio=0.3)
     known = np.union1d(stream.src[split.train], stream.dst[split.train])
@@ -66,7 +66,7 @@ def test_split_by_date_counts_in_the_unit_of_the_stream():
             split_at(stream_of(days), nan, 5)
 
 
-def test_a_split_that_leaves_nothing_is_an_error():
+def test_a_split_with_an_empty_part_is_an_error():
     with pytest.raises(DataError):
         chronological_split(stream_of(np.zeros(50)))
     with pytest.raises(DataError):
@@ -79,7 +79,7 @@ def test_a_split_that_leaves_nothing_is_an_error():
         chronological_split(stream_of(np.arange(9))).rows("new")
 
 
-def test_nanoseconds_are_split_as_the_same_events_in_small_numbers() -> None:
+def test_nanoseconds_are_split_like_small_integers() -> None:
     """A nanosecond apart, 1.7e18 of them since 1970: to float64 they are one time."""
     rng = np.random.default_rng(0)
     t = np.sort(rng.integers(0, 90, 200))
@@ -92,7 +92,7 @@ def test_nanoseconds_are_split_as_the_same_events_in_small_numbers() -> None:
     assert parts[:2] == parts[2:]
 
 
-def test_years_in_nanoseconds_are_split_as_in_microseconds() -> None:
+def test_years_in_nanoseconds_are_split_like_microseconds() -> None:
     """Three years are 2^56 ns: a quantile in float64 stood some ns before the event that it should be."""
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ def test_years_in_nanoseconds_are_split_as_in_microseconds() -> None:
 
 
 @pytest.mark.parametrize("when", ["01/02/2026", " 1.2.2026", "13-02-26 12:00"])
-def test_a_date_of_either_order_is_no_time_and_told_why(when: str) -> None:
+def test_an_ambiguous_date_is_rejected_as_a_split_time(when: str) -> None:
     with pytest.raises(ConfigError):
         parse_times([when], "s", "naive", "events")
     with pytest.raises(ConfigError):

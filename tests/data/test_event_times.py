@@ -14,7 +14,7 @@ def counted(t: np.ndarray, after: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
-def test_counts_are_those_of_a_plain_count(kind: type) -> None:
+def test_counts_equal_a_naive_count(kind: type) -> None:
     rng = np.random.default_rng(0)
     t = np.sort(rng.integers(-5, 25, 90)).astype(kind)  # with ties
     after, before = rng.integers(-8, 28, (40, 3)).astype(kind), rng.integers(-8, 28, (40, 1)).astype(kind)
@@ -23,7 +23,7 @@ def test_counts_are_those_of_a_plain_count(kind: type) -> None:
     np.testing.assert_array_equal(without.between(after, before), counted(np.delete(t, 40), after, before))
 
 
-def test_none_and_times_as_far_apart_as_there_are() -> None:
+def test_empty_streams_and_extreme_time_ranges() -> None:
     low, high = np.array([-(2**63)]), np.array([2**63 - 1])
     assert EventTimes(np.empty(0, np.int64)).between(low, high).tolist() == [0]
     t = np.array([-(2**63), -3, 2**62, 2**62 + 1, 2**63 - 1])
@@ -31,7 +31,7 @@ def test_none_and_times_as_far_apart_as_there_are() -> None:
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_of_stores_and_of_a_state(deletes: bool) -> None:
+def test_event_times_of_stores_and_states(deletes: bool) -> None:
     """Built at once, grown, of a state: the times of the same events, self pairs once."""
     rng = np.random.default_rng(1)
     src, dst, t = rng.integers(0, 4, 50), rng.integers(0, 4, 50), np.sort(rng.integers(0, 30, 50))

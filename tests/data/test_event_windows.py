@@ -15,7 +15,7 @@ def stream_of(t, **fields) -> EventStream:
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 10**3), ("ns", 10**9)])
-def test_windows_are_as_long_as_they_say_in_every_unit(unit, factor):
+def test_windows_have_the_given_duration_in_every_unit(unit, factor):
     hours = 1_700_000_000 + 3600 * np.arange(0, 24 * 10, 3)  # ten days
     stream = stream_of(hours * factor, time_unit=unit)
     for window in ("2d", "48h", 172_800 * factor):
@@ -29,7 +29,7 @@ def test_windows_are_as_long_as_they_say_in_every_unit(unit, factor):
         split_windows(stream, "1w")
 
 
-def test_what_is_no_duration_is_refused():
+def test_invalid_durations_are_rejected():
     stream = stream_of(np.arange(10), time_unit="s")
     assert parse_duration(stream, "15m") == 900
     assert parse_duration(stream_of(np.arange(10.0)), 0.25) == 0.25

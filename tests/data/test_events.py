@@ -26,12 +26,12 @@ def test_slices_are_views_that_keep_ids_and_nodes():
     assert "2 events" in repr(part)
 
 
-def test_nothing_can_be_written_to():
+def test_arrays_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         stream().src[0] = 5
 
 
-def test_the_hash_is_of_the_content():
+def test_the_hash_depends_on_the_content():
     assert stream().content_hash == stream(name="other", source="elsewhere").content_hash
     different = [
         stream(t=np.array([1, 3, 3, 8])),
@@ -54,7 +54,7 @@ def test_times_keep_their_type():
     assert np.diff(dates.t).tolist() == [86_400 * 10**9]
 
 
-def test_from_arrays_sorts_stably_collects_ids_and_says_so():
+def test_from_arrays_sorts_stably_and_collects_ids_with_a_warning():
     with pytest.warns(HopstateWarning, match="row 1"):
         made = EventStream.from_arrays(
             ["b", "a", "c"], ["a", "c", "a"], [5, 1, 5], labels=[1, 2, 3], edge_attr=[[1], [2], [3]]
@@ -64,7 +64,7 @@ def test_from_arrays_sorts_stably_collects_ids_and_says_so():
     assert len(EventStream.from_arrays([1, 0], [0, 1], [5, 1], warn=False)) == 2
 
 
-def test_one_event_no_event_and_one_time():
+def test_streams_of_one_event_no_event_and_one_time():
     assert stream(src=np.array([3]), dst=np.array([3]), t=np.array([0])).num_nodes == 4
     empty = EventStream(src=np.array([], int), dst=np.array([], int), t=np.array([], int))
     assert (len(empty), empty.num_nodes, empty.is_bipartite) == (0, 0, True)
@@ -88,7 +88,7 @@ def test_one_event_no_event_and_one_time():
         ({"x": np.ones((2, 2), np.float32), "num_nodes": 4}, "x"),
     ],
 )
-def test_broken_promises_are_named(changes, message):
+def test_broken_invariants_of_streams_are_named(changes, message):
     with pytest.raises(DataError, match=message or None):
         stream(**changes)
 
@@ -124,11 +124,11 @@ def test_deletes_are_checked_in_their_direction_and_order():
         EventStream(**both, **back)
     with pytest.raises(DataError, match="event 1"):
         EventStream.from_arrays(both["src"], both["dst"], both["t"], **back)
-    part = EventStream(**both, **back, from_start=False)  # the edge may stand from before
+    part = EventStream(**both, **back, from_start=False)  # the edge may be active from earlier events
     assert part.with_(name="later").has_deletes
     assert EventStream(**both | {"dst": both["dst"][::-1]}).slice(1, 2).with_(kind=back["kind"][1:]).has_deletes
 
 
-def test_a_class_without_a_name_beside_names_is_refused() -> None:
+def test_class_names_must_cover_every_class() -> None:
     with pytest.raises(DataError, match="label"):
         EventStream.from_arrays([0, 1], [1, 0], [1, 2], labels=[0, 1], class_names=("a",))

@@ -54,7 +54,7 @@ def edge_lists(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 @settings(max_examples=80, deadline=None)
 @given(edge_lists(), st.booleans(), st.booleans(), st.booleans())
-def test_csr_equals_plain_sorting(case: tuple[np.ndarray, int], undirected: bool, unique: bool, no_loops: bool) -> None:
+def test_csr_equals_sorting(case: tuple[np.ndarray, int], undirected: bool, unique: bool, no_loops: bool) -> None:
     edges, n = case
     attr = np.arange(len(edges), dtype=np.float32)
     options = {
@@ -186,7 +186,7 @@ MASK = np.array([True, False, False, False])
         ({"node_ids": Vocabulary(np.arange(3))}, ""),
     ],
 )
-def test_broken_promises_are_named(fields: dict, message: str) -> None:
+def test_broken_invariants_of_graphs_are_named(fields: dict, message: str) -> None:
     with pytest.raises(DataError, match=message or None):
         Graph.from_edges(EDGES, **{**FOUR, **fields})
 
@@ -268,14 +268,14 @@ def test_stored_splits() -> None:
         Graph.from_edges(EDGES).split()
 
 
-def test_from_scipy_drops_stored_zeros_and_wants_a_square() -> None:
+def test_from_scipy_drops_stored_zeros_and_requires_a_square_matrix() -> None:
     matrix = scipy.sparse.csr_array(([1.0, 0.0, 2.0], ([0, 0, 1], [1, 2, 0])), shape=(3, 3))
     assert Graph.from_scipy(matrix).num_edges == 2
     with pytest.raises(DataError):
         Graph.from_scipy(scipy.sparse.csr_array((2, 3)))
 
 
-def test_from_pyg_takes_tensors_that_numpy_has_no_type_for_or_names_them() -> None:
+def test_from_pyg_converts_or_names_tensors_without_a_numpy_type() -> None:
     from torch_geometric.data import Data
 
     edges = torch.tensor([[0], [1]])

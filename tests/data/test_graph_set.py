@@ -52,7 +52,7 @@ def test_broken_tu_files_are_named(tmp_path, text, message):
         read_tu(write(tmp_path, text))
 
 
-def test_folds_are_read_and_hold_validation_out(tmp_path):
+def test_folds_are_read_and_validation_is_held_out(tmp_path):
     path = write(tmp_path, "10\n" + "1 0\n0 0\n" * 10)
     (tmp_path / "10fold").mkdir()
     for k in range(1, 11):
@@ -69,7 +69,7 @@ def test_folds_are_read_and_hold_validation_out(tmp_path):
     assert (sum(m.astype(int) for m in masks.values()) == 1).all()
 
 
-def test_records_check_their_promises():
+def test_invariants_of_graph_sets_are_checked():
     union = Graph.from_edges(np.array([[0, 1], [2, 3]]), 4, x=np.ones((4, 1), np.float32))
     with pytest.raises(DataError):
         GraphSet(union=union, offsets=np.array([0, 2, 2, 4]))
@@ -104,7 +104,7 @@ def test_from_torch_geometric(level):
         np.testing.assert_allclose(graphs.union.edge_attr[0], listed[0].edge_attr[1], rtol=F32_TIGHT)
 
 
-def test_an_empty_graph_is_named_and_one_without_edges_is_not():
+def test_an_empty_graph_is_rejected_and_one_without_edges_is_accepted():
     from torch_geometric.data import Data
 
     none = torch.empty((2, 0), dtype=torch.int64)
@@ -120,7 +120,7 @@ def test_an_empty_graph_is_named_and_one_without_edges_is_not():
 def test_real_files(shared, name, count, features):
     graphs = read_tu(shared / "data" / "tu" / f"{name}.txt")
     assert (graphs.num_graphs, graphs.num_features, graphs.num_splits) == (count, features, 10)
-    held = np.concatenate([graphs.split(k)["test"] for k in range(10)])
-    assert len(set(held)) == len(held) == count // 10 * 10  # the files leave the rest out of every test split
+    test_graphs = np.concatenate([graphs.split(k)["test"] for k in range(10)])
+    assert len(set(test_graphs)) == len(test_graphs) == count // 10 * 10
     for k in range(10):
         assert sum(len(rows) for rows in graphs.split(k).values()) == count

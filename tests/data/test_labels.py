@@ -1,4 +1,4 @@
-"""Labels are never guessed: several columns, several labels in a cell, amounts and -1 are asked about by name."""
+"""Labels are never guessed: several columns, several per cell, regression targets and -1 need a choice."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def rows(*values, head: str = "id,label") -> str:
         ("id,label,label_coarse,size", "label, label_coarse"),
     ],
 )
-def test_several_columns_are_listed_and_asked_about(tmp_path, head, listed):
+def test_several_label_columns_are_listed_and_need_a_choice(tmp_path, head, listed):
     width = head.count(",")
     text = rows(",".join("ababa"[:width]), ",".join("babab"[:width]), ",".join("aabba"[:width]), head=head)
     with pytest.raises(DataError, match=listed):
@@ -41,13 +41,13 @@ def test_several_columns_are_listed_and_asked_about(tmp_path, head, listed):
     assert any(name in note and "2" in note for note in found.notes)
 
 
-def test_one_column_that_is_called_so_is_taken_and_said(tmp_path):
+def test_one_column_named_label_is_used_with_a_note(tmp_path):
     found = graph(tmp_path, rows("1,x,3", "2,y,4", "3,x,5", head="id,size,label,weight"))
     assert found.class_names == ("x", "y")
     assert any("label" in note and "x, y" in note for note in found.notes)
 
 
-def test_minus_one_is_asked_about(tmp_path):
+def test_a_label_of_minus_one_needs_a_choice(tmp_path):
     text = rows(0, 1, -1)
     with pytest.raises(DataError, match=r"-1.*row 2"):
         graph(tmp_path, text)
@@ -62,7 +62,7 @@ def test_minus_one_is_asked_about(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [";", "|", "; "])
-def test_several_labels_in_a_cell_are_asked_about(tmp_path, cut):
+def test_several_labels_in_a_cell_need_a_choice(tmp_path, cut):
     text = rows("cs.CV", f"cs.CV{cut}stat.ML", "stat.ML")
     with pytest.raises(DataError, match=r"cs.CV.*row 1"):
         graph(tmp_path, text)
@@ -73,7 +73,7 @@ def test_several_labels_in_a_cell_are_asked_about(tmp_path, cut):
     assert graph(tmp_path, rows('"Doe, John"', '"Roe, Jane"', '"Doe, John"')).num_classes == 2
 
 
-def test_rounded_amounts_are_asked_about(tmp_path):
+def test_rounded_regression_targets_need_a_choice(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "e.csv").write_text("0,1\n")
     for amounts in (rng.normal(0, 15, 400), rng.exponential(8, 400), 20 + 60 * rng.random(400)):
@@ -84,7 +84,7 @@ def test_rounded_amounts_are_asked_about(tmp_path):
         assert graph(tmp_path, text, task="classification", unlabeled_value="none").num_classes > 10
 
 
-def test_numbered_classes_are_not_taken_for_amounts():
+def test_numbered_classes_are_not_regression_targets():
     rng = np.random.default_rng(0)
     assert not looks_like_regression(rng.integers(0, 40, 2000))
     assert not looks_like_regression(1 + rng.integers(0, 47, 2000))
@@ -93,7 +93,7 @@ def test_numbered_classes_are_not_taken_for_amounts():
     assert not looks_like_regression(rng.choice(rng.choice(10**6, 12), 500))
 
 
-def test_texts_that_hardly_recur_are_asked_about_unless_named(tmp_path):
+def test_texts_that_rarely_repeat_need_a_choice_unless_named(tmp_path):
     text = rows(*(f"title {i}" for i in range(30)), head="id,title")
     with pytest.raises(DataError, match="title"):
         graph(tmp_path, text)
@@ -109,14 +109,14 @@ def test_an_array_of_several_labels_is_named(tmp_path):
     assert read_graph(tmp_path / "e.csv", labels=tmp_path / "y.npy").y.tolist() == [0, 1, 0]
 
 
-def test_other_choices_are_refused(tmp_path):
+def test_unknown_label_choices_are_rejected(tmp_path):
     for options in ({"task": "rank"}, {"multilabel": "last"}):
         with pytest.raises(ConfigError):
             graph(tmp_path, rows(0, 1), **options)
 
 
 @pytest.mark.parametrize("cut", [" ", "/", "+", "&"])
-def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp_path: Path) -> None:
+def test_labels_with_an_ambiguous_separator_need_a_choice(cut: str, tmp_path: Path) -> None:
     """Only where each part is a label by itself: "New York" and "A/B testing" are one."""
     several = pd.DataFrame({"id": range(9), "label": ["cs.CV", f"cs.CV{cut}stat.ML", "stat.ML"] * 3})
     several.to_csv(tmp_path / "l.csv", index=False)
@@ -128,7 +128,7 @@ def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp
     assert len(read_labels(tmp_path / "o.csv", LabelOptions()).names) == 3
 
 
-def test_rows_that_are_said_to_have_no_label_are_in_no_split(tmp_path: Path) -> None:
+def test_rows_marked_as_unlabeled_are_in_no_split(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": range(12), "label": [-1, 0, 1] * 4, "split": (["train"] * 2 + ["val", "test"]) * 3})
     frame.to_csv(tmp_path / "l.csv", index=False)
     found = read_labels(tmp_path / "l.csv", LabelOptions(unlabeled_value="-1"))

@@ -37,13 +37,13 @@ def queries(nodes, last):
 
 
 @pytest.mark.parametrize(
-    ("some", "held"),
+    ("subset", "stretch"),
     [(None, 1), (slice(0, 250), 90), (slice(30, 300), 1 << 24), (slice(7, 7), 90), (slice(0, 400, 3), 90)],
 )
-def test_mapped_histories_are_those_in_memory(mapped, tmp_path, monkeypatch, some, held):
-    monkeypatch.setattr("hopstate.data.neighbor_store._STRETCH", held)
+def test_mapped_histories_equal_those_in_memory(mapped, tmp_path, monkeypatch, subset, stretch):
+    monkeypatch.setattr("hopstate.data.neighbor_store._STRETCH", stretch)
     monkeypatch.setattr("hopstate.data.neighbor_store._CHUNK", 64)
-    rows = None if some is None else np.arange(400)[some]
+    rows = None if subset is None else np.arange(400)[subset]
     own, there = NeighborStore.from_stream(mapped, rows), NeighborStore.from_stream(made(), rows)
     assert isinstance(own._times, np.memmap) == bool(rows is None or len(rows))
     assert not isinstance(there._times, np.memmap)
@@ -56,7 +56,7 @@ def test_mapped_histories_are_those_in_memory(mapped, tmp_path, monkeypatch, som
     assert all(name.endswith((".npy", ".json")) for name in names)
 
 
-def test_mapped_histories_go_on(mapped):
+def test_mapped_histories_can_be_extended(mapped):
     own, there = NeighborStore.from_stream(mapped), NeighborStore.from_stream(made())
     more = np.array([3, 12, 0]), np.array([4, 3, 0]), np.array([500, 501, 501])
     for store in (own, there):
@@ -67,7 +67,7 @@ def test_mapped_histories_go_on(mapped):
     np.testing.assert_array_equal(a.nodes, b.nodes)
 
 
-def test_training_sees_the_same_in_the_whole_streams_histories():
+def test_training_queries_agree_in_histories_of_the_whole_stream():
     stream = made()
     rows = chronological_split(stream).train
     assert is_prefix(rows)
@@ -92,14 +92,14 @@ def test_stretches():
     assert not is_prefix(np.array([], np.int64))
 
 
-def test_what_is_let_go_is_read_again(tmp_path):
+def test_released_pages_of_histories_are_read_again(tmp_path):
     room = mapped_array(tmp_path, 100_000, np.int64)
     room[:] = np.arange(100_000)
     release_pages(room, room[5:50], np.arange(3), None)
     np.testing.assert_array_equal(room, np.arange(100_000))
     np.save(tmp_path / "a.npy", np.arange(9))
     private = np.load(tmp_path / "a.npy", mmap_mode="c")
-    private[0] = 7  # stands in memory alone
+    private[0] = 7  # changes memory only
     release_pages(private)
     assert private[0] == 7
     assert scratch_folder_of(private) == tmp_path
@@ -108,7 +108,7 @@ def test_what_is_let_go_is_read_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mapped_stream_trains_to_the_bits_of_one_in_memory(tmp_path, monkeypatch):
+def test_training_on_a_mapped_stream_is_bit_identical_to_memory(tmp_path, monkeypatch):
     stream = made(events=300, nodes=20)
     save_events(stream, tmp_path / "store")
     weights = []
@@ -120,7 +120,7 @@ def test_a_mapped_stream_trains_to_the_bits_of_one_in_memory(tmp_path, monkeypat
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_edgebank_over_a_mapped_stream_is_that_in_memory(mapped):
+def test_edgebank_on_a_mapped_stream_equals_memory(mapped):
     split = chronological_split(mapped)
     own, there = EdgeBank(12, stream=mapped), EdgeBank(12)
     assert isinstance(own.memory.store, ObservedPrefix)
@@ -131,7 +131,7 @@ def test_edgebank_over_a_mapped_stream_is_that_in_memory(mapped):
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 5, 6, 7], [3, 4], [0, 1, 1, 0], [0, 2, 1, 3], []])
-def test_edgebank_over_a_mapped_stream_takes_events_in_any_order(mapped, rows):
+def test_edgebank_on_a_mapped_stream_accepts_events_in_any_order(mapped, rows):
     pairs = np.repeat(np.arange(12), 12), np.tile(np.arange(12), 12), np.full(144, 900)
     own, there = EdgeBank(12, stream=mapped), EdgeBank(12)
     for part in (np.array(rows[:3], np.int64), np.array(rows[3:], np.int64)):
@@ -145,7 +145,7 @@ def test_edgebank_over_a_mapped_stream_takes_events_in_any_order(mapped, rows):
 
 
 @pytest.mark.slow
-def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
+def test_trees_on_a_mapped_stream_equal_memory(tmp_path, monkeypatch):
     save_events(made(events=600, nodes=20), tmp_path / "store")
     found = []
     for name, most in (("memory", 1 << 40), ("mapped", 1)):
@@ -164,7 +164,7 @@ def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["graphmixer", pytest.param("pair-trees", marks=pytest.mark.slow)])
-def test_a_run_over_a_mapped_stream_and_its_plain_baselines_look_up_in_one_index(name, tmp_path, monkeypatch):
+def test_a_run_on_a_mapped_stream_shares_one_index_with_its_baselines(name, tmp_path, monkeypatch):
     save_events(made(events=600, nodes=20), tmp_path / "store")
     built, build = [], NeighborStore.from_stream
 
@@ -181,7 +181,7 @@ def test_a_run_over_a_mapped_stream_and_its_plain_baselines_look_up_in_one_index
     assert built == [None]
 
 
-def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_baseline(tmp_path, monkeypatch):
+def test_pages_are_released_before_each_baseline(tmp_path, monkeypatch):
     """At 100 M events a run's pages and a baseline's together would be over what is allowed."""
     from hopstate.methods.heuristics import method
 
@@ -190,7 +190,7 @@ def test_what_a_run_has_read_of_files_is_given_back_before_each_plain_baseline(t
     monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
     monkeypatch.setattr(method, "release_pages", lambda *columns: seen.append(len(columns)))
     monkeypatch.setattr("hopstate.methods.pair_trees.method.tree_baseline", lambda *_: {})
-    monkeypatch.setattr(method, "_evaluate", lambda *_: seen.append("judged") or {})
+    monkeypatch.setattr(method, "_evaluate", lambda *_: seen.append("evaluated") or {})
     monkeypatch.setattr(NeighborStore, "release_pages", lambda _: seen.append("index"))
     fit("graphmixer", str(tmp_path / "store"), out=tmp_path / "run", loop__progress=False, loop__epochs=0)
-    assert seen[-6:] == [3, "index", "judged", 3, "index", "judged"]
+    assert seen[-6:] == [3, "index", "evaluated", 3, "index", "evaluated"]

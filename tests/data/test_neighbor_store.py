@@ -46,7 +46,7 @@ def test_last_equals_the_definition(k, floats):
     cuts=st.lists(st.integers(0, 60), max_size=6),
     k=st.integers(0, 8),
 )
-def test_appending_in_any_batches_equals_building_at_once(events, cuts, k):
+def test_appending_in_any_batches_equals_one_build(events, cuts, k):
     src, dst, t = np.array(sorted(events, key=lambda e: e[2]), np.int64).reshape(-1, 3).T
     store = NeighborStore(6, time_dtype=np.int64)
     edges = [0, *sorted(min(c, len(src)) for c in cuts), len(src)]
@@ -56,7 +56,7 @@ def test_appending_in_any_batches_equals_building_at_once(events, cuts, k):
     assert_same(store.last(nodes, times, k), last_naive(src, dst, t, nodes, times, k))
 
 
-def test_a_long_live_stream_stays_right_and_compact():
+def test_a_long_live_stream_stays_correct_and_compact():
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 50, (2, 20_000)) ** 2 // 50  # uneven degrees
     t = np.sort(rng.integers(0, 5000, 20_000))
@@ -71,7 +71,7 @@ def test_a_long_live_stream_stays_right_and_compact():
     assert len(built.arrays()["codes"]) == built.degrees_of(np.arange(built.num_nodes)).sum()  # no spare room
 
 
-def test_append_goes_on_after_a_build():
+def test_append_continues_after_a_build():
     src, dst, t = random_events(3)
     store = NeighborStore.from_events(src[:150], dst[:150], t[:150], num_nodes=7)
     store.append(src[150:], dst[150:], t[150:])
@@ -86,16 +86,16 @@ def test_earlier_events_of_the_same_batch_are_visible_and_simultaneous_ones_are_
     assert [list(seen.of(q)[1]) for q in range(3)] == [[0], [], [0]]
 
 
-def test_a_self_event_stands_once():
+def test_a_self_event_is_stored_once():
     store = NeighborStore.from_events(np.array([0, 0]), np.array([0, 1]), np.array([1, 2]))
     nodes, ids, times = store.last(np.array([0]), np.array([9]), 10).of(0)
     assert (nodes.tolist(), ids.tolist(), times.tolist()) == ([0, 1], [0, 1], [1, 2])
     assert store.degrees_of(np.arange(2)).tolist() == [2, 1]
-    last, met = store.last_meeting(np.array([0, 1]), np.array([0, 1]), np.array([9, 9]))
-    assert (last[0], met.tolist()) == (1, [True, False])
+    last, found = store.last_meeting(np.array([0, 1]), np.array([0, 1]), np.array([9, 9]))
+    assert (last[0], found.tolist()) == (1, [True, False])
 
 
-def test_ties_stand_in_order_of_event_id():
+def test_ties_are_ordered_by_event_id():
     store = NeighborStore.from_events(np.array([0, 3, 0]), np.array([1, 0, 2]), np.array([4, 4, 4]))
     assert store.last(np.array([0]), np.array([5]), 2).nodes.tolist() == [3, 2]
 
@@ -138,7 +138,7 @@ def test_an_empty_store_and_an_empty_query():
     assert store.num_events == 0
 
 
-def test_bad_input_is_named():
+def test_bad_input_of_a_neighbor_store_is_named():
     store = NeighborStore.from_events(np.array([0]), np.array([1]), np.array([5]))
     one = np.array([0])
     with pytest.raises(TimeOrderError, match="5"):

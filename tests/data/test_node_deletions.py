@@ -19,37 +19,37 @@ Row = tuple[int, int, int, int]
 
 def story(count: int = 120, seed: int = 0, nodes: int = 8) -> list[Row]:
     """Return rows (source, destination, time, kind) as a user would write them: edges and nodes come and go."""
-    rng, standing, rows = np.random.default_rng(seed), [], []
+    rng, active, rows = np.random.default_rng(seed), [], []
     times = np.sort(rng.integers(0, count // 2, count)).tolist()
     for t in times:
         chance = rng.random()
-        if standing and chance < 0.1:
-            node = int(rng.choice(standing[rng.integers(len(standing))]))
-            standing = [pair for pair in standing if node not in pair]
+        if active and chance < 0.1:
+            node = int(rng.choice(active[rng.integers(len(active))]))
+            active = [pair for pair in active if node not in pair]
             rows.append((node, node, t, GONE))
-        elif standing and chance < 0.35:
-            rows.append((*standing.pop(rng.integers(len(standing))), t, DELETE))
+        elif active and chance < 0.35:
+            rows.append((*active.pop(rng.integers(len(active))), t, DELETE))
         else:
-            standing.append((int(rng.integers(nodes)), int(rng.integers(nodes))))
-            rows.append((*standing[-1], t, ADD))
+            active.append((int(rng.integers(nodes)), int(rng.integers(nodes))))
+            rows.append((*active[-1], t, ADD))
     return rows
 
 
 def naive(rows: list[Row]) -> list[Row]:
     """Return the rows with a deletion of each active edge of a node in place of the node's, the oldest first."""
-    standing: list[tuple[int, int]] = []
-    told = []
+    active: list[tuple[int, int]] = []
+    expected = []
     for u, v, t, kind in rows:
         if kind == ADD:
-            standing.append((u, v))
+            active.append((u, v))
         elif kind == DELETE:
-            standing.remove((u, v))
+            active.remove((u, v))
         else:
-            told += [(*pair, t, DELETE) for pair in standing if u in pair]
-            standing = [pair for pair in standing if u not in pair]
+            expected += [(*pair, t, DELETE) for pair in active if u in pair]
+            active = [pair for pair in active if u not in pair]
             continue
-        told.append((u, v, t, kind))
-    return told
+        expected.append((u, v, t, kind))
+    return expected
 
 
 def stream_of(rows: list[Row], **fields: object) -> EventStream:
@@ -67,7 +67,7 @@ def lists(found: PackedNeighbors) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_edges_go_with_their_node(seed: int) -> None:
+def test_deleting_a_node_deletes_its_edges(seed: int) -> None:
     rows = story(seed=seed)
     stream = stream_of(rows)
     assert rows_of(stream) == naive(rows)
@@ -86,7 +86,7 @@ def test_edges_go_with_their_node(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "size"), [(0, 1), (1, 5), (2, 40), (3, 37)])
-def test_a_state_takes_them_in_any_cut(seed: int, size: int) -> None:
+def test_a_state_accepts_node_deletions_in_any_cut(seed: int, size: int) -> None:
     """The same events under the same ids, the same edges that end and the same look-ups of active edges."""
     rows = story(160, seed)
     whole, state = stream_of(rows), StreamState()
@@ -120,23 +120,23 @@ c,a,5,add,3
 
 
 @pytest.mark.parametrize("word", ["delete", "delete-node", "Remove node", "delete_node"])
-def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Path) -> None:
+def test_a_deleted_node_needs_no_target_in_a_file(word: str, tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text(FILE.format(word=word))
     stream = read_events(path, edge_columns=["amount"])
     a, b, c = 0, 1, 2
-    told = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 1), (a, c, 4, 1), (c, a, 5, 0)]
-    assert rows_of(stream) == told
+    expected = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 1), (a, c, 4, 1), (c, a, 5, 0)]
+    assert rows_of(stream) == expected
     assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 3]
     facts = summarize(stream).facts
     assert (facts["events"], facts["deletions"]) == (6, 2)
     write_events(stream, tmp_path / "folder")
     again = read_events(tmp_path / "folder")
-    assert rows_of(again) == told
+    assert rows_of(again) == expected
     assert again.content_hash == stream.content_hash
 
 
-def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
+def test_numeric_ids_stay_numeric_if_a_cell_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text("src,dst,t,kind\n0,1,1,0\n2,1,2,0\n1,,3,1\n0,1,4,0\n0,0,5,2\n")
     stream = read_events(path, kind_column="kind")
@@ -155,7 +155,7 @@ def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
         ("a,,9,add", "target"),
     ],
 )
-def test_what_cannot_be_meant_is_named(row: str, message: str, tmp_path: Path) -> None:
+def test_contradictory_deletions_are_named(row: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text(f"source,target,time,kind\na,b,1,add\nb,c,2,add\n{row}\n")
     with pytest.raises(DataError, match=message):
@@ -169,14 +169,14 @@ def test_a_node_may_be_deleted_after_all_its_edges_and_again(tmp_path: Path) -> 
     assert rows_of(stream) == [(0, 1, 1, 0), (1, 2, 2, 0), (0, 1, 9, 1)]
 
 
-def test_a_record_of_which_a_node_is_deleted_is_refused() -> None:
+def test_a_stream_rejects_node_deletions_that_are_not_expanded() -> None:
     columns = {"src": np.array([0, 0]), "dst": np.array([1, 0]), "t": np.arange(2), "kind": np.array([0, 2], np.int8)}
     with pytest.raises(DataError, match="event 1"):
         EventStream(**columns)
     assert len(EventStream.from_arrays(**columns)) == 2
 
 
-def test_a_node_that_has_met_nobody_is_told_from_the_one_before_it_that_met_last() -> None:
+def test_deleting_a_node_before_its_first_edge_is_rejected() -> None:
     columns = {"src": np.array([1, 0]), "dst": np.array([1, 0]), "t": np.arange(2)}
     with pytest.raises(DataError, match="event 0"):
         EventStream.from_arrays(**columns, kind=np.array([GONE, ADD], np.int8))

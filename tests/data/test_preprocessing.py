@@ -1,4 +1,4 @@
-"""Scales and fillings of features: fitted to training rows alone, applied to each entry for itself, free of units."""
+"""Scaling and imputation of features: fitted to training rows only, applied entry by entry, free of units."""
 
 import json
 
@@ -28,7 +28,7 @@ def fitted(table: np.ndarray, kind: str = "standard", missing: str = "mean", row
     return FeatureScaler.fit(table, rows, kind=kind, missing=missing, columns=None)
 
 
-def test_the_definition_by_hand():
+def test_values_equal_a_manual_computation():
     table = values()
     found = fitted(table).apply(table)
     train = table[TRAIN]
@@ -46,7 +46,7 @@ def test_the_definition_by_hand():
     assert fitted(table, "none", "median").apply(table)[2, 5] == np.float32(np.nanmedian(train[:, 5]))
 
 
-def test_a_constant_column_is_one_if_sums_count_by_it():
+def test_a_constant_column_is_scaled_to_one_if_sums_use_it():
     table = np.stack([np.full(30, 7.0), np.zeros(30), np.arange(30.0)], 1)
     scaler = fitted(table, rows=np.arange(20))
     found = scaler.sums().apply(table)
@@ -76,7 +76,7 @@ def test_units_do_not_matter(kind, missing, unit):
 
 
 @pytest.mark.parametrize("kind", ["standard", "robust", "none"])
-def test_other_rows_influence_nothing_and_every_row_stands_alone(kind):
+def test_only_training_rows_matter_and_rows_are_independent(kind):
     table = values()
     held_out = np.setdiff1d(np.arange(60), TRAIN)
     changed = table.copy()
@@ -92,13 +92,13 @@ def test_other_rows_influence_nothing_and_every_row_stands_alone(kind):
     np.testing.assert_allclose(one.apply(table[order]), whole[order], rtol=1e-5, atol=1e-6)
 
 
-def test_json_gives_the_same_bits_back_and_damage_is_named():
+def test_json_round_trip_is_exact_and_damage_is_named():
     scaler = fitted(values())
-    held = json.loads(json.dumps(scaler.as_json()))
-    np.testing.assert_array_equal(FeatureScaler.from_json(held).apply(values()), scaler.apply(values()))
+    state = json.loads(json.dumps(scaler.as_json()))
+    np.testing.assert_array_equal(FeatureScaler.from_json(state).apply(values()), scaler.apply(values()))
     for wrong in ({"fill": [1.0]}, {"marked": [6]}, {"scale": None}, {"shift": [None] * 6}, {"columns": ["a"]}):
         with pytest.raises(DataError):
-            FeatureScaler.from_json(held | wrong)
+            FeatureScaler.from_json(state | wrong)
 
 
 def test_awkward_columns_stay_finite():
@@ -109,7 +109,7 @@ def test_awkward_columns_stay_finite():
     table[:, 2] = 0.1 + 0.2
     table[3, 2] = 0.3  # equal but for rounding
     table[:, 3] = [1, 1, 1, 1, 1, 1, 1, 2.5]
-    table[:, 4] = 1.7e9 + rows  # seconds since 1970: float32 cannot tell them apart
+    table[:, 4] = 1.7e9 + rows  # seconds since 1970: float32 cannot represent the differences
     table[:, 5] = 5e-324 * (rows + 1)
     table[:, 6] = rows
     for kind in ("standard", "robust"):
@@ -126,14 +126,14 @@ def test_awkward_columns_stay_finite():
     assert np.isfinite(empty.apply(table)).all()
 
 
-def test_columns_are_found_by_name_in_any_order():
+def test_columns_are_matched_by_name_in_any_order():
     table = FeatureTable.of(("b", "a"), np.array([[1.0, 2.0]]))
     assert table.align_to(("a", "b"), "others").tolist() == [[2, 1]]
     with pytest.raises(DataError, match="aa"):
         table.align_to(("aa", "b"), "others")
 
 
-def test_digits_that_float32_lacks_are_kept():
+def test_digits_beyond_float32_are_kept():
     assert FeatureTable.of(("t",), np.array([[1.7e9 + 1]])).values.dtype == np.float64
     small = FeatureTable.of(("t", "u"), np.array([[3.0, np.nan]]))
     assert small.values.dtype == np.float32
@@ -141,7 +141,7 @@ def test_digits_that_float32_lacks_are_kept():
     assert FeatureTable.of(("t",), np.array([[1e300]])).plain()[0, 0] == np.finfo(np.float32).max
 
 
-def test_other_choices_are_refused():
+def test_unknown_preprocessing_choices_are_rejected():
     with pytest.raises(ConfigError, match=r"read\.scale"):
         fitted(values(), "minmax")
     with pytest.raises(ConfigError, match=r"read\.missing"):

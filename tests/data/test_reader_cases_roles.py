@@ -1,4 +1,4 @@
-"""Files of users' that were misread: what a column is for is said, and asked where two columns could be it."""
+"""Misread files of users: column roles are reported, and ambiguous roles need a choice."""
 
 from pathlib import Path
 
@@ -41,24 +41,24 @@ def rows(count: int, *columns: object) -> str:
 
 def read_as(notes: tuple[str, ...]) -> str:
     """Return the one note that says which column is what."""
-    (said,) = (note for note in notes if note.startswith("read as: "))
-    return said
+    (found,) = (note for note in notes if note.startswith("read as: "))
+    return found
 
 
-# ---- roles are said ------------------------------------------------------------------------------------------
-def test_the_roles_of_columns_are_said(tmp_path: Path) -> None:
+# ---- roles are reported -----------------------------------------------------------------------------------------
+def test_the_roles_of_columns_have_a_note(tmp_path: Path) -> None:
     path = write(tmp_path, "user_id,target,ts,feat_0,note\n1,2,1700000000,5,a\n2,3,1700000060,6,b\n")
-    said = read_as(read_events(path, num_nodes=4).notes)
+    note = read_as(read_events(path, num_nodes=4).notes)
     for part in ("source=user_id", "target=target", "time=ts (Unix seconds)", "features: feat_0", "ignored: note"):
-        assert part in said
+        assert part in note
     graph = write(tmp_path, "source,target,weight,note\na,b,1,x\nb,c,2,y\n", "g.csv")
     with pytest.warns(match="note"):
-        said = read_as(read_graph(graph).notes)
+        note = read_as(read_graph(graph).notes)
     for part in ("source=source", "target=target", "features: weight", "ignored: note"):
-        assert part in said
+        assert part in note
 
 
-def test_every_command_says_the_roles(
+def test_every_command_prints_the_roles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -73,8 +73,8 @@ def test_every_command_says_the_roles(
     )
     for words in commands:
         assert main(words) == 0
-        told = capsys.readouterr()
-        assert "read as: source=src, target=dst, time=t" in told.out + told.err, words
+        captured = capsys.readouterr()
+        assert "read as: source=src, target=dst, time=t" in captured.out + captured.err, words
 
 
 def test_notes_on_columns_do_not_contradict_each_other(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_rating_before_the_time(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["e.csv", "e.txt", "e.tsv"])
-def test_four_columns_without_names_are_asked_about(tmp_path: Path, name: str) -> None:
+def test_four_columns_without_names_need_a_choice(tmp_path: Path, name: str) -> None:
     sign = {"e.csv": ",", "e.txt": " ", "e.tsv": "\t"}[name]
     text = rows(30, lambda i: i, lambda i: i % 7, lambda i: 10 + i % 5, lambda i: 10**9 + i).replace(",", sign)
     path = write(tmp_path, text, name)
@@ -138,7 +138,7 @@ def test_the_column_target_is_the_label(folder: Path) -> None:
         ("sender,to,when,Caller ID", "source", ("sender", "Caller ID")),
     ],
 )
-def test_two_columns_of_one_role_are_asked_about(tmp_path: Path, header: str, role: str, both: tuple[str, str]) -> None:
+def test_two_columns_of_one_role_need_a_choice(tmp_path: Path, header: str, role: str, both: tuple[str, str]) -> None:
     path = write(tmp_path, f"{header}\n" + rows(9, lambda i: 100 + i, lambda i: 200 + i, lambda i: i, lambda i: i % 2))
     for source in (path, pd.read_csv(path)):
         with pytest.raises(DataError, match=f"{role}_column") as error:
@@ -152,7 +152,7 @@ def test_two_columns_of_one_role_are_asked_about(tmp_path: Path, header: str, ro
         prepare(str(path), str(tmp_path / "store"))
 
 
-def test_an_end_of_two_values_beside_a_column_that_is_not_used_is_asked_about(tmp_path: Path) -> None:
+def test_an_endpoint_column_of_two_values_needs_a_choice(tmp_path: Path) -> None:
     body = rows(30, lambda i: i % 9, lambda i: 100 + i % 11, lambda i: i, lambda i: i % 2)
     path = write(tmp_path, f"user_id,banner,ts,target\n{body}")
     with pytest.raises(DataError, match="target"):
@@ -174,7 +174,7 @@ def test_a_date_and_a_time_of_day(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["day", "hour", "event_date", "Timestamp"])
-def test_a_time_beside_another(tmp_path: Path, other: str) -> None:
+def test_two_time_columns(tmp_path: Path, other: str) -> None:
     path = write(tmp_path, f"src,dst,time,{other}\n" + rows(9, *[lambda i: i] * 4))
     with pytest.raises(DataError, match=other):
         read_events(path)
@@ -184,7 +184,7 @@ def test_a_time_beside_another(tmp_path: Path, other: str) -> None:
 
 # ---- 23: kinds as codes ---------------------------------------------------------------------------------------
 @pytest.mark.shared
-def test_a_kind_of_codes_is_asked_about(folder: Path) -> None:
+def test_a_numeric_kind_column_needs_a_choice(folder: Path) -> None:
     path = folder / "23-kind-is-a-code/calls.csv"
     with pytest.raises(DataError, match="'kind'") as error:
         read_events(path)
@@ -195,14 +195,14 @@ def test_a_kind_of_codes_is_asked_about(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kind", "op", "Operation"])
 @pytest.mark.parametrize("codes", [(1, 0), (1, 2), (1, -1), (0, 3), (True, False)])
-def test_codes_of_kinds_are_asked_about(tmp_path: Path, name: str, codes: tuple[int, int]) -> None:
+def test_numeric_codes_of_kinds_need_a_choice(tmp_path: Path, name: str, codes: tuple[int, int]) -> None:
     path = write(tmp_path, f"src,dst,t,{name}\n" + rows(6, *[lambda i: i] * 3, lambda i: codes[i % 2]))
     with pytest.raises(DataError, match=f"'{name}'"):
         read_events(path)
     assert read_events(path, kind_column="").kind is None
 
 
-def test_kinds_in_words_and_in_our_own_files_are_none_to_ask_about(tmp_path: Path) -> None:
+def test_kinds_in_words_and_in_written_files_need_no_choice(tmp_path: Path) -> None:
     path = write(tmp_path, "src,dst,t,kind\n0,1,1,add\n0,1,2,delete\n")
     events = read_events(path)
     assert events.kind.tolist() == [0, 1]
@@ -212,7 +212,7 @@ def test_kinds_in_words_and_in_our_own_files_are_none_to_ask_about(tmp_path: Pat
 
 
 @pytest.mark.parametrize("names", ["label,y", "y,state_label"])
-def test_two_columns_of_labels_are_asked_about(tmp_path: Path, names: str) -> None:
+def test_two_label_columns_need_a_choice(tmp_path: Path, names: str) -> None:
     path = write(tmp_path, f"src,dst,t,{names}\n" + rows(6, *[lambda i: i] * 5))
     with pytest.raises(DataError, match="label_column"):
         read_events(path)
@@ -224,14 +224,14 @@ def test_two_columns_of_labels_are_asked_about(tmp_path: Path, names: str) -> No
 @pytest.mark.parametrize(
     "text", ["u,i,ts,label,idx", "src,dst,t,label,feat_0", "Source Node, Target-Node,Time Stamp,Label,id"]
 )
-def test_names_that_say_their_roles_are_none_to_ask_about(tmp_path: Path, text: str) -> None:
+def test_names_that_state_their_roles_need_no_choice(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, f"{text}\n" + rows(6, *[lambda i: i] * 5))
     assert np.array_equal(read_events(path).labels, np.arange(6))
 
 
 # ---- 05, 06: what cuts a line -----------------------------------------------------------------------------------
 @pytest.mark.shared
-def test_tabs_and_spaces_in_one_line(folder: Path) -> None:
+def test_tabs_and_spaces_in_one_line_are_separators(folder: Path) -> None:
     path = folder / "05-tab-and-space-in-one-line/out.phones"
     with pytest.raises(DataError, match="time_column"):
         read_events(path)
@@ -244,7 +244,7 @@ def test_tabs_and_spaces_in_one_line(folder: Path) -> None:
 
 @pytest.mark.parametrize("line", ["{} {}\t1\t{}\n", "{}\t{} 1\t{}\n", "{}  {} \t1 {}\n", "{} {}\t{}\n"])
 @pytest.mark.parametrize("remark", ["", "% bip unweighted\n"])
-def test_any_white_space_between_numbers_parts_them(tmp_path: Path, line: str, remark: str) -> None:
+def test_any_white_space_between_numbers_separates_them(tmp_path: Path, line: str, remark: str) -> None:
     path = write(tmp_path, remark + "".join(line.format(i, i + 1, 100 * i) for i in range(9)), "out.net")
     last = "column 3" if line.count("{}") < len(line.split()) else "column 2"
     events = read_events(path, time_column=last)
@@ -253,7 +253,7 @@ def test_any_white_space_between_numbers_parts_them(tmp_path: Path, line: str, r
 
 
 @pytest.mark.shared
-def test_commas_in_names(folder: Path) -> None:
+def test_commas_in_names_of_tab_separated_files(folder: Path) -> None:
     case = folder / "06-comma-inside-tab-separated-names"
     graph = read_graph(case / "coauthors.tsv")
     assert graph.num_nodes == 5
@@ -266,7 +266,7 @@ def test_commas_in_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["e.tsv", "e.txt", "e.csv", "e.tab"])
-def test_tabs_cut_where_every_line_has_as_many(tmp_path: Path, name: str) -> None:
+def test_tabs_separate_if_every_line_has_the_same_number(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, "source\ttarget\tweight\nDoe, J\tRoe, R\t1\nRoe, R\tPoe, A\t2\nPoe, A\tDoe, J\t3\n", name)
     graph = read_graph(path)
     assert graph.node_ids.ids.tolist() == ["Doe, J", "Poe, A", "Roe, R"]
@@ -277,7 +277,7 @@ def test_names_with_spaces_between_tabs_stay_whole(tmp_path: Path) -> None:
     assert read_events(path).node_ids.ids.tolist() == ["Ann Lee", "Bo Kay", "Cy Orr"]
 
 
-def test_short_lines_are_counted_and_tabs_are_no_part_of_an_id(tmp_path: Path) -> None:
+def test_short_lines_are_counted_and_tabs_are_not_part_of_an_id(tmp_path: Path) -> None:
     path = write(tmp_path, "source,target,time,f1\na b,c d,1,5\nc d,e f,2\na b,e f,3,6\n")
     with pytest.raises(DataError, match=r"f1.*row 1 "):
         read_events(path)
@@ -289,7 +289,7 @@ def test_short_lines_are_counted_and_tabs_are_no_part_of_an_id(tmp_path: Path) -
 
 # ---- 10: Matrix Market ------------------------------------------------------------------------------------------
 @pytest.mark.shared
-def test_a_matrix_is_a_graph_and_holds_no_events(folder: Path) -> None:
+def test_a_matrix_is_a_graph_and_has_no_events(folder: Path) -> None:
     path = folder / "10-size-line-of-matrix-market/graph.mtx"
     with pytest.raises(FormatError, match="Matrix Market"):
         read_events(path)
@@ -334,11 +334,11 @@ def test_matrices_that_are_no_graph_are_rejected(tmp_path: Path, text: str) -> N
 # ---- networkx ---------------------------------------------------------------------------------------------------
 def test_networkx_graphs_keep_nodes_and_attributes() -> None:
     made = nx.Graph()
-    made.add_nodes_from([("b", {"size": 1.5, "y": 0}), ("a", {"size": 2.5, "y": 1}), ("alone", {"size": 3.5, "y": 1})])
+    made.add_nodes_from([("b", {"size": 1.5, "y": 0}), ("a", {"size": 2.5, "y": 1}), ("lone", {"size": 3.5, "y": 1})])
     made.add_edge("b", "a", weight=0.5)
     for undirected in (True, False):  # its edges have no direction
         graph = read_graph(made, label_column="y", undirected=undirected)
-        assert graph.node_ids.ids.tolist() == ["b", "a", "alone"]
+        assert graph.node_ids.ids.tolist() == ["b", "a", "lone"]
         assert (graph.x.tolist(), graph.y.tolist()) == ([[1.5], [2.5], [3.5]], [0, 1, 1])
         assert (graph.num_edges, graph.edge_table.columns) == (2, ("weight",))
     directed = nx.DiGraph([(0, 2), (2, 1)])
@@ -354,7 +354,7 @@ def test_networkx_graphs_keep_nodes_and_attributes() -> None:
 
 # ---- 11, 12: the first line -------------------------------------------------------------------------------------
 @pytest.mark.shared
-def test_a_header_of_numbers_of_columns(folder: Path) -> None:
+def test_a_header_of_column_numbers(folder: Path) -> None:
     case = folder / "11-header-of-column-numbers"
     for read, name in ((read_graph, "edges.csv"), (read_events, "events.csv")):
         with pytest.raises(DataError, match="header"):
@@ -380,16 +380,16 @@ def test_tables_of_arrays_as_pandas_writes_them(tmp_path: Path, index: bool, sep
     stream = read_events(path, header=None if index else True)
     assert (stream.src.tolist(), stream.t.tolist()) == (events[:, 0].tolist(), events[:, 2].tolist())
     for names in (range(3), "012", ["src", "dst", "t"]):  # a table in memory has names of columns, whatever they are
-        held = read_events(pd.DataFrame(events, columns=list(names)), header=False)
-        assert held.content_hash == stream.content_hash
+        other = read_events(pd.DataFrame(events, columns=list(names)), header=False)
+        assert other.content_hash == stream.content_hash
 
 
 @pytest.mark.shared
-def test_a_first_line_that_may_be_names_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ambiguous_first_line_has_a_note(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "12-first-pair-of-names-taken-for-a-header/lives.csv"
-    (said,) = (note for note in read_graph(path).notes if "first line" in note)
-    assert "amy, oslo" in said
-    assert "--read.header" in said
+    (header,) = (note for note in read_graph(path).notes if "first line" in note)
+    assert "amy, oslo" in header
+    assert "--read.header" in header
     graph = read_graph(path, header=False)
     assert graph.num_nodes == 9
     assert not any("first line" in note for note in graph.notes)
@@ -398,7 +398,7 @@ def test_a_first_line_that_may_be_names_is_said(folder: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ["e.csv", "e.txt"])
-def test_of_names_above_names_it_is_said_how_the_first_line_was_read(tmp_path: Path, name: str) -> None:
+def test_a_header_above_text_ids_has_a_note(tmp_path: Path, name: str) -> None:
     sign = "," if name == "e.csv" else " "
     path = write(tmp_path, f"person{sign}place\nann{sign}rome\nben{sign}bonn\n", name)
     assert any("person, place" in note for note in read_graph(path).notes)
@@ -410,7 +410,7 @@ def test_of_names_above_names_it_is_said_how_the_first_line_was_read(tmp_path: P
 
 # ---- 01: two sets of nodes --------------------------------------------------------------------------------------
 @pytest.mark.shared
-def test_users_and_items_of_one_number_are_two_nodes(folder: Path, tmp_path: Path) -> None:
+def test_users_and_items_with_equal_numbers_are_two_nodes(folder: Path, tmp_path: Path) -> None:
     path = folder / "01-user-and-item-numbers-overlap/visits.csv"
     events = read_events(path)
     assert (events.num_nodes, events.is_bipartite) == (55, True)
@@ -436,7 +436,7 @@ def test_users_and_items_of_one_number_are_two_nodes(folder: Path, tmp_path: Pat
     assert prepare(str(path), str(tmp_path / "store"), bipartite=False).nodes == 40
 
 
-def met(names: str, *, shift: int = 0) -> str:
+def event_table(names: str, *, shift: int = 0) -> str:
     """Return events of a table whose two columns of ids have names, the second shifted."""
     return f"{names},time\n" + rows(9, lambda i: i % 5, lambda i: shift + i % 3, lambda i: i)
 
@@ -445,27 +445,27 @@ def met(names: str, *, shift: int = 0) -> str:
     ("names", "nodes"),
     [("customer,product", 8), ("userId,movieId", 8), ("source,target", 5), ("from,to", 5), ("u,v", 5), ("src,dst", 5)],
 )
-def test_names_say_whether_there_are_two_sets(tmp_path: Path, names: str, nodes: int) -> None:
-    path = write(tmp_path, met(names))
+def test_names_decide_whether_ids_are_bipartite(tmp_path: Path, names: str, nodes: int) -> None:
+    path = write(tmp_path, event_table(names))
     for source in (path, pd.read_csv(path)):
         events = read_events(source)
         assert events.num_nodes == nodes
         assert ("two sets" if nodes == 8 else "one set") in read_as(events.notes)
     assert read_events(path, bipartite=True).num_nodes == 8
     assert read_events(path, bipartite=False).num_nodes == 5
-    apart = read_events(write(tmp_path, met(names, shift=10), "apart.csv"))
+    apart = read_events(write(tmp_path, event_table(names, shift=10), "apart.csv"))
     assert apart.node_ids.ids.tolist() == [0, 1, 2, 3, 4, 10, 11, 12]
 
 
-def test_other_names_are_asked_about_where_numbers_are_in_both(tmp_path: Path) -> None:
+def test_other_names_need_a_choice_if_both_columns_share_numbers(tmp_path: Path) -> None:
     ends = {"source_column": "who", "target_column": "what"}
-    path = write(tmp_path, met("who,what"))
+    path = write(tmp_path, event_table("who,what"))
     for read in (read_events, lambda p, **options: prepare(str(p), str(tmp_path / "store"), **options)):
         with pytest.raises(DataError, match="bipartite"):
             read(path, **ends)
     assert read_events(path, **ends, bipartite=True).is_bipartite
     assert read_events(path, **ends, bipartite=False).num_nodes == 5
-    assert read_events(write(tmp_path, met("who,what", shift=10)), **ends).num_nodes == 8
+    assert read_events(write(tmp_path, event_table("who,what", shift=10)), **ends).num_nodes == 8
     texts = write(tmp_path, "who,what,time\nann,bob,1\nbob,cy,2\n")
     assert read_events(texts, **ends).num_nodes == 3
     with pytest.raises(ConfigError, match="bipartite"):
@@ -481,12 +481,12 @@ def test_without_names_there_is_one_set_and_deleted_nodes_are_sources(tmp_path: 
 
 
 @pytest.mark.parametrize(("shift", "sets"), [(0, "one set"), (9, "two sets")])
-def test_known_formats_say_their_roles_too(tmp_path: Path, shift: int, sets: str) -> None:
+def test_known_formats_report_their_roles_too(tmp_path: Path, shift: int, sets: str) -> None:
     body = rows(6, *[lambda i: i, lambda i: 1 + i % 3, lambda i: 1 + shift + i % 4, lambda i: i, lambda i: 0], int)
     path = write(tmp_path, f",u,i,ts,label,idx\n{body}", "ml_made.csv")
-    said = read_as(read_events(path).notes)
-    assert "source=u, target=i, time=ts" in said
-    assert sets in said
+    note = read_as(read_events(path).notes)
+    assert "source=u, target=i, time=ts" in note
+    assert sets in note
     header = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features"
     jodie = write(tmp_path, f"{header}\n0,0,0,0,0.5\n1,0,1,0,0.5\n", "jodie.csv")
     assert "two sets" in read_as(read_events(jodie).notes)

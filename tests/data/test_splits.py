@@ -1,4 +1,4 @@
-"""Random splits: disjoint, of the asked sizes, of labelled rows only, the same for the same seed."""
+"""Random splits: disjoint, of the requested sizes, of labelled rows only, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_sizes_seeds_and_leftovers() -> None:
     assert sum(map(len, random_split(targets).values())) == 2
 
 
-def test_one_node() -> None:
+def test_a_graph_of_one_node() -> None:
     assert {k: len(v) for k, v in random_split(np.zeros(1, int)).items()} == {"train": 1, "val": 0, "test": 0}
 
 
-def test_bad_shares_are_named() -> None:
+def test_bad_fractions_are_named() -> None:
     y = np.zeros(9, int)
     for bad in ((0.6, 0.3, 0.2), (0.5, 0.5), (-0.1, 0.5, 0.5)):
         with pytest.raises(ConfigError):
@@ -57,13 +57,13 @@ def test_bad_shares_are_named() -> None:
         random_split(y / 2, stratified=True)
 
 
-def test_masks() -> None:
+def test_splits_as_masks() -> None:
     split = {"train": np.array([0, 2]), "test": np.array([1])}
     assert masks_from_rows([split], 4)["train"].tolist() == [True, False, True, False]
     assert masks_from_rows([split, split], 4)["test"].shape == (2, 4)
 
 
-def test_so_many_nodes_of_each_class() -> None:
+def test_a_fixed_number_of_nodes_per_class() -> None:
     y = np.random.default_rng(0).permutation(np.repeat([-1, 0, 1, 2], [5, 60, 51, 80]))
     rows = per_class_split(y, (20, 30), seed=1)
     assert [np.bincount(y[rows[name]], minlength=3).tolist() for name in ("train", "val", "test")] == [

@@ -61,7 +61,7 @@ def _root(array: np.ndarray) -> object:
     return array
 
 
-def test_a_graph_is_replaced_whole(graph: Graph, tmp_path: Path) -> None:
+def test_a_graph_is_replaced_atomically(graph: Graph, tmp_path: Path) -> None:
     folder = tmp_path / "g"
     graph.save(str(folder))
     Graph.from_edges(np.array([[0, 1]])).save(str(folder))
@@ -124,7 +124,7 @@ def _stale(path: Path) -> Path:
     return part.with_name(part.name.replace(f"-{os.getpid()}.", f"-{ended.pid}."))
 
 
-def test_what_a_kill_between_two_renames_left_is_put_back(graph: Graph, tmp_path: Path) -> None:
+def test_a_kill_between_two_renames_is_recovered(graph: Graph, tmp_path: Path) -> None:
     folder = tmp_path / "g"
     graph.save(str(folder))
     folder.rename(tmp_path / ".g.old")
@@ -136,7 +136,7 @@ def test_what_a_kill_between_two_renames_left_is_put_back(graph: Graph, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["g"]
 
 
-def test_damage_is_named(graph: Graph, tmp_path: Path) -> None:
+def test_a_damaged_graph_is_named(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         Graph.load(str(tmp_path / "nowhere"))
     with pytest.raises(FormatError, match=r"graph\.json"):
@@ -168,7 +168,7 @@ def test_a_pickled_array_is_not_loaded(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [("src",), ("dst", "t"), ("t", "edge_attr"), ("indptr",), ("indices", "x")])
-def test_a_part_of_a_store_is_told_to_be_one(left: tuple[str, ...], tmp_path: Path, capsys) -> None:
+def test_an_incomplete_store_is_named(left: tuple[str, ...], tmp_path: Path, capsys) -> None:
     for name in left:
         np.save(tmp_path / f"{name}.npy", np.arange(4))
     marker = "graph.json" if left[0].startswith("ind") else "events.json"
@@ -180,7 +180,7 @@ def test_a_part_of_a_store_is_told_to_be_one(left: tuple[str, ...], tmp_path: Pa
     assert "half-written" in capsys.readouterr().err
 
 
-def test_a_folder_of_other_arrays_is_no_part_of_a_store(tmp_path: Path) -> None:
+def test_a_folder_of_other_arrays_is_not_part_of_a_store(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(4))
     with pytest.raises(FormatError):
         read_events(tmp_path)

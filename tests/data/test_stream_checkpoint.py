@@ -48,9 +48,9 @@ def after(past: StreamState, stream: EventStream) -> StreamState:
 
 
 def content(past: StreamState) -> tuple[Any, ...]:
-    held = past.memories(np.arange(past.num_nodes))
-    assert held is not None
-    parts = [getattr(held, key).tolist() for key in ("nodes", "memory", "output", "last_time")]
+    memories = past.memories(np.arange(past.num_nodes))
+    assert memories is not None
+    parts = [getattr(memories, key).tolist() for key in ("nodes", "memory", "output", "last_time")]
     whole, rest = past.events(), past.events(past.settled)
     facts = [getattr(past, key) for key in ("num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")]
     x = None if past.x is None else past.x.tolist()
@@ -62,7 +62,7 @@ IDS = [None, np.array([10, 20, 30, 40, 50]), np.array(["a", "b", "c", "d\n", "ü
 
 
 @pytest.mark.parametrize("ids", IDS)
-def test_saved_and_read_back_it_is_the_same(tmp_path: Path, ids: Any) -> None:
+def test_save_and_load_round_trip(tmp_path: Path, ids: Any) -> None:
     x = np.arange(10, dtype=np.float32).reshape(5, 2)
     past = after(replace(StreamState(), x=x, model="abc"), events(0, 6, ids))
     save_stream_state(past, tmp_path / "live")
@@ -76,7 +76,7 @@ def test_saved_and_read_back_it_is_the_same(tmp_path: Path, ids: Any) -> None:
     assert content(load_stream_state(tmp_path / "copy")) == content(copy) == content(past)
 
 
-def test_what_lies_there_is_not_written_again(tmp_path: Path) -> None:
+def test_existing_parts_are_not_written_again(tmp_path: Path) -> None:
     past = after(StreamState(model="abc"), events(0, 400))
     past = save_stream_state(past, tmp_path)
     base = next(tmp_path.glob("events-0-400-*"))
@@ -135,7 +135,7 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
     assert at > 10
 
 
-def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_deleted(tmp_path: Path) -> None:
     past = save_stream_state(after(StreamState(model="abc"), events(0, 8)), tmp_path)
     memory = "memory-0123456789abcdef.safetensors"
     part = f".{memory}.0123abcd-99.0123456789ab.part"
@@ -146,7 +146,7 @@ def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
     assert not (tmp_path / memory).exists()
 
 
-def test_a_state_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unusable_state_is_rejected_by_name(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         load_stream_state(tmp_path / "none")
     save_stream_state(after(StreamState(model="abc"), events(0, 8)), tmp_path / "live")
@@ -171,7 +171,7 @@ def test_a_state_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"memories": []}, {"settled": 3}, {"clock": 1.0}, {"time_unit": "h"}])
-def test_a_head_is_what_it_was_written_as(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_header_round_trip(tmp_path: Path, change: dict[str, Any]) -> None:
     save_stream_state(after(StreamState(model="abc"), events(0, 8)), tmp_path)
     head = tmp_path / "live.json"
     head.write_text(json.dumps(json.loads(head.read_text()) | change))
@@ -199,9 +199,7 @@ def test_a_folder_of_other_things_is_not_written_into(tmp_path: Path) -> None:
     check_folder(tmp_path / "new")
 
 
-def test_a_state_that_is_replaced_while_it_is_read_is_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_replaced_during_a_read_is_read_consistently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     past = after(StreamState(model="abc"), events(0, 8))
     for first in range(8, 12):  # a few small files, which the writer joins
         past = save_stream_state(after(past, events(first, 1)), tmp_path)
@@ -222,7 +220,7 @@ def test_a_state_that_is_replaced_while_it_is_read_is_read_whole(
 
 
 @pytest.mark.parametrize("damage", ["src", "t", "edge_attr", "kind", "nodes", "output", "last_time"])
-def test_parts_of_a_file_are_what_they_were_written_as(tmp_path: Path, damage: str) -> None:
+def test_parts_of_a_file_round_trip(tmp_path: Path, damage: str) -> None:
     stream = events(0, 8).with_(kind=np.array([0, 0, 0, 0, 0, 0, 0, 1], np.int8), from_start=False)
     stream = stream.with_(src=np.append(stream.src[:7], stream.src[0]), dst=np.append(stream.dst[:7], stream.dst[0]))
     save_stream_state(after(StreamState(model="abc"), stream), tmp_path)

@@ -1,4 +1,4 @@
-"""A state takes events in: ids that go on, units of time, what cannot be joined; and it never changes after."""
+"""A state accepts events: continued ids, time units, rejected events; states are immutable."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,7 @@ def test_new_events_follow_in_the_same_rows() -> None:
     assert now.events(3, 3).t.tolist() == []
 
 
-def test_numbers_may_follow_text_and_text_never_numbers() -> None:
+def test_numeric_ids_may_follow_text_ids_but_not_the_reverse() -> None:
     text = Vocabulary(np.array(["0", "1", "2", "3", "4"]))
     assert past(events([1, 2], node_ids=text)).joined(events([3, 4]))[1].num_nodes == 5
     for ids in (None, Vocabulary(np.arange(5))):
@@ -56,7 +56,7 @@ def test_numbers_may_follow_text_and_text_never_numbers() -> None:
             past(events([1, 2], node_ids=ids, num_nodes=5)).joined(events([3, 4], node_ids=text))
 
 
-def test_what_cannot_follow_is_named() -> None:
+def test_events_that_cannot_be_appended_are_named() -> None:
     now = past(events([1, 5]))
     with pytest.raises(TimeOrderError, match="4"):
         now.joined(events([4, 6]))
@@ -71,7 +71,7 @@ def test_what_cannot_follow_is_named() -> None:
         after.joined(EventStream(**pair | {"t": np.array([10])}, **gone))
 
 
-def test_the_events_taken_last_are_refused_unless_they_happened_again() -> None:
+def test_repeated_last_events_are_rejected_unless_allowed() -> None:
     new = events([5, 5], num_nodes=5)
     now = past(events([1, 5])).joined(new)[1]
     with pytest.raises(DataError):
@@ -84,14 +84,14 @@ def test_the_events_taken_last_are_refused_unless_they_happened_again() -> None:
 
 
 @pytest.mark.parametrize(("own", "unit"), [("", "s"), ("s", ""), ("day", "s"), ("s", "h")])
-def test_times_of_another_unit_are_refused(own: str, unit: str) -> None:
+def test_times_of_another_unit_are_rejected(own: str, unit: str) -> None:
     now = past(events([1, 5], time_unit=own))
     with pytest.raises(DataError, match="time_unit"):
         now.joined(events([6, 7], time_unit=unit))
     assert now.joined(events([6, 7], time_unit=own))[1].time_unit == own
 
 
-def test_units_of_dates_are_converted_where_nothing_is_lost() -> None:
+def test_date_units_are_converted_if_exact() -> None:
     fine, coarse = past(events([1000, 5000], time_unit="ms")), past(events([1, 5], time_unit="s"))
     part, whole = fine.joined(events([6, 7], time_unit="s"))
     assert whole.events().t.tolist() == [1000, 5000, 6000, 7000]
@@ -101,12 +101,12 @@ def test_units_of_dates_are_converted_where_nothing_is_lost() -> None:
         coarse.joined(events([6000, 7001], time_unit="ms"))
 
 
-def test_a_past_that_does_not_tell_its_unit_takes_that_of_what_follows() -> None:
+def test_a_state_without_a_unit_adopts_that_of_later_events() -> None:
     old = replace(past(events([1, 5])), time_unit=None)
     assert old.joined(events([6, 7], time_unit="s"))[1].time_unit == "s"
 
 
-def test_a_number_far_beyond_all_nodes_is_refused_before_memory_is_taken() -> None:
+def test_a_node_number_far_above_all_others_is_rejected_before_allocation() -> None:
     far = EventStream(src=np.array([1]), dst=np.array([0]), t=np.array([9]), node_ids=Vocabulary(np.array([0, 10**12])))
     with pytest.raises(DataError):
         past(events([1, 5])).joined(far)
@@ -169,7 +169,7 @@ def assert_is_state_of(state: StreamState, whole: EventStream, *, look_ups: bool
 @pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
 @pytest.mark.parametrize("early", [False, True])
-def test_earlier_states_stay_as_they_were(deletes: bool, kind: type, early: bool) -> None:
+def test_earlier_states_do_not_change(deletes: bool, kind: type, early: bool) -> None:
     """Whether their look-ups were first built before later events came or after."""
     whole = stream(300, deletes=deletes, kind=kind)
     states = grown(whole, [1, 18, 40, 41, 150])
@@ -195,16 +195,16 @@ def test_two_states_may_follow_one(deletes: bool) -> None:
     assert_is_state_of(two, two.events().with_(kind=np.zeros(250, np.int8) if two.kind is None else two.kind))
 
 
-def test_rows_are_copied_a_bounded_number_of_times_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appended_rows_are_copied_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appending n events one at a time costs O(n): arrays at least double when they are full."""
     copied = {"rows": 0}
     append = Column.append
 
     def counting(self: Column, rows: np.ndarray) -> None:
         before = self._room
-        held = len(self)
+        previous = len(self)
         append(self, rows)
-        copied["rows"] += 0 if self._room is before or not held else held
+        copied["rows"] += 0 if self._room is before or not previous else previous
 
     monkeypatch.setattr(Column, "append", counting)
     whole, state = stream(1000, deletes=True), StreamState()

@@ -1,4 +1,4 @@
-"""Summaries of datasets: the facts by hand, every doubt, and plots that are files."""
+"""Summaries of datasets: facts checked manually, every warning, and plots written to files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stream(**changes) -> EventStream:
     return EventStream(**{**fields, **changes})
 
 
-def test_facts_of_a_stream_by_hand():
+def test_facts_of_a_stream():
     card = summarize(stream(labels=np.array([0, 1, 0, 0, 0, 0]), kind=np.zeros(6, np.int8)))
     expected = {
         "events": 6,
@@ -80,13 +80,13 @@ def test_facts_of_a_stream_by_hand():
         ),
     ],
 )
-def test_doubts_about_a_stream(changes, named):
+def test_warnings_about_a_stream(changes, named):
     doubts = summarize(stream(**changes)).suspicious
     plain = summarize(stream(src=np.array([0, 1, 0, 1, 2, 0]))).suspicious
     assert any(named in sentence for sentence in set(doubts) - set(plain)), doubts
 
 
-def test_a_gap_in_the_data_is_a_doubt_and_clean_data_have_none():
+def test_a_time_gap_gives_a_warning_and_clean_data_give_none():
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, 500), rng.integers(20, 40, 500)
     t = np.cumsum(rng.integers(1, 10, 500))
@@ -103,7 +103,7 @@ def test_an_empty_stream_and_one_event():
     assert one.facts["events"] == 1
 
 
-def test_a_long_stream_is_counted_whole_and_sorted_in_part(tmp_path, monkeypatch):
+def test_a_long_stream_is_counted_fully_and_sorted_in_part(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 20, (2, 500))
     save_events(EventStream(src=src, dst=dst, t=np.arange(500), num_nodes=20), tmp_path / "store")
@@ -119,19 +119,19 @@ def test_a_long_stream_is_counted_whole_and_sorted_in_part(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("count", "nodes"), [(400, 12), (400, 90), (1, 3), (130, 1)])
-def test_figures_are_those_of_events_one_by_one(count: int, nodes: int) -> None:
+def test_statistics_equal_a_loop_over_events(count: int, nodes: int) -> None:
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, nodes, (2, count))
     t = np.cumsum(rng.integers(0, 3, count))
     data = EventStream(src=src, dst=dst, t=t, num_nodes=nodes + 2)
-    met: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     repeats = replies = 0
     last: dict[int, int] = {}
     gaps = []
     for u, v, when in zip(src.tolist(), dst.tolist(), t.tolist(), strict=True):
-        repeats += (u, v) in met
-        replies += u != v and (v, u) in met
-        met.add((u, v))
+        repeats += (u, v) in pairs
+        replies += u != v and (v, u) in pairs
+        pairs.add((u, v))
         for node in (u, v):
             gaps += [when - last[node]] if node in last else []
             last[node] = when
@@ -142,7 +142,7 @@ def test_figures_are_those_of_events_one_by_one(count: int, nodes: int) -> None:
     assert event_degrees(data).tolist() == [int(((src == v) | (dst == v)).sum()) for v in range(nodes + 2)]
 
 
-def test_facts_and_doubts_of_a_graph():
+def test_facts_and_warnings_of_a_graph():
     edges = np.array([[0, 1], [1, 2], [2, 0], [3, 3]])
     graph = Graph.from_edges(
         edges,
@@ -185,7 +185,7 @@ def ring_set(y=None, **more) -> GraphSet:
     return GraphSet(union=union, offsets=np.array([0, 4, 8, 12, 13]), y=y, **more)
 
 
-def test_facts_of_a_set_of_graphs_by_hand():
+def test_facts_of_a_graph_set():
     masks = {"train": np.array([1, 1, 0, 0], bool), "val": np.array([0, 0, 1, 0], bool), "test": np.arange(4) == 3}
     card = summarize(ring_set(np.array([0, 1, 1, -1]), class_names=("no", "yes"), masks=masks))
     expected = {
@@ -216,14 +216,14 @@ def test_facts_of_a_set_of_graphs_by_hand():
         ),
     ],
 )
-def test_targets_of_a_set(y, fact, value):
+def test_targets_of_a_graph_set(y, fact, value):
     facts = summarize(ring_set(y)).facts
     assert str(facts[fact]).startswith(str(value))
     assert facts["to fit"]
 
 
 @pytest.mark.parametrize("y", [np.zeros(4, np.int64), np.full(4, np.nan, np.float32), np.ones(4, np.float32)])
-def test_doubts_about_a_set(y):
+def test_warnings_about_a_graph_set(y):
     plain = summarize(ring_set(np.array([0, 1, 1, 0]))).suspicious
     assert len(summarize(ring_set(y)).suspicious) == len(plain) + 1
 
@@ -240,11 +240,11 @@ def test_doubts_about_a_set(y):
         ("\0", False),
     ],
 )
-def test_addresses_of_sets_are_known_without_a_download(address, expected):
+def test_sources_of_graph_sets_need_no_download(address, expected):
     assert is_set(address) is expected
 
 
-def test_the_command_knows_sets_of_graphs(tmp_path, capsys):
+def test_inspect_reads_graph_sets(tmp_path, capsys):
     (tmp_path / "T.txt").write_text("2\n3 1\n0 1 1\n2 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n")
     (tmp_path / "folder").mkdir()
     for what, text in {"A": "1, 2\n3, 4\n", "graph_indicator": "1\n1\n2\n2\n", "graph_labels": "0\n1\n"}.items():
@@ -272,12 +272,12 @@ def features() -> pd.DataFrame:
     return table.assign(when=["2020-01-01", "2021-05-05", "2020-07-07", "2020-02-02"])
 
 
-def test_columns_are_told_by_kind_and_scale():
+def test_columns_are_listed_by_kind_and_scale():
     card = summarize(hopstate.read_graph(EDGES, features=features(), missing="auto"))
-    told = card.facts["columns of nodes"].split("; ")
-    assert told[0] == "price number, 1 to 5, mean 3, sd 1.633"
-    assert told[1].startswith("venue category of 3 (KDD: 2, ")
-    assert told[2] == "when date, 2020-01-01 to 2021-05-05"
+    columns = card.facts["columns of nodes"].split("; ")
+    assert columns[0] == "price number, 1 to 5, mean 3, sd 1.633"
+    assert columns[1].startswith("venue category of 3 (KDD: 2, ")
+    assert columns[2] == "when date, 2020-01-01 to 2021-05-05"
     assert card.facts["missing values"] == "price: 1"
     assert not [doubt for doubt in card.suspicious if "never change" in doubt]
 
@@ -338,9 +338,9 @@ def test_inspect_reads_what_fit_reads(
     pd.DataFrame({"id": [0, 1], "spam": [0, 1], "bot": [1, None]}).to_csv("labels.csv", index=False)
     tables = ["--read.features", "features.csv", "--read.labels", "labels.csv", "--read.label_column", "spam,bot"]
     assert main(["inspect", "edges.csv", *tables, "--read.columns", "[price=category]"]) == 0
-    told = capsys.readouterr().out
-    assert "price category of 4" in told
-    assert "2 of 4 nodes (50%) have one" in told
+    output = capsys.readouterr().out
+    assert "price category of 4" in output
+    assert "2 of 4 nodes (50%) have one" in output
     pd.DataFrame({"src": [0, 1], "dst": [1, 2], "t": [0, 1], "feat_0": [1.0, None]}).to_csv("events.csv", index=False)
     assert main(["inspect", "events.csv"]) == 0
     assert "feat_0 number" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Texts of columns: training rows alone decide which are told apart, and a row means the same in any company."""
+"""Text columns: only training rows define the categories, and rows are encoded independently."""
 
 import warnings
 from pathlib import Path
@@ -18,9 +18,9 @@ from hopstate.errors import DataError, HopstateWarning
 TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + ["", ""]
 
 
-def table(said=None, **columns):
+def table(specs=None, **columns):
     frame = pd.DataFrame(columns)
-    return encode_features(Table(frame, Path("x.csv"), 2), list(frame), "features", "auto", said or {})[0]
+    return encode_features(Table(frame, Path("x.csv"), 2), list(frame), "features", "auto", specs or {})[0]
 
 
 def run_columns(made, rows=None):
@@ -33,28 +33,27 @@ def quiet(made, columns):
         return made.align_to(columns, "later")
 
 
-# ---- a row alone and among others --------------------------------------------------------------------------
-def test_a_row_alone_is_the_same_among_hundreds_of_unknown_texts():
+def test_the_encoding_of_a_row_does_not_depend_on_other_rows():
     columns = run_columns(table(venue=TRAIN, price=np.arange(len(TRAIN)) / 4))
-    said = parse_column_specs(column_specs_of_run(columns))
+    specs = parse_column_specs(column_specs_of_run(columns))
     new = [f"w{i:03d}" for i in range(300) for _ in range(3)]
     mixed = ["known", "v004", "", "w001", *new]
     price = np.arange(len(mixed)) / 2
-    among = quiet(table(said, venue=mixed, price=price), columns)
+    among = quiet(table(specs, venue=mixed, price=price), columns)
     order = np.random.default_rng(0).permutation(len(mixed))
-    turned = quiet(table(said, price=price[order], venue=[mixed[i] for i in order]), columns)
+    turned = quiet(table(specs, price=price[order], venue=[mixed[i] for i in order]), columns)
     np.testing.assert_allclose(turned, among[order], rtol=1e-5, atol=1e-6)
     for row, name in enumerate(("category venue=known", "category venue=v004", "category venue=", "other venue")):
-        alone = quiet(table(said, venue=[mixed[row]], price=price[[row]]), columns)
-        np.testing.assert_allclose(alone[0], among[row], rtol=1e-5, atol=1e-6)
-        assert alone[0, columns.index(name)] == 1
+        single = quiet(table(specs, venue=[mixed[row]], price=price[[row]]), columns)
+        np.testing.assert_allclose(single[0], among[row], rtol=1e-5, atol=1e-6)
+        assert single[0, columns.index(name)] == 1
     cut = np.concatenate(
-        [quiet(table(said, venue=mixed[a:b], price=price[a:b]), columns) for a, b in ((0, 3), (3, 904))]
+        [quiet(table(specs, venue=mixed[a:b], price=price[a:b]), columns) for a, b in ((0, 3), (3, 904))]
     )
     np.testing.assert_allclose(cut, among, rtol=1e-5, atol=1e-6)
 
 
-def test_all_rows_unknown_is_said_with_what_the_run_knows():
+def test_a_column_of_unknown_texts_has_a_warning():
     columns = run_columns(table(venue=["KDD", "ICML"] * 10))
     later = table(parse_column_specs(column_specs_of_run(columns)), venue=["kdd", "icml"])
     with pytest.warns(HopstateWarning, match="venue"):
@@ -74,7 +73,7 @@ TAILS = [
 @pytest.mark.parametrize(
     "head", [["KDD", "ICML"] * 20, [f"t{i}" for i in range(40)], [f"v{i:03d}" for i in range(300)] * 2]
 )
-def test_held_out_rows_decide_nothing(head):
+def test_held_out_rows_define_no_category(head):
     rows, found = np.arange(len(head)), []
     for tail in TAILS:
         made = table(venue=head + tail, price=np.arange(len(head) + 60.0))
@@ -85,14 +84,14 @@ def test_held_out_rows_decide_nothing(head):
     assert count == {40: 2 if head[0] == "KDD" else 0, 600: MAX_CATEGORIES}[len(head)]
 
 
-def test_a_column_that_training_rows_do_not_repeat_is_left_out_in_its_place():
+def test_a_column_without_repeats_in_training_is_dropped():
     made = table(a=[1.0] * 40, venue=["x", "y"] * 20, title=[f"t{i}" for i in range(40)], b=[2.0] * 40)
     assert run_columns(made) == ("a", "category venue=x", "category venue=y", "other venue", "b")
-    assert run_columns(made, np.arange(4))[-3:] == ("other venue", "other title", "b")  # too few to tell
+    assert run_columns(made, np.arange(4))[-3:] == ("other venue", "other title", "b")  # too few rows to decide
 
 
 # ---- kept -------------------------------------------------------------------------------------------------
-def test_codes_go_with_their_rows_and_through_files(tmp_path):
+def test_codes_follow_their_rows_and_survive_saving(tmp_path):
     made = table(venue=TRAIN, price=np.arange(len(TRAIN)) / 4)
     rows = np.random.default_rng(0).permutation(len(TRAIN))[:50]
     columns = run_columns(made)
@@ -103,10 +102,10 @@ def test_codes_go_with_their_rows_and_through_files(tmp_path):
     edges = pd.DataFrame({"source": [0, 1], "target": [1, 2], "how": ["mail", "call"]})
     graph = hopstate.read_graph(edges, features=features, edge_columns=["how"])
     graph.save(str(tmp_path / "graph"))
-    held = Graph.load(str(tmp_path / "graph"))
-    assert run_columns(held.table) == run_columns(graph.table)
-    assert run_columns(held.edge_table) == run_columns(graph.edge_table)
-    assert held.content_hash == graph.content_hash
+    loaded = Graph.load(str(tmp_path / "graph"))
+    assert run_columns(loaded.table) == run_columns(graph.table)
+    assert run_columns(loaded.edge_table) == run_columns(graph.edge_table)
+    assert loaded.content_hash == graph.content_hash
     other = features.assign(venue=features["venue"].replace("v299", "v2xx"))  # beyond the most frequent ones
     assert hopstate.read_graph(edges, features=other, edge_columns=["how"]).content_hash != graph.content_hash
     events = hopstate.read_events(
@@ -118,7 +117,7 @@ def test_codes_go_with_their_rows_and_through_files(tmp_path):
     assert again.content_hash == events.content_hash
 
 
-def test_damaged_columns_of_texts_are_refused(tmp_path):
+def test_damaged_text_columns_are_rejected(tmp_path):
     graph = hopstate.read_graph(
         pd.DataFrame({"source": [0], "target": [1]}), features=pd.DataFrame({"id": [0, 1], "venue": ["a", "b"]})
     )

@@ -1,4 +1,4 @@
-"""The order in which a table's events of one time stand changes nothing that a run learns or answers."""
+"""The order of simultaneous events in a table changes neither training nor answers."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ TIMES = 16
 
 
 def table(first: int = 0) -> pd.DataFrame:
-    """Return 192 events at 16 times, some of them alike but for their amounts."""
+    """Return 192 events at 16 times, some of them equal except for their amounts."""
     rng = np.random.default_rng(first)
     ends = [f"n{i:02}" for i in range(9)]
     made = pd.DataFrame({"src": rng.choice(ends, 192), "dst": rng.choice(ends, 192)})
@@ -45,20 +45,20 @@ def results(name: str, events: pd.DataFrame, home: Path, **read: Any) -> list[An
     strategies = {"strategies": ["random", "historical"], "batch_size": 20}
     config = {**settings, "loop": loop, "evaluation": strategies, "read": read}
     run = hopstate.fit(method, home / "own.csv", out=home / "run", config=config)
-    asked = run.score([("n00", "n01"), ("n03", "n02")])
+    scores = run.score([("n00", "n01"), ("n03", "n02")])
     ranked = run.rank("n04", top=None)
     table, columns = run.predict(split="test"), ["src", "dst", "t"]
     ends = {"src": "string", "dst": "string"}
     mine = pd.read_csv(home / "own.csv")[columns].tail(len(table))
     pd.testing.assert_frame_equal(table[columns].astype(ends), mine.reset_index(drop=True).astype(ends))  # row by row
-    return [run.metrics, table.sort_values([*columns, "score"], ignore_index=True), asked, ranked]
+    return [run.metrics, table.sort_values([*columns, "score"], ignore_index=True), scores, ranked]
 
 
 @pytest.mark.parametrize(
     "name",
     [name if name == "recency" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
 )
-def test_the_order_of_rows_of_one_time_changes_no_result(name: str, tmp_path: Path) -> None:
+def test_the_order_of_simultaneous_rows_changes_no_result(name: str, tmp_path: Path) -> None:
     found = results(name, table(), tmp_path / "one", tie_order="sorted")
     again = results(name, shuffled(table()), tmp_path / "two", tie_order="sorted")
     for split, metrics in found[0].items():
@@ -67,7 +67,7 @@ def test_the_order_of_rows_of_one_time_changes_no_result(name: str, tmp_path: Pa
         pd.testing.assert_frame_equal(one, other, rtol=1e-5)
 
 
-def test_all_that_tells_two_events_apart_decides(tmp_path: Path) -> None:
+def test_every_column_breaks_ties(tmp_path: Path) -> None:
     rows = pd.DataFrame({"src": [1, 1, 1, 0, 1], "dst": [2, 2, 0, 3, 2], "t": 3, "label": [1, 0, 0, 1, 1]})
     rows = rows.assign(feat_0=[0.5, 0.5, 0.1, 0.2, 0.4], tone=["b", "a", "a", "c", "a"])
     read: dict[str, Any] = {"columns": ["tone=category"], "tie_order": "sorted"}
@@ -91,7 +91,7 @@ def test_deletions_keep_their_order_and_records_may_be_sorted(tmp_path: Path) ->
         read_events(record, tie_order="any")  # type: ignore[arg-type]
 
 
-def test_later_files_of_a_run_are_sorted_too(tmp_path: Path) -> None:
+def test_simultaneous_rows_of_later_files_are_sorted_too(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "own.csv", index=False)
     config = {"model.dim": 6, "model.time_dim": 4, "model.hidden": 6, "batch_size": 20, "loop.epochs": 0}
     run = hopstate.fit(
@@ -99,8 +99,8 @@ def test_later_files_of_a_run_are_sorted_too(tmp_path: Path) -> None:
     )
     later, found = table(60 * TIMES), []
     for events in (later, shuffled(later)):
-        told = hopstate.predict(run.path, data=events)
+        predicted = hopstate.predict(run.path, data=events)
         ends = events[["src", "dst", "t"]]
-        pd.testing.assert_frame_equal(told[["src", "dst", "t"]], ends, check_dtype=False)
-        found.append(told.sort_values([*told], ignore_index=True))
+        pd.testing.assert_frame_equal(predicted[["src", "dst", "t"]], ends, check_dtype=False)
+        found.append(predicted.sort_values([*predicted], ignore_index=True))
     pd.testing.assert_frame_equal(*found, rtol=1e-5)

@@ -14,7 +14,7 @@ TEXTS = np.array([f"u{i}" for i in range(100)])
 @pytest.mark.parametrize(
     ("ids", "keys"),
     [
-        (TEXTS, np.array(["u3", "nobody", "u99", "3", ""])),
+        (TEXTS, np.array(["u3", "absent", "u99", "3", ""])),
         (TEXTS, np.array([3, 4])),
         (np.arange(100) * 7, np.array([14, 15, -1, 2**62, 693])),
         (np.arange(100) * 7, np.array(["14", "x"])),
@@ -23,7 +23,7 @@ TEXTS = np.array([f"u{i}" for i in range(100)])
         (np.arange(100) * 7, np.empty(0, np.int64)),
     ],
 )
-def test_few_are_found_as_many_are(ids: np.ndarray, keys: np.ndarray) -> None:
+def test_few_and_many_ids_are_found_alike(ids: np.ndarray, keys: np.ndarray) -> None:
     known = Vocabulary(ids)
     many = np.concatenate([keys] * (32 + 1))
     found = known.rows(keys)
@@ -33,7 +33,7 @@ def test_few_are_found_as_many_are(ids: np.ndarray, keys: np.ndarray) -> None:
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 1 << 20])
 @pytest.mark.parametrize("kind", [np.int64, "U3"])
-def test_an_id_that_stands_twice_is_found_wherever(piece: int, kind, monkeypatch) -> None:
+def test_a_repeated_id_is_found_anywhere(piece: int, kind, monkeypatch) -> None:
     monkeypatch.setattr("hopstate.io.scratch.BLOCK", piece)
     for count in range(6):
         ids = np.arange(count).astype(kind)
@@ -52,7 +52,7 @@ def test_integers_are_found_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ints", "texts"])
-def test_a_vocabulary_that_grew_has_the_rows_of_the_one_before_it_and_of_no_other(kind: str) -> None:
+def test_a_grown_vocabulary_keeps_the_rows_of_its_predecessor(kind: str) -> None:
     names = [7, 3, 11, 5] if kind == "ints" else ["u", "a", "long one", "b"]
     first, other = Vocabulary(np.array(names[:2])), Vocabulary(np.array(names[:2]))
     grown, rows = first.grown([names[1], names[2], names[2]])
@@ -82,7 +82,7 @@ def test_a_long_id_does_not_widen_the_others() -> None:
         Vocabulary(["a", "b", "x" * 1001])
 
 
-def test_parts_give_the_vocabulary_back_and_damaged_ones_do_not() -> None:
+def test_parts_round_trip_and_damaged_parts_are_rejected() -> None:
     known = Vocabulary(["b", "é", "", "abc"])
     offsets, data = known.parts()
     assert Vocabulary.from_parts(offsets, data).ids.tolist() == ["b", "é", "", "abc"]

@@ -1,4 +1,4 @@
-"""The stream of clubs is as told: habit shows in pairs, the club in long histories alone; the rule can be taken out."""
+"""The club stream has its documented signals: repeat pairs, and clubs that only long histories show."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import average_precision
 
 
-def told(made: EventStream, noise: float) -> dict[str, float]:
-    """Return the average precision, on the last 15% of the talks, of what there is to know of a pair."""
+def signal_ap(made: EventStream, noise: float) -> dict[str, float]:
+    """Return the average precision of each signal of a pair on the last 15% of the events."""
     assert made.edge_attr is not None
     cut, n = int(0.85 * len(made)), made.num_nodes
     src, dst, readings = made.src[:cut], made.dst[:cut], made.edge_attr[:cut].astype(np.float64)
     total, last = np.zeros((2, n, readings.shape[1]))
-    met = np.zeros((n, n), np.int8)
+    repeat = np.zeros((n, n), np.int8)
     for u, v in ((src, dst), (dst, src)):
         np.add.at(total, u, readings)
-        met[u, v] = 1
+        repeat[u, v] = 1
     last[np.stack([src, dst], 1).ravel()] = readings.repeat(2, 0)  # the last one stays
     late = len(made) - cut
     u = np.tile(made.src[cut:], 2)
@@ -36,14 +36,19 @@ def told(made: EventStream, noise: float) -> dict[str, float]:
         logit = summed / noise**2
         share = np.exp(logit - logit.max(1, keepdims=True))
         share /= share.sum(1, keepdims=True)
-        return np.asarray((share[u] * share[v]).sum(1) + 2 * met[u, v])
+        return np.asarray((share[u] * share[v]).sum(1) + 2 * repeat[u, v])
 
-    common = (met[u].astype(np.int64) * met[v]).sum(1)
-    scores = {"met": met[u, v], "common": common + 10 * met[u, v], "last": same_club(last), "all": same_club(total)}
+    common = (repeat[u].astype(np.int64) * repeat[v]).sum(1)
+    scores = {
+        "repeat": repeat[u, v],
+        "common": common + 10 * repeat[u, v],
+        "last": same_club(last),
+        "all": same_club(total),
+    }
     return {name: average_precision(y, score) for name, score in scores.items()}
 
 
-def test_one_stream_a_seed_by_date() -> None:
+def test_a_seed_fixes_the_stream_and_its_dates() -> None:
     config = ClubConfig()
     made = generate_clubs(config)
     assert made.content_hash == generate_clubs(config).content_hash == load_dataset("clubs-generated").content_hash
@@ -56,18 +61,20 @@ def test_one_stream_a_seed_by_date() -> None:
     assert (made.src != made.dst).all()
 
 
-def test_what_a_long_history_tells_goes_with_the_rule() -> None:
+def test_a_long_history_is_informative_only_with_the_rule() -> None:
     config = ClubConfig()
-    rule, none = (told(generate_clubs(replace(config, within=within)), config.noise) for within in (config.within, 0.0))
-    assert rule["common"] - rule["met"] < 0.05  # a club is far larger than a list of partners
+    rule, none = (
+        signal_ap(generate_clubs(replace(config, within=within)), config.noise) for within in (config.within, 0.0)
+    )
+    assert rule["common"] - rule["repeat"] < 0.05  # a club is far larger than a list of partners
     assert rule["all"] > rule["last"] + 0.08
-    assert rule["all"] > rule["met"] + 0.2
-    assert abs(none["met"] - rule["met"]) < 0.04  # the habit stays
-    assert none["all"] < none["met"] + 0.08  # and nothing else is left to know
+    assert rule["all"] > rule["repeat"] + 0.2
+    assert abs(none["repeat"] - rule["repeat"]) < 0.04  # the habit stays
+    assert none["all"] < none["repeat"] + 0.08  # no other signal remains
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"num_nodes": 10}, "clubs"),
         ({"num_events": 0}, "num_events"),
@@ -77,6 +84,6 @@ def test_what_a_long_history_tells_goes_with_the_rule() -> None:
         ({"noise": float("nan")}, "noise"),
     ],
 )
-def test_bad_settings_are_named(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_club_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ClubConfig(**wrong)

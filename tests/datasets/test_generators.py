@@ -13,7 +13,7 @@ from hopstate.datasets.generators import minesweeper, stochastic_block_model
 from hopstate.errors import ConfigError
 
 
-def test_minesweeper_is_the_game() -> None:
+def test_minesweeper_follows_the_rules_of_the_game() -> None:
     graph = minesweeper(12, seed=3)
     assert graph.num_nodes == 144
     assert graph.num_edges == 2 * (2 * 12 * 11 + 2 * 11 * 11)
@@ -76,6 +76,6 @@ def test_one_seed_fixes_everything_and_another_changes_it() -> None:
         lambda: stochastic_block_model(homophily=1.5),
     ],
 )
-def test_impossible_settings_are_refused(call) -> None:
+def test_impossible_settings_are_rejected(call) -> None:
     with pytest.raises(ConfigError):
         call()

@@ -27,12 +27,12 @@ class Server:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.fails: dict[str, int] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                outer.asked.append(self.path)
+                outer.requests.append(self.path)
                 left = outer.fails.get(self.path, 0)
                 outer.fails[self.path] = left - 1
                 content = outer.files.get(self.path)
@@ -73,16 +73,16 @@ def test_fetch_downloads_once(server: Server, cache: Path) -> None:
         file = RemoteFile(url=f"{server.url}/a.npz", path=f"set/{checksum}.npz", sha256=checksum)
         assert fetch(file).read_bytes() == b"abc"
         assert fetch(file) == cache / "set" / f"{checksum}.npz"
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
-def test_fetch_tries_again(server: Server) -> None:
+def test_fetch_retries(server: Server) -> None:
     server.files["/a"], server.fails["/a"] = b"abc", 1
     assert fetch(RemoteFile(url=f"{server.url}/a", path="a"), retries=1).read_bytes() == b"abc"
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
-def test_a_wrong_checksum_leaves_nothing_or_what_was_there(server: Server, cache: Path) -> None:
+def test_a_wrong_checksum_leaves_the_earlier_file_or_none(server: Server, cache: Path) -> None:
     server.files["/a"] = b"tampered"
     file = RemoteFile(url=f"{server.url}/a", path="set/a", sha256=sha(b"good"))
     with pytest.raises(DownloadError, match="set/a"):
@@ -96,7 +96,7 @@ def test_a_wrong_checksum_leaves_nothing_or_what_was_there(server: Server, cache
     assert fetch(file).read_bytes() == b"good"
 
 
-def test_a_failed_download_says_what_to_put_where(server: Server, cache: Path) -> None:
+def test_a_failed_download_names_the_file_and_folder(server: Server, cache: Path) -> None:
     for url in (f"{server.url}/missing", "http://127.0.0.1:1/refused", "http://no-such-host.invalid/x"):
         with pytest.raises(DownloadError) as caught:
             fetch(RemoteFile(url=url, path="set/file.npz"), retries=0)
@@ -134,10 +134,10 @@ def test_load_by_name_downloads_then_reads_from_disk(tiny: Dataset, server: Serv
     assert (graph.name, graph.num_nodes, graph.num_splits) == ("tiny", 3, 1)
     assert registry.on_disk(tiny) == "yes"
     assert load_dataset("tiny", undirected=False).num_edges == 2
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-def test_a_file_that_is_another_graph_is_refused(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_graph_is_rejected(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalogue(), "tiny", dataclasses.replace(tiny, nodes=4))
     with pytest.raises(FormatError):
         load_dataset("tiny")
@@ -152,14 +152,14 @@ def test_unknown_and_unreadable_names() -> None:
     assert find_dataset("nothing") is None
 
 
-def test_generated_sets_need_no_network_and_take_options() -> None:
+def test_generated_datasets_need_no_network_and_accept_options() -> None:
     assert load_dataset("minesweeper-generated", size=8, seed=1).num_nodes == 64
     assert load_dataset("sbm", num_nodes=50).num_nodes == 50
     assert load_dataset("messages-generated", num_events=300).num_events > 200
     assert load_dataset("path-sequences", length=4, count=10) is not None
 
 
-def test_the_table_lists_every_data_set_of_the_papers() -> None:
+def test_the_table_lists_every_dataset_of_the_papers() -> None:
     rows = dataset_table()
     names = [row["name"] for row in rows]
     assert len(set(names)) == len(names)
@@ -179,7 +179,7 @@ def test_the_table_lists_every_data_set_of_the_papers() -> None:
         assert row["address"].startswith("http") or row["on_disk"] == "built in"
 
 
-def test_a_tu_file_in_the_cache_is_taken_with_the_folds_beside_it(tmp_path, monkeypatch) -> None:
+def test_a_cached_tu_file_is_read_with_its_folds(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path))
     (tmp_path / "tu" / "10fold").mkdir(parents=True)
     (tmp_path / "tu" / "MUTAG.txt").write_text("10\n" + "2 0\n0 1 1\n0 1 0\n2 1\n0 1 1\n1 1 0\n" * 5)
@@ -213,20 +213,20 @@ def test_published_files_have_the_stated_checksums(shared: Path, name: str, monk
     assert load_dataset(name).num_nodes == entry.nodes
 
 
-def test_a_temporal_set_says_what_to_put_where(cache: Path) -> None:
+def test_a_missing_temporal_dataset_names_the_file_and_folder(cache: Path) -> None:
     with pytest.raises(DownloadError, match=r"ml_mooc\.csv"):
         load_dataset("mooc")
 
 
 @pytest.mark.shared
-def test_temporal_sets_on_disk_are_read(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporal_datasets_on_disk_are_read(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOPSTATE_DATA", str(shared / "data"))
     stream = load_dataset("uci")
     assert (len(stream), stream.name) == (59_835, "uci")
 
 
 @pytest.mark.parametrize("name", ["amazon2m", "aminer-cs"])
-def test_what_has_no_source_is_refused_before_any_download(name, tmp_path, monkeypatch, capsys) -> None:
+def test_a_dataset_without_a_source_is_rejected_before_any_download(name, tmp_path, monkeypatch, capsys) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("something was fetched")
 
@@ -234,9 +234,9 @@ def test_what_has_no_source_is_refused_before_any_download(name, tmp_path, monke
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
     monkeypatch.setattr("urllib.request.urlopen", never)
     assert main(["fit", "nagphormer", "--data", name, "--out", "run"]) == 1
-    said = capsys.readouterr().err
-    assert name in said
-    assert "read.features" in said
+    captured = capsys.readouterr().err
+    assert name in captured
+    assert "read.features" in captured
     assert not (tmp_path / "run").exists()
     assert main(["reproduce", f"nagphormer/{name}", "--out", "again"]) != 0
     assert name in capsys.readouterr().err

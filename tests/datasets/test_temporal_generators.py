@@ -29,7 +29,7 @@ def test_path_sequences_follow_the_recipe_bit_for_bit(length):
     assert [len(part) for part in made.split.values()] == [14, 3, 3]
 
 
-def test_the_full_set_has_the_published_sizes():
+def test_the_full_dataset_has_the_published_sizes():
     made = path_sequences(9)
     assert {name: (rows[0], len(rows)) for name, rows in made.split.items()} == {
         "train": (0, 700),
@@ -53,7 +53,7 @@ def test_the_other_variant_has_scalars_random_times_and_a_random_split():
     assert made.split["train"][0] != 0 or made.split["train"][1] != 1
 
 
-def test_messages_are_seeded_sorted_and_sized():
+def test_messages_are_seeded_and_sorted_and_have_the_configured_size():
     stream, again, other = (generate_messages(MessageConfig(num_events=1500, seed=s)) for s in (1, 1, 2))
     assert stream.content_hash == again.content_hash != other.content_hash
     assert (stream.num_nodes, stream.time_unit) == (300, "s")

@@ -1,6 +1,6 @@
 """The commands of README and docs run.
 
-Blocks in sh, bash and python are taken from the pages in order and run in one scratch folder per page, which holds
+Blocks in sh, bash and python run in the order of the pages in one scratch folder per page, which holds
 small files of the names that the pages use. A comment before a block marks it:
 
     <!-- run: slow -->       minutes; run with the tests marked slow
@@ -291,5 +291,5 @@ def test_commands_run(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
-def test_commands_run_as_they_are_written(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run_verbatim(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_page(NAMED[name], monkeypatch, whole=True)

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
-def test_examples_give_what_they_say(
+def test_examples_give_their_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Examples can use `hopstate`, a table `events` and a trained `run`."""

@@ -31,7 +31,7 @@ def _examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
 
 
-def test_the_model_keeps_every_promise_of_the_conformance_suite() -> None:
+def test_the_model_passes_the_conformance_suite() -> None:
     from sgc import SGC
 
     for readout in ("last", "average"):
@@ -45,7 +45,7 @@ def test_the_model_keeps_every_promise_of_the_conformance_suite() -> None:
         check_model(case)
 
 
-def test_its_logits_are_those_of_a_dense_matrix_power() -> None:
+def test_logits_equal_those_of_a_dense_matrix_power() -> None:
     from sgc import SGC, hops
 
     graph = _small()
@@ -69,7 +69,7 @@ def _small() -> hopstate.Graph:
     return hopstate.Graph(indptr=indptr, indices=edges[1], x=x, y=rng.integers(0, 2, 12))
 
 
-def test_it_trains_evaluates_and_predicts_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_method_trains_evaluates_and_predicts(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["fit", "sgc:METHOD", "--data=sbm", *QUICK, "--num_hops=1", "--out=run"]
     assert main(command) == 0
     capsys.readouterr()
@@ -89,7 +89,7 @@ def test_an_unknown_method_is_an_error_with_its_name() -> None:
         get_method("sgc:missing")
 
 
-def test_a_package_of_the_library_may_hold_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_of_the_library_may_contain_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "more" / "sgc"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text('METHODS = {"sgc": "method"}\n')
@@ -105,7 +105,7 @@ def test_a_package_of_the_library_may_hold_it(tmp_path: Path, monkeypatch: pytes
         get_method("sgc")
 
 
-def test_a_method_of_event_streams_trains_by_automatic_settings_and_answers_queries() -> None:
+def test_a_stream_method_trains_with_automatic_settings_and_answers_queries() -> None:
     stream = repeating(300)
     run = hopstate.fit("mean_history:METHOD", stream, out="events", dim=8, **LOOP)
     assert RunFolder(run.path).settings()["negatives"]["mixture"]["historical"] == HISTORICAL_SHARE
@@ -116,7 +116,7 @@ def test_a_method_of_event_streams_trains_by_automatic_settings_and_answers_quer
     assert scores.nunique() > 1
 
 
-def test_a_method_with_a_memory_scores_a_stream_the_same_however_it_is_cut(tmp_path: Path) -> None:
+def test_scores_of_a_memory_do_not_depend_on_how_a_stream_is_cut(tmp_path: Path) -> None:
     stream = repeating(300)
     run = hopstate.fit("node_memory:METHOD", stream, out="memory", dim=8, batch_size=32, **LOOP)
     assert 0 < run.metrics["test"]["average_precision"] <= 1

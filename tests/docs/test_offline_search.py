@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_a_worker_answers_in_a_page_that_is_a_file(tmp_path: Path) -> None:
+def test_the_search_worker_runs_in_a_local_file(tmp_path: Path) -> None:
     browser = command()
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert "polyfills: [javascripts/iframe-worker.js]" in site  # without this name the plugin fetches a script

@@ -43,13 +43,13 @@ def test_links_of_pages_outside_the_site_exist(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_made_from_the_code_is_current() -> None:
+def test_the_generated_page_is_current() -> None:
     """`make made` writes it."""
     made = runpy.run_path(str(DOCS / "made" / "paper_to_code.py"))
     assert (DOCS / "paper-to-code.md").read_text(encoding="utf-8") == made["page"]()
 
 
 @pytest.mark.slow
-def test_drawings_made_from_the_code_are_current() -> None:
+def test_generated_drawings_are_current() -> None:
     for name, draw in runpy.run_path(str(DOCS / "made" / "drawings.py"))["DRAWINGS"].items():
         assert (DOCS / "images" / name).read_text(encoding="utf-8") == draw(), name

@@ -1,9 +1,8 @@
 """A disk in the process: it notes every sync, rename and deletion below a folder, and forgets what was not synced.
 
-At every such call, and so between any two, the power may fail. What is then found again: of a file, what it held when
-it was last synced, what it holds now, or a mixture; of a folder, the names that it had when it was last synced, those
-of now, those of any time between, or all changes but one, for nothing says in which order a disk keeps what nobody
-synced. A rename is one change, as on every journalling file system.
+Power may fail at every such call. A file then has its last synced content, its current content or a mixture. A folder
+then has its last synced names, its current names, those of any time between, or all changes but one, because a disk may
+keep unsynced changes in any order. A rename is one change, as on every journalling file system.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ONE_PATH, TWO_PATHS = ("fsync", "unlink", "remove", "mkdir", "rmdir"), ("replace
 
 @dataclass
 class Point:
-    """What the disk held before a call: names and contents, each as they are and as they were synced."""
+    """Names and contents on disk before a call, current and as last synced."""
 
     call: str
     names: Names
@@ -43,7 +42,7 @@ class Disk:
     """Notes what happens below root while it is entered; `states` are what failures of power leave behind.
 
     Args:
-        root: the folder, whose content at the start is taken to be on disk.
+        root: the folder; its content at the start counts as synced.
         syncs: of what syncs have an effect; with less than both, tests must fail.
     """
 
@@ -52,7 +51,7 @@ class Disk:
         self.top = os.stat(root).st_ino
         self.points: list[Point] = []
         self._synced: dict[int, bytes] = {}
-        self._held: dict[int, int] = {}  # open files, so that no number is given twice
+        self._open_files: dict[int, int] = {}  # open files, so that no number is given twice
 
     def __enter__(self) -> Disk:
         self._names, contents = self._scan()
@@ -66,7 +65,7 @@ class Disk:
     def __exit__(self, *error: object) -> None:
         self._patch.undo()
         self._note("end")
-        for handle in self._held.values():
+        for handle in self._open_files.values():
             os.close(handle)
 
     def _noted(self, name: str, call: Any) -> Any:
@@ -105,8 +104,8 @@ class Disk:
             names[os.stat(here).st_ino] = {name: entry.inode() for name, entry in entries.items()}
             for entry in entries.values():
                 number = entry.inode()
-                if number not in self._held:
-                    self._held[number] = os.open(entry.path, os.O_RDONLY)
+                if number not in self._open_files:
+                    self._open_files[number] = os.open(entry.path, os.O_RDONLY)
                 if entry.is_file():
                     contents[number] = Path(entry.path).read_bytes()
                     self._synced.setdefault(number, b"")
@@ -121,14 +120,14 @@ class Disk:
         return self._states(self.points)
 
     def _states(self, points: list[Point]) -> Iterator[tuple[str, Found]]:
-        met = set()
+        yielded = set()
         for point in points:
             for names in _names(point):
                 for contents in _contents(point):
                     found = dict(_tree(self.top, "", names, contents))
                     digest = hashlib.blake2b(repr(sorted(found.items())).encode()).digest()
-                    if digest not in met:
-                        met.add(digest)
+                    if digest not in yielded:
+                        yielded.add(digest)
                         yield point.call, found
 
     def put(self, found: Found) -> None:

@@ -136,7 +136,7 @@ QUICK = {(name, "sync") for name in WRITERS} | {("text", "make"), ("text", "rena
         for where in FAULTS
     ],
 )
-def test_a_failing_disk(name: str, where: str, tmp_path: Path) -> None:
+def test_a_failing_disk_leaves_the_old_or_the_new_file(name: str, where: str, tmp_path: Path) -> None:
     write, file = WRITERS[name]
     write(tmp_path, 0)
     before = contents(tmp_path)
@@ -148,7 +148,7 @@ def test_a_failing_disk(name: str, where: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_file_that_cannot_be_written_to_its_end(name: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_completely_is_named(name: str, tmp_path: Path) -> None:
     write, file = WRITERS[name]
     write(tmp_path, 0)
     before = contents(tmp_path)
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_written_to_its_end(name: str, tmp_path: Path) -> 
     assert contents(tmp_path) == before
 
 
-def test_metrics_that_cannot_be_added_to_are_named(tmp_path: Path) -> None:
+def test_metrics_that_cannot_be_appended_to_are_named(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     run.start_metrics([{"epoch": 1, "loss": 1.0}])
     with largest(30), pytest.raises(StorageError, match=r"metrics\.jsonl"):
@@ -170,7 +170,7 @@ SMALL = ["--model.dim", "4", "--loop.progress", "false", "--loop.logger", "none"
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_a_checkpoint_that_could_not_be_written(
+def test_a_run_continues_after_a_checkpoint_that_could_not_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph(0).save(str(tmp_path / "g"))

@@ -1,4 +1,4 @@
-"""Every method, killed three times by a signal that cannot be caught and taken up again, ends bit for bit as one run.
+"""Every method, killed three times by SIGKILL and resumed, is bit-identical to an uninterrupted run.
 
 A process that has everything imported and computes nothing is forked for every start, so that a start costs little. It
 kills itself after a drawn time, wherever it then is: in a step, in the midst of a file, before the first one.
@@ -133,10 +133,10 @@ def campaign(tmp_path: Path, method: str, settings: dict[str, Any], kills: int) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", MODULES)
-def test_every_method(tmp_path: Path, method: str) -> None:
+def test_every_method_resumes_bit_identically(tmp_path: Path, method: str) -> None:
     campaign(tmp_path, method, SETTINGS.get(method, {"model": {"dim": 8}}), 3)
 
 
 @pytest.mark.slow
-def test_historical_embeddings(tmp_path: Path) -> None:
+def test_historical_embeddings_resume_bit_identically(tmp_path: Path) -> None:
     campaign(tmp_path, "gcn", {"model": {"dim": 8}, "batching": BATCHED}, 3)

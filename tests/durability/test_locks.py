@@ -21,7 +21,7 @@ HOLD = """
 import sys, time
 from hopstate.io.files import locked
 with locked(sys.argv[1]):
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(60)
 """
 
@@ -49,13 +49,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_second_fit_on_a_folder_is_refused_by_name_and_changes_nothing(tmp_path: Path, resume: bool) -> None:
+def test_a_second_fit_on_a_folder_is_rejected_and_changes_nothing(tmp_path: Path, resume: bool) -> None:
     run = fit(tmp_path / "run")
     before = contents(run.path)
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run.path)], stdout=subprocess.PIPE)
     try:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+        assert holder.stdout.readline() == b"locked\n"
         with pytest.raises(BusyError, match=str(holder.pid)):
             fit(tmp_path / "run", resume=resume)
         assert contents(run.path) == before
@@ -69,14 +69,14 @@ def test_a_second_fit_on_a_folder_is_refused_by_name_and_changes_nothing(tmp_pat
     assert not (run.path / ".lock").exists()
 
 
-def test_a_fit_on_a_folder_that_is_locked_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_fit_on_a_locked_folder_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run"), pytest.raises(BusyError, match="run"):
         fit(tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_of_many_threads_that_lock_a_folder_each_is_alone_or_refused(tmp_path: Path) -> None:
+def test_one_of_many_threads_holds_a_lock_and_others_are_rejected(tmp_path: Path) -> None:
     inside, most, refused = [], [], []
 
     def work() -> None:
@@ -117,7 +117,7 @@ def stale(path: Path) -> Path:
     return part.with_name(part.name.replace(f"-{os.getpid()}.", f"-{ended.pid}."))
 
 
-def test_leftovers_are_deleted_under_the_lock_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_leftovers_are_deleted_under_the_lock(tmp_path: Path) -> None:
     kept = [tmp_path / name for name in ("environment.json", "a.part", ".hidden", ".a.part.txt", ".mine.part")]
     kept.append(temporary_name(tmp_path / "b.csv"))  # of this process
     (tmp_path / "tokens").mkdir()
@@ -150,7 +150,7 @@ def test_a_place_that_cannot_be_locked_is_a_named_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_fits_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_fits_in_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOPSTATE_RUNS", str(tmp_path))
     paths = {hopstate.fit("mlp", graph(), config=SETTINGS).path for _ in range(2)}
     assert len(paths) == 2
@@ -171,7 +171,7 @@ replace_file(Path(sys.argv[1]), write)
 
 
 @pytest.mark.slow
-def test_a_fit_leaves_alone_what_others_are_writing_in_its_folder(tmp_path: Path) -> None:
+def test_a_fit_keeps_files_that_others_are_writing_in_its_folder(tmp_path: Path) -> None:
     fit(tmp_path / "run")
     out = tmp_path / "run" / "predictions.csv"
     command = [sys.executable, "-c", WRITE, str(out)]
@@ -186,7 +186,7 @@ def test_a_fit_leaves_alone_what_others_are_writing_in_its_folder(tmp_path: Path
     assert out.read_text() == "whole"
 
 
-def test_what_this_process_or_another_machine_writes_is_left_alone_too(tmp_path: Path) -> None:
+def test_temporary_files_of_this_process_or_another_machine_are_kept(tmp_path: Path) -> None:
     elsewhere = tmp_path / f".x.csv.00000000-{os.getpid()}.0123456789ab.part"
     elsewhere.write_text("")
 

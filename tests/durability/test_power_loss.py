@@ -1,4 +1,4 @@
-"""The power fails at any point of fit, stream, preparation and writing: what is found is good, and work goes on."""
+"""Power fails at any point of fit, stream, preparation and writing: the files found are valid, and work resumes."""
 
 import contextlib
 import itertools
@@ -92,7 +92,7 @@ def begun(tmp_path: Path, name: str, step: int = 1, **disk: Any) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_fit(tmp_path: Path, name: str) -> None:
+def test_power_loss_during_fit(tmp_path: Path, name: str) -> None:
     assert begun(tmp_path, name, step=5) > 30
 
 
@@ -104,7 +104,7 @@ def test_fit_is_not_safe_without_syncs(tmp_path: Path, syncs: tuple[str, ...]) -
 
 
 @pytest.mark.slow
-def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_path: Path) -> None:
+def test_a_finished_run_that_is_continued_is_valid_until_the_next_one_is(tmp_path: Path) -> None:
     root, settings = tmp_path / "root", {"model": {"dim": 4}}
     first = fit(root / "run", "mlp", settings)
     with Disk(root) as noted:
@@ -122,7 +122,7 @@ def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_pat
 
 
 # ---- what is made before training -------------------------------------------------------------------------------
-def test_tokens_on_disk(tmp_path: Path) -> None:
+def test_power_loss_while_writing_tokens(tmp_path: Path) -> None:
     from hopstate.methods.nagphormer.hops import hop_tokens
 
     root, made = tmp_path / "root", graph()
@@ -139,7 +139,7 @@ def test_tokens_on_disk(tmp_path: Path) -> None:
 
 # ---- records and results ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("syncs", [("files", "folders"), ("files",), ("folders",)])
-def test_a_saved_graph(tmp_path: Path, syncs: tuple[str, ...]) -> None:
+def test_power_loss_while_saving_a_graph(tmp_path: Path, syncs: tuple[str, ...]) -> None:
     root, number = tmp_path / "root", itertools.count()
     first, second = (hopstate.Graph.from_edges(np.array([edge])) for edge in ([0, 1], [1, 2]))
     root.mkdir()
@@ -172,7 +172,7 @@ def test_a_saved_graph(tmp_path: Path, syncs: tuple[str, ...]) -> None:
             assert finished()
 
 
-def test_results(tmp_path: Path) -> None:
+def test_power_loss_while_writing_results(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     append_line(root / "r.jsonl", {"run": 0})
@@ -195,7 +195,7 @@ def events(count: int, start: int) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_stream(tmp_path: Path) -> None:
+def test_power_loss_during_stream(tmp_path: Path) -> None:
     root, data = tmp_path / "root", tmp_path / "events.csv"
     events(60, 0).to_csv(data, index=False)
     model = {"dim": 4, "time_dim": 2, "static": "random", "static_dim": 2}

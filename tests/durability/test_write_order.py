@@ -28,9 +28,9 @@ from hopstate.training.run_folder import RunFolder
 
 
 def result(folder: Path, seed: int) -> None:
-    held = Checkpoint(tensors={"model": {"w": torch.full((3,), float(seed))}})
+    saved = Checkpoint(tensors={"model": {"w": torch.full((3,), float(seed))}})
     marker = folder / "result.json"
-    write_result(folder / "model.safetensors", held, marker, str(seed), {folder / "data.json": str(seed)})
+    write_result(folder / "model.safetensors", saved, marker, str(seed), {folder / "data.json": str(seed)})
 
 
 def metrics(folder: Path, seed: int) -> None:
@@ -60,9 +60,9 @@ def graph(folder: Path, seed: int) -> None:
 
 
 def past(folder: Path, seed: int) -> None:
-    held = load_stream_state(folder) if seed else StreamState()
+    saved = load_stream_state(folder) if seed else StreamState()
     event = EventStream(src=np.array([0]), dst=np.array([4]), t=np.array([9 + seed]), num_nodes=6)
-    save_snapshot(held.joined(event, allow_duplicates=True)[1], folder)
+    save_snapshot(saved.joined(event, allow_duplicates=True)[1], folder)
 
 
 SMALL: dict[str, Callable[[Path, int], Any]] = {

@@ -31,7 +31,7 @@ def naive_precision(positive: np.ndarray, negative: np.ndarray) -> float:
 
 @given(SCORES, SCORES)
 @settings(max_examples=60, deadline=None)
-def test_areas_are_the_definitions(own: list[float], others: list[float]) -> None:
+def test_areas_equal_their_definitions(own: list[float], others: list[float]) -> None:
     positive, negative = np.array(own), np.array(others)
     assert math.isclose(roc_auc_of(positive, negative), naive_area(positive, negative), rel_tol=F64)
     assert math.isclose(average_precision_of(positive, negative), naive_precision(positive, negative), rel_tol=F64)
@@ -41,7 +41,7 @@ def test_areas_are_the_definitions(own: list[float], others: list[float]) -> Non
     assert math.isclose(average_precision(y[place], scores[place]), average_precision_score(y, scores), rel_tol=F64)
 
 
-def test_scores_that_rank_alike_have_the_same_areas() -> None:
+def test_scores_with_equal_rankings_have_equal_areas() -> None:
     rng = np.random.default_rng(0)
     positive, negative = np.round(rng.normal(1, 1, 500), 1), np.round(rng.normal(0, 1, 700), 1)
     for moved in (lambda s: 3 * s + 5, np.exp, lambda s: s.astype(np.float32)):
@@ -49,7 +49,7 @@ def test_scores_that_rank_alike_have_the_same_areas() -> None:
         assert average_precision_of(moved(positive), moved(negative)) == average_precision_of(positive, negative)
 
 
-def test_what_has_no_area_is_nan_and_inputs_stay() -> None:
+def test_undefined_areas_are_nan_and_inputs_are_unchanged() -> None:
     none, some = np.empty(0), np.array([3.0, 1.0, 2.0])
     assert math.isnan(roc_auc_of(none, some))
     assert math.isnan(roc_auc_of(some, none))

@@ -1,4 +1,4 @@
-"""Amounts of nodes at their events: gaps, units, baselines, later files, and no look at what is judged."""
+"""Regression targets of events: missing values, units, baselines, later files, and no leak from evaluated events."""
 
 import json
 from pathlib import Path
@@ -62,8 +62,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 METHODS = ["ctdg-ssm-nodes", pytest.param("dyg-mamba-nodes", marks=pytest.mark.slow)]
 
 
-# ---- alone -------------------------------------------------------------------------------------------------
-def test_the_last_known_amount_is_of_strictly_earlier_events():
+# ---- unit tests -------------------------------------------------------------------------------------------------
+def test_the_last_known_target_is_from_strictly_earlier_events():
     rng = np.random.default_rng(0)
     t = np.sort(rng.integers(0, 40, 200))
     stream = EventStream(src=rng.integers(0, 6, 200), dst=rng.integers(6, 9, 200), t=t)
@@ -78,18 +78,20 @@ def test_the_last_known_amount_is_of_strictly_earlier_events():
     assert np.isnan(last_label_per_source(stream, np.full(200, np.nan), rows)).all()
 
 
-def test_gaps_count_in_no_metric():
+def test_missing_targets_count_in_no_metric():
     y = np.array([[1.0], [np.nan], [5.0]])
     target = Target(goal="values", names=("price",), metrics=("mae", "rmse"), center=(1.0,), scale=(2.0,))
-    held = EventTargets(y=y, target=target)
-    assert held.metrics(np.arange(3), np.array([0.5, 99.0, 1.5])) == {"mae": 1.0, "rmse": 1.0}
-    assert held.columns(np.array([0.5]))["prediction"].tolist() == [2.0]
-    assert np.isnan(held.metrics(np.array([1]), np.array([0.0]))["mae"])
+    targets = EventTargets(y=y, target=target)
+    assert targets.metrics(np.arange(3), np.array([0.5, 99.0, 1.5])) == {"mae": 1.0, "rmse": 1.0}
+    assert targets.columns(np.array([0.5]))["prediction"].tolist() == [2.0]
+    assert np.isnan(targets.metrics(np.array([1]), np.array([0.0]))["mae"])
 
 
 # ---- runs --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", METHODS)
-def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_regression_targets_are_trained_evaluated_and_predicted_in_their_unit(
+    name: str, runs: dict[str, Run], tmp_path: Path
+) -> None:
     run = runs[name]
     assert set(run.metrics["test"]) == {"mae", "rmse", "r2", "spearman"}
     assert evaluate(run.path) == pytest.approx(run.metrics["test"], rel=1e-5)
@@ -97,9 +99,9 @@ def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: 
     own = table(0, 160)[-len(found) :]
     assert list(found) == ["node", "t", "prediction", "label"]
     np.testing.assert_array_equal(found["label"], own["price"])
-    y, said = found["label"].to_numpy()[:, None], found["prediction"].to_numpy()[:, None]
-    assert run.metrics["test"]["mae"] == pytest.approx(mae(y, said), rel=1e-6)
-    assert abs(said - 1.7e9).max() < 2000
+    y, predicted = found["label"].to_numpy()[:, None], found["prediction"].to_numpy()[:, None]
+    assert run.metrics["test"]["mae"] == pytest.approx(mae(y, predicted), rel=1e-6)
+    assert abs(predicted - 1.7e9).max() < 2000
     assert set(run.baselines) == {"mean", "median", "last"}
     train = run.predict(split="train")["label"].dropna()
     assert run.baselines["mean"]["mae"] == pytest.approx(mae(y, np.full_like(y, train.mean())), rel=F32_SUM)
@@ -108,8 +110,8 @@ def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: 
     whole = run.predict(later)
     bare = run.predict(later.drop(columns="price"))
     np.testing.assert_allclose(bare["prediction"], whole["prediction"], rtol=1e-9)
-    alone = run.predict(later[:1])
-    np.testing.assert_allclose(alone["prediction"], whole["prediction"][:1], rtol=F64)
+    first_row = run.predict(later[:1])
+    np.testing.assert_allclose(first_row["prediction"], whole["prediction"][:1], rtol=F64)
     live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     np.testing.assert_allclose(live["prediction"], whole["prediction"], rtol=1e-9)
     outputs = run.node_outputs(["u1", "u2"], [500, 600])
@@ -118,7 +120,7 @@ def test_amounts_are_learned_judged_and_answered_in_their_unit(name: str, runs: 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_amounts_of_test_events_decide_nothing(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_targets_of_test_events_do_not_influence_training(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     other = table(0, 160)
     other.loc[160 - len(runs[name].predict(split="test")) :, "price"] = 3.0
     run = fitted(name, other, tmp_path / "other")
@@ -129,7 +131,7 @@ def test_amounts_of_test_events_decide_nothing(name: str, runs: dict[str, Run], 
 
 
 @pytest.mark.slow
-def test_another_unit_is_another_unit_of_the_answers(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_rescaled_targets_give_rescaled_predictions(runs: dict[str, Run], tmp_path: Path) -> None:
     name = "ctdg-ssm-nodes"
     run = fitted(name, table(0, 160).assign(price=lambda f: f["price"] * 8), tmp_path / "eighths")
     np.testing.assert_allclose(run.predict()["prediction"] / 8, runs[name].predict()["prediction"], rtol=1e-9)
@@ -146,6 +148,6 @@ def test_another_unit_is_another_unit_of_the_answers(runs: dict[str, Run], tmp_p
         (lambda f: f, {"read.task": "auto"}, DataError, r"read\.task"),
     ],
 )
-def test_what_is_no_amount_is_named(change, settings, error, words, tmp_path: Path) -> None:
+def test_invalid_regression_targets_are_named(change, settings, error, words, tmp_path: Path) -> None:
     with pytest.raises(error, match=words):
         fitted("dyg-mamba-nodes", change(table(0, 160)), tmp_path / "run", **settings)

@@ -79,7 +79,7 @@ def stream(count: int = 60, **more: Any) -> EventStream:
 
 
 # ---- streams -----------------------------------------------------------------------------------------------
-def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
+def test_label_columns_follow_their_events(tmp_path: Path) -> None:
     whole = stream()
     np.testing.assert_array_equal(whole.slice(10, 20).labels, whole.labels[10:20])
     np.testing.assert_array_equal(whole.take(np.array([5, 3])).labels, whole.labels[[5, 3]])
@@ -116,12 +116,12 @@ def test_columns_of_labels_go_with_their_events(tmp_path: Path) -> None:
         ({"labels": np.where(np.arange(180).reshape(60, 3) == 17, np.inf, 0.0)}, "row 5"),
     ],
 )
-def test_what_is_no_table_of_labels_is_refused(change: dict[str, Any], words: str) -> None:
+def test_invalid_label_tables_are_rejected(change: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words or None):
         stream(**change)
 
 
-# ---- alone -------------------------------------------------------------------------------------------------
+# ---- unit tests -------------------------------------------------------------------------------------------------
 def test_one_label_is_two_classes() -> None:
     rng = np.random.default_rng(1)
     y, logits = rng.integers(0, 2, 50), torch.randn(50, 1, dtype=torch.float64)
@@ -134,13 +134,13 @@ def test_one_label_is_two_classes() -> None:
     assert one.item() == pytest.approx(two.item(), abs=F64)
     chances = logits.sigmoid().flatten().numpy()
     made = EventTargets(y=wide, target=several)
-    judged = event_classes(stream(50, labels=y, class_names=None)).metrics(rows, chances)
+    expected = event_classes(stream(50, labels=y, class_names=None)).metrics(rows, chances)
     found = made.metrics(rows, chances)
     for name in ("roc_auc", "average_precision"):
-        assert found[name] == pytest.approx(judged[name], rel=F64)
+        assert found[name] == pytest.approx(expected[name], rel=F64)
 
 
-def test_gaps_count_in_neither_loss_nor_metrics_and_the_order_of_columns_nowhere() -> None:
+def test_missing_labels_are_ignored_and_column_order_does_not_matter() -> None:
     y = stream().labels
     rows = np.arange(len(y))
     logits = torch.randn(len(y), 3, dtype=torch.float64, requires_grad=True)
@@ -164,7 +164,7 @@ def test_gaps_count_in_neither_loss_nor_metrics_and_the_order_of_columns_nowhere
     assert list(made.columns(chances)) == ["p_a", "p_b", "p_c"]
 
 
-def test_amounts_answer_in_their_units() -> None:
+def test_regression_predictions_are_in_their_units() -> None:
     y = np.array([[1.0, 100.0], [np.nan, 300.0]])
     given = {"names": ("a", "b"), "metrics": ("mae",), "center": (1.0, 200.0), "scale": (2.0, 50.0)}
     made = EventTargets(y=y, target=Target(goal="values", **given))
@@ -175,7 +175,7 @@ def test_amounts_answer_in_their_units() -> None:
 
 # ---- runs --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", METHODS)
-def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_labels_are_trained_evaluated_and_predicted_by_name(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     run = runs[name]
     assert set(run.metrics["test"]) == {"average_precision", "roc_auc", "micro_f1"}
     assert evaluate(run.path) == pytest.approx(run.metrics["test"], rel=1e-5)
@@ -184,11 +184,11 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
     own = table(0, 160)[-len(found) :]
     np.testing.assert_array_equal(found[["label_spam", "label_bot"]], own[list(NAMES)])
     assert not np.allclose(found["p_spam"] + found["p_bot"], 1)  # a chance each, not shares of one
-    judged = [
+    expected = [
         average_precision(found[f"label_{n}"].dropna().to_numpy(int), found[f"p_{n}"][found[f"label_{n}"].notna()])
         for n in NAMES
     ]
-    assert run.metrics["test"]["average_precision"] == pytest.approx(np.mean(judged), abs=F64)
+    assert run.metrics["test"]["average_precision"] == pytest.approx(np.mean(expected), abs=F64)
     assert set(run.baselines) == {"mean", "last"}
     assert run.baselines["mean"]["roc_auc"] == 0.5
     assert "spam, bot" in run_card(run.path)
@@ -199,8 +199,8 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
     other = run.predict(later[["source", "target", "time", "bot", "spam"]])
     for one in (bare, other):
         pd.testing.assert_frame_equal(one[["p_spam", "p_bot"]], whole[["p_spam", "p_bot"]], rtol=1e-5)
-    alone = run.predict(later[:1])
-    np.testing.assert_allclose(alone["p_bot"], whole["p_bot"][:1], rtol=1e-5)
+    first_row = run.predict(later[:1])
+    np.testing.assert_allclose(first_row["p_bot"], whole["p_bot"][:1], rtol=1e-5)
     live = score_stream(run.path, later, ignore_state=True, save=tmp_path / "state")
     np.testing.assert_allclose(live["p_spam"], whole["p_spam"], rtol=1e-5)
     outputs = run.node_outputs(["u1", "u2"], [500, 600])
@@ -210,7 +210,7 @@ def test_labels_are_learned_judged_and_answered_by_name(name: str, runs: dict[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_labels_of_test_events_decide_nothing(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_labels_of_test_events_do_not_influence_training(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     other = table(0, 160)
     first = 160 - len(runs[name].predict(split="test"))
     other.loc[first:, list(NAMES)] = 1 - other.loc[first:, list(NAMES)]
@@ -221,7 +221,7 @@ def test_labels_of_test_events_decide_nothing(name: str, runs: dict[str, Run], t
 
 
 @pytest.mark.slow
-def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
+def test_multilabel_cells_and_regression_values_are_targets(tmp_path: Path) -> None:
     frame = table(0, 160)
     words = [";".join(n for n in NAMES if row[n] == 1) for _, row in frame.iterrows()]
     cells = fitted(
@@ -254,7 +254,7 @@ def test_labels_of_a_cell_and_amounts_are_targets_too(tmp_path: Path) -> None:
         (lambda f: f, {"metric": "macro_f2"}, ConfigError, "macro_f2"),
     ],
 )
-def test_what_cannot_be_learned_is_said(
+def test_labels_that_cannot_be_trained_on_are_named(
     change: Any, settings: dict[str, Any], error: type[Exception], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=words or None):
@@ -262,7 +262,7 @@ def test_what_cannot_be_learned_is_said(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_label_named_as_a_feature_is_no_feature(tmp_path: Path) -> None:
+def test_a_label_named_as_a_feature_is_rejected(tmp_path: Path) -> None:
     frame = table(0, 160).rename(columns={"bot": "f1"}).assign(f0=1.0)
     frame.to_csv(tmp_path / "events.csv", index=False)
     read = read_events(tmp_path / "events.csv", label_column="spam,f1")

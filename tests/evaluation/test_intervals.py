@@ -1,4 +1,4 @@
-"""Bootstrap intervals against scikit-learn on the same resamples and against coverage; calibration by hand."""
+"""Bootstrap intervals against scikit-learn on equal resamples and against coverage; calibration computed manually."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_the_interval_of_a_mean_covers_it():
     assert 0.88 < covered / 200 < 0.99
 
 
-def test_one_seed_one_interval():
+def test_a_seed_fixes_the_interval():
     positive, negative = np.random.default_rng(0).normal(size=(2, 30))
     a, b, c = (bootstrap_areas(positive, negative, np.arange(31), repeats=50, seed=s) for s in (1, 1, 2))
     assert a == b != c
@@ -47,7 +47,7 @@ def test_one_seed_one_interval():
         bootstrap_areas(positive, negative, np.arange(31), repeats=0)
 
 
-def test_calibration_by_hand():
+def test_calibration_equals_a_manual_computation():
     found = calibration(np.array([0, 1, 1, 1]), np.array([0.1, 0.2, 0.9, 1.0]), bins=2)
     np.testing.assert_allclose(found.mean_probability, [0.15, 0.95])
     np.testing.assert_allclose(found.positive_share, [0.5, 1.0])
@@ -74,29 +74,29 @@ def test_bad_probabilities_are_errors():
         calibration(np.ones(1), np.ones(1), bins=0)
 
 
-def test_intervals_of_labels_hold_their_figures_and_shrink_with_rows():
+def test_label_intervals_contain_their_metric_and_shrink_with_rows():
     rng, width = np.random.default_rng(3), {}
     for count in (100, 1600):
         y = rng.integers(0, 2, count)
         right = np.where(rng.random(count) < 0.8, 0.7, 0.3)
         chances = np.where(y == 1, right, 1 - right)
         found = np.stack([1 - chances, chances], 1)
-        told = label_intervals(("accuracy", "roc_auc", "macro_f1"), y, found)
-        assert told.keys() == {"accuracy", "roc_auc"}  # macro_f1 is no mean over rows
+        intervals = label_intervals(("accuracy", "roc_auc", "macro_f1"), y, found)
+        assert intervals.keys() == {"accuracy", "roc_auc"}  # macro_f1 is not a mean over rows
         for name, value in (("accuracy", (found.argmax(1) == y).mean()), ("roc_auc", roc_auc_score(y, chances))):
-            assert told[name].low < value < told[name].high
-        width[count] = told["accuracy"].high - told["accuracy"].low
+            assert intervals[name].low < value < intervals[name].high
+        width[count] = intervals["accuracy"].high - intervals["accuracy"].low
     assert width[100] / width[1600] == pytest.approx(4, rel=0.4)
 
 
-def test_a_class_that_the_model_does_not_know_counts_as_wrong():
+def test_an_unknown_class_counts_as_an_error():
     y, found = np.array([0] * 50 + [2] * 50), np.repeat([[0.9, 0.1]], 100, 0)
     own = label_intervals(("accuracy", "average_precision"), y, found)
     assert own.keys() == {"accuracy"}
     assert own["accuracy"].low < 0.5 < own["accuracy"].high
 
 
-def test_intervals_of_amounts_and_of_no_rows():
+def test_intervals_of_regression_targets_and_of_no_rows():
     y = np.random.default_rng(0).normal(size=(200, 1))
     own = label_intervals(("mae", "rmse"), y, np.zeros_like(y))
     assert own.keys() == {"mae"}
@@ -105,8 +105,8 @@ def test_intervals_of_amounts_and_of_no_rows():
     assert label_intervals(("accuracy",), np.zeros(0, np.int64), np.zeros((0, 2))) == {}
 
 
-def test_limits_come_apart_as_they_were_put_in():
+def test_interval_columns_round_trip():
     limits = label_intervals(("accuracy",), np.array([0, 1, 1]), np.eye(2)[[0, 1, 0]])
-    judged, ends = split_intervals({"accuracy": 2 / 3, "loss": 1.0} | interval_columns(limits))
-    assert judged == {"accuracy": 2 / 3, "loss": 1.0}
+    metrics, ends = split_intervals({"accuracy": 2 / 3, "loss": 1.0} | interval_columns(limits))
+    assert metrics == {"accuracy": 2 / 3, "loss": 1.0}
     assert ends == {"accuracy": [limits["accuracy"].low, limits["accuracy"].high]}

@@ -94,12 +94,12 @@ class OwnFeatures(Recency):
     ],
     ids=["inclusive", "future", "inside", "own features"],
 )
-def test_planted_leaks_are_caught(build):
+def test_planted_leaks_are_detected(build):
     with pytest.raises(LeakError):
         check_leak(build, made_stream())
 
 
-def test_a_leak_through_ties_alone_is_caught():
+def test_a_leak_only_through_ties_is_detected():
     with pytest.raises(LeakError):
         check_leak(lambda s: Inclusive(NeighborStore.from_stream(s)), made_stream(span=4))
 
@@ -123,7 +123,7 @@ class LastLabel:
         return scores
 
 
-def test_node_scores_are_guarded_too():
+def test_leaks_in_node_scores_are_detected_too():
     def score(model, src, dst, t):
         return model.score_nodes(src, t)
 

@@ -1,4 +1,4 @@
-"""A model learns the classes of its training rows; others that occur among its test rows are errors, told by name."""
+"""A model learns the classes of its training rows; unknown classes of test rows count as errors and are named."""
 
 from pathlib import Path
 from typing import Any
@@ -39,16 +39,16 @@ def run_on(tables: dict[str, pd.DataFrame], out: Path, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("extra", ["a", pytest.param("z", marks=pytest.mark.slow)])
-def test_what_is_learned_is_the_same_whatever_classes_test_nodes_have(extra: str, tmp_path: Path) -> None:
+def test_classes_of_test_nodes_do_not_influence_training(extra: str, tmp_path: Path) -> None:
     plain = run_on(graph(None), tmp_path / "plain", class_weights="balanced")
     with pytest.warns(HopstateWarning, match=rf"\b{extra}\b"):
         other = run_on(graph(extra), tmp_path / "other", class_weights="balanced")
     for one, two in zip(plain.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(one, two)
-    told = other.predict(split="test")
-    assert [name for name in told if name.startswith("p_")] == ["p_b", "p_d", "p_e"]
-    assert told.label.tolist() == graph(extra)["labels"].label[48:].tolist()
-    right = (told.prediction == told.label).mean()
+    predicted = other.predict(split="test")
+    assert [name for name in predicted if name.startswith("p_")] == ["p_b", "p_d", "p_e"]
+    assert predicted.label.tolist() == graph(extra)["labels"].label[48:].tolist()
+    right = (predicted.prediction == predicted.label).mean()
     assert other.metrics["test"]["accuracy"] == pytest.approx(right)
     assert hopstate.evaluate(other.path, split="test") == pytest.approx(other.metrics["test"], rel=1e-5)
     assert other.metrics["val"] == pytest.approx(plain.metrics["val"], rel=1e-5)
@@ -65,7 +65,7 @@ def events(extra: str | None) -> pd.DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])
-def test_what_is_learned_of_events_is_the_same_whatever_classes_test_events_have(method: str, tmp_path: Path) -> None:
+def test_classes_of_test_events_do_not_influence_training(method: str, tmp_path: Path) -> None:
     small = {"dyg-mamba-nodes": {"model.channel_dim": 4, "model.out_dim": 6, "model.time_dim": 4}}
     config = LOOP | small.get(method, {"model.dim": 6, "model.time_dim": 4, "model.hidden": 6})
     config |= {"metric": "accuracy"}
@@ -74,10 +74,10 @@ def test_what_is_learned_of_events_is_the_same_whatever_classes_test_events_have
         other = hopstate.fit(method, events("a"), out=tmp_path / "other", config=config)
     for one, two in zip(plain.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(one, two)
-    told = other.predict(split="test")
-    assert "p_a" not in told
-    assert "a" in told.label.tolist()
-    assert other.metrics["test"]["accuracy"] == pytest.approx((told.prediction == told.label).mean())
+    predicted = other.predict(split="test")
+    assert "p_a" not in predicted
+    assert "a" in predicted.label.tolist()
+    assert other.metrics["test"]["accuracy"] == pytest.approx((predicted.prediction == predicted.label).mean())
     assert hopstate.evaluate(other.path, split="test") == pytest.approx(other.metrics["test"], rel=1e-5)
 
 
@@ -91,20 +91,20 @@ def test_classes_of_training_come_first() -> None:
     assert training_classes_first(two, np.array([0, 1]), ("a", "b")) == (two, ("a", "b"), ())
 
 
-def test_a_class_that_is_not_known_is_an_error_where_answers_are_counted() -> None:
+def test_an_unknown_class_counts_as_an_error_in_the_metrics() -> None:
     chances = np.eye(3)[[0, 1, 2, 2]]
     counted = evaluate_metrics("classes", ("accuracy", "balanced_accuracy"), np.array([0, 1, 2, 3]), chances)
     assert (counted["accuracy"], counted["balanced_accuracy"]) == (0.75, 0.75)
 
 
-def test_one_class_of_training_events_is_nothing_to_learn(tmp_path: Path) -> None:
+def test_a_single_class_of_training_events_is_rejected(tmp_path: Path) -> None:
     table = events(None)
     table.loc[:100, "label"] = "d"
     with pytest.raises(DataError, match=r"\bd\b"):
         hopstate.fit("ctdg-ssm-nodes", table, out=tmp_path / "run", config=LOOP)
 
 
-def test_one_class_of_training_nodes_among_three_is_nothing_to_learn(tmp_path: Path) -> None:
+def test_a_single_class_of_training_nodes_is_rejected(tmp_path: Path) -> None:
     edges, features, _ = tables()
     splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
     labels = pd.DataFrame({"id": features["id"], "label": ["a"] * 20 + ["b", "c"] * 10, "split": splits})

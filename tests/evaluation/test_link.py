@@ -1,4 +1,4 @@
-"""The link prediction driver: what a model has seen when it scores, the tables, and published figures."""
+"""The link prediction driver: what a model has observed when it scores, the tables, and published results."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +38,14 @@ class Recorder:
     """Scores by a hash of what was observed, and checks that nothing observed is as late as what is scored."""
 
     def __init__(self) -> None:
-        self.resets, self.seen, self.asked = 0, [], []
+        self.resets, self.seen, self.queries = 0, [], []
 
     def reset(self) -> None:
         self.resets += 1
         self.seen = []
 
     def score(self, src, dst, t):
-        self.asked.append((len(src), len(self.seen)))
+        self.queries.append((len(src), len(self.seen)))
         assert not self.seen or max(self.seen_t) < t.min()
         return (src * 31 + dst * 17 + len(self.seen)) % 97 / 97
 
@@ -54,7 +54,7 @@ class Recorder:
         self.seen_t = batch.t
 
 
-def test_a_batch_never_ends_amid_a_time():
+def test_a_batch_never_separates_equal_timestamps():
     t = np.array([0, 0, 1, 1, 1, 2, 5])
     assert batch_boundaries(t, 1).tolist() == [0, 2, 5, 6, 7]
     assert batch_boundaries(t, 3).tolist() == [0, 5, 7]
@@ -66,25 +66,25 @@ def test_a_batch_never_ends_amid_a_time():
     assert np.concatenate([b.event_ids for b in event_batches(stream, batch_size=7)]).tolist() == list(range(50))
 
 
-def test_a_model_sees_every_earlier_event_once_and_nothing_later():
+def test_a_model_observes_every_earlier_event_once_and_none_later():
     stream = made_stream()
     split, model = chronological_split(stream), Recorder()
     evaluate_link(model, stream, split, batch_size=50)
     assert model.resets == 1
     assert model.seen == list(range(len(stream)))
-    assert model.asked[0][1] == split.test[0]
+    assert model.queries[0][1] == split.test[0]
 
 
-def test_scores_are_those_of_the_pairs_asked_for():
+def test_scores_are_those_of_the_queried_pairs():
     stream = made_stream()
     split = dyglib_split(stream)
     report = evaluate_link(Recency(NeighborStore.from_stream(stream)), stream, split)
-    for (part, strategy), held in report.scores.items():
+    for (part, strategy), scores in report.scores.items():
         drawn = draw_negatives(stream, split, part, strategy)
         direct = Recency(NeighborStore.from_stream(stream))
         rows = split.rows(part)
-        np.testing.assert_array_equal(held.positive, direct.score(stream.src[rows], stream.dst[rows], stream.t[rows]))
-        np.testing.assert_array_equal(held.negative, direct.score(drawn.src, drawn.dst, stream.t[rows]))
+        np.testing.assert_array_equal(scores.positive, direct.score(stream.src[rows], stream.dst[rows], stream.t[rows]))
+        np.testing.assert_array_equal(scores.negative, direct.score(drawn.src, drawn.dst, stream.t[rows]))
     assert [(r["setting"], r["strategy"]) for r in report.rows[3:]] == [
         ("inductive", "random"),
         ("inductive", "historical"),
@@ -111,7 +111,7 @@ def test_intervals_of_one_against_many():
         report.value("mrr", "random")
 
 
-def test_a_positive_without_negatives_is_left_out_of_the_mean_rank():
+def test_a_positive_without_negatives_is_ignored_in_the_mean_rank():
     t = np.arange(60)
     dst = np.where(t < 40, 1, np.where(t % 2, 2, 3))  # node 0 meets 1, then 2 and 3 in turn
     stream = EventStream(src=np.zeros(60, np.int64), dst=dst, t=t, num_nodes=4)
@@ -127,8 +127,8 @@ def test_a_positive_without_negatives_is_left_out_of_the_mean_rank():
     whole = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): negatives})
     with pytest.warns(HopstateWarning):
         part = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): cut})
-    held = whole.scores["test", "ranking"]
-    expected = mrr(ranks(held.positive, held.negative, held.offsets)[half])
+    scores = whole.scores["test", "ranking"]
+    expected = mrr(ranks(scores.positive, scores.negative, scores.offsets)[half])
     assert part.value("mrr", "ranking") == expected
     assert expected < 1
 
@@ -155,11 +155,11 @@ def test_any_query_is_scored_with_earlier_batches_only():
     scores = score_queries(model, stream, np.arange(5), np.arange(5), times, batch_size=16)
     assert len(scores) == 5
     assert model.seen == list(range(200))
-    assert model.asked[0] == (1, 0)
-    assert sum(asked for asked, _ in model.asked) == 5
+    assert model.queries[0] == (1, 0)
+    assert sum(count for count, _ in model.queries) == 5
     whole = Recorder()
     score_queries(whole, stream, np.array([0]), np.array([0]), np.array([100]), batch_size=200)
-    assert whole.asked == [(1, 200)]  # a full batch is seen
+    assert whole.queries == [(1, 200)]  # a full batch is seen
 
 
 def test_bad_scores_and_settings_are_named():
@@ -212,7 +212,7 @@ def real(shared, name: str) -> EventStream:
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["uci", "enron"])
-def test_edgebank_reproduces_the_published_figures(shared, name):
+def test_edgebank_reproduces_the_published_results(shared, name):
     stream = real(shared, name)
     split = dyglib_split(stream)
     for (published, settings), strategy in zip(PUBLISHED[name], ("random", "historical", "inductive"), strict=True):
@@ -251,10 +251,10 @@ class Unshown(Recency):
     """Fails where it is shown anything."""
 
     def observe(self, batch) -> None:
-        raise AssertionError("what looks up alone was shown events")
+        raise AssertionError("a model that only looks up was shown events")
 
 
-def test_a_model_that_holds_nothing_is_shown_nothing():
+def test_a_stateless_model_observes_no_events():
     stream = made_stream()
     split = chronological_split(stream)
     shown = Recency(NeighborStore.from_stream(stream))
@@ -265,7 +265,7 @@ def test_a_model_that_holds_nothing_is_shown_nothing():
 
 @pytest.mark.parametrize("whole_ties", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 7, 200, 5000])
-def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
+def test_sliced_scores_equal_those_of_one_call(batch_size, whole_ties):
     """Hold the slices to a replay over all queries at once: random numbers of negatives, none too, and deletions."""
     rng = np.random.default_rng(1)
     stream = made_stream(500, span=90)
@@ -288,7 +288,9 @@ def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
     t, naive, sliced = stream.t[rows][place], Recorder(), Recorder()
     for model in (naive, sliced):
         model.seen_t = stream.t[:1] - 1
-        model.score = lambda u, v, t, m=model: (m.asked.append((u, v, t)), (u * 31 + v * 17 + len(m.seen)) % 97 / 97)[1]
+        model.score = lambda u, v, t, m=model: (m.queries.append((u, v, t)), (u * 31 + v * 17 + len(m.seen)) % 97 / 97)[
+            1
+        ]
     edges = batch_boundaries(stream.t[rows], batch_size, keep_ties=whole_ties)
     before = event_batches(stream, np.arange(rows[0]), batch_size=batch_size)
     expected = replay(
@@ -301,8 +303,8 @@ def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
         history=before,
     )
     found = score_split(sliced, stream, rows, sets, batch_size=batch_size, keep_ties=whole_ties)
-    assert len(naive.asked) == len(sliced.asked)
-    for a, b in zip(naive.asked, sliced.asked, strict=True):
+    assert len(naive.queries) == len(sliced.queries)
+    for a, b in zip(naive.queries, sliced.queries, strict=True):
         for one, other in zip(a, b, strict=True):
             np.testing.assert_array_equal(one, other)
     at = len(own)
@@ -312,7 +314,7 @@ def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
         at += len(drawn.src)
 
 
-def test_negatives_of_other_events_are_refused():
+def test_negatives_of_other_events_are_rejected():
     stream = made_stream()
     split, model = chronological_split(stream), Recorder()
     drawn = draw_negatives(stream, split, "val")
@@ -320,8 +322,8 @@ def test_negatives_of_other_events_are_refused():
         score_split(model, stream, split.test, {("val", "random"): drawn})
 
 
-def test_events_that_are_all_pairs_of_new_nodes_have_no_table_beside_pairs_of_their_own(tmp_path: Path) -> None:
-    """One new good that is met once: nothing stands beside it, and the rest is judged."""
+def test_events_of_new_pairs_only_have_no_separate_table_of_new_pairs(tmp_path: Path) -> None:
+    """One new item with a single event has no candidate pairs; the other events are evaluated."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 6, 300), rng.integers(6, 12, 300)
     dst[-5] = 12

@@ -44,7 +44,7 @@ def test_a_registered_metric_chooses_and_evaluates_a_run(errors: Metric, tmp_pat
     assert run.evaluate(split="test")["error_rate"] == pytest.approx(test["error_rate"])
 
 
-def test_metrics_of_other_targets_are_refused_by_name() -> None:
+def test_metrics_of_other_targets_are_rejected_by_name() -> None:
     assert check_metric("mae", "values").higher_is_better is False
     assert "mae" not in metrics_of_kind("classes")
     with pytest.raises(ConfigError, match="mae"):

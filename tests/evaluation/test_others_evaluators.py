@@ -31,7 +31,7 @@ def run(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def judged(run):
+def evaluation(run):
     """Return its report."""
     with load_run(run.path) as (_, task):
         return task.report("test")
@@ -43,8 +43,8 @@ def lists(scored: LinkScores):
     return [np.append(own, scored.negative[a:b]) for own, (a, b) in zip(scored.positive, parts, strict=True)]
 
 
-def test_torch_geometric_ranks_as_we_do_where_nothing_is_tied(judged):
-    scored = judged.scores["test", "ranking"]
+def test_torch_geometric_gives_the_same_ranks_without_ties(evaluation):
+    scored = evaluation.scores["test", "ranking"]
     untied = [row for row in lists(scored) if not (row[1:] == row[0]).any()]
     rank = np.array([(row[1:] > row[0]).sum() + 1 for row in untied])
     if not len(untied):
@@ -68,23 +68,23 @@ def test_torch_geometric_ranks_as_we_do_where_nothing_is_tied(judged):
         assert float(metric.compute()) == pytest.approx(value, abs=F32_TIGHT), type(metric).__name__
 
 
-def test_tgbs_evaluator_gives_our_mrr_and_hits(judged):
+def test_tgbs_evaluator_gives_the_same_mrr_and_hits(evaluation):
     evaluate = pytest.importorskip("tgb.linkproppred.evaluate", reason="py-tgb is not installed")
     evaluator = evaluate.Evaluator(name="tgbl-wiki", k_value=10)
     found = [
         evaluator.eval({"y_pred_pos": row[:1], "y_pred_neg": row[1:], "eval_metric": ["mrr"]})
-        for row in lists(judged.scores["test", "ranking"])
+        for row in lists(evaluation.scores["test", "ranking"])
     ]
     for name in ("mrr", "hits@10"):
-        assert judged.value(name, "ranking") == pytest.approx(np.mean([one[name] for one in found]), abs=F32_TIGHT)
+        assert evaluation.value(name, "ranking") == pytest.approx(np.mean([one[name] for one in found]), abs=F32_TIGHT)
 
 
-def test_a_batch_at_once_gives_the_scores_of_one_event_at_a_time(run, judged):
+def test_batched_scores_equal_scores_of_one_event_at_a_time(run, evaluation):
     """A call of the model for each event and its negatives, all between the same batches."""
     with load_run(run.path) as (_, task):
         stream, rows, scorer = task.stream, task.split.rows("test"), task.scorer("test")
         drawn = one_against_many(stream, task.split, "test", num_negatives="all")
-        alone = np.zeros(len(rows))
+        one_by_one = np.zeros(len(rows))
 
         def score(mine):
             for i in mine:
@@ -92,15 +92,15 @@ def test_a_batch_at_once_gives_the_scores_of_one_event_at_a_time(run, judged):
                 found = np.asarray(
                     scorer.score(np.full(len(dst), stream.src[rows[i]]), dst, stream.t[[rows[i]] * len(dst)])
                 )
-                alone[i] = ranks(found[:1].astype(np.float64), found[None, 1:].astype(np.float64))[0]
-            return alone[mine]
+                one_by_one[i] = ranks(found[:1].astype(np.float64), found[None, 1:].astype(np.float64))[0]
+            return one_by_one[mine]
 
         replay(
             scorer, score, stream, np.arange(len(rows)), rows=rows,
             boundaries=batch_boundaries(stream.t[rows], task.evaluation.batch_size),
             history=event_batches(stream, np.arange(rows[0]), batch_size=task.evaluation.batch_size),
         )  # fmt: skip
-    scored = judged.scores["test", "ranking"]
-    together = ranks(scored.positive, scored.negative, scored.offsets)
-    assert (together == alone).mean() > 0.98  # the last bit of a score, in other company, may settle what was tied
-    assert judged.value("mrr", "ranking") == pytest.approx(mrr(alone), abs=COARSE)
+    scored = evaluation.scores["test", "ranking"]
+    batched = ranks(scored.positive, scored.negative, scored.offsets)
+    assert (batched == one_by_one).mean() > 0.98  # rounding in another batch may break ties
+    assert evaluation.value("mrr", "ranking") == pytest.approx(mrr(one_by_one), abs=COARSE)

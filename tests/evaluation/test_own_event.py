@@ -14,7 +14,7 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.runs.run import load
 from made_events import LOOP, SMALL
 
-LEAST = 0.95  # probability of a trip that always occurs, beside ones that never do
+LEAST = 0.95  # probability of a trip that always occurs, among trips that never do
 
 
 def drops(trips: int = 1000) -> pd.DataFrame:
@@ -73,7 +73,7 @@ class Oracle(EdgeBank):
         return (dst == 40 + src % 5).astype(np.float64)
 
 
-def test_reliability_is_of_the_other_negatives() -> None:
+def test_reliability_uses_negatives_other_than_the_event() -> None:
     van = np.arange(1000) % 40
     stream = EventStream(src=van, dst=40 + van % 5, t=np.arange(1000), num_nodes=45)
     splits = chronological_split(stream)
@@ -84,7 +84,7 @@ def test_reliability_is_of_the_other_negatives() -> None:
     assert "collision_rate" not in found.rows[1]
 
 
-def test_scores_without_negatives_that_are_their_event() -> None:
+def test_scores_skip_negatives_equal_to_their_event() -> None:
     own = np.array([True, False, False, True])
     scores = LinkScores(
         rows=np.array([3, 5, 6]),

@@ -25,7 +25,7 @@ def kind(stream: EventStream, u: int, v: int, t: int) -> str:
     return "repeat_pairs" if (u, v) in past or (v, u) in past else "new_pairs" if {u, v} <= seen else "new_nodes"
 
 
-def test_kinds_are_what_counting_says() -> None:
+def test_kinds_equal_a_count() -> None:
     stream = events()
     found = pair_kinds(NeighborStore.from_stream(stream), stream.src, stream.dst, stream.t)
     expected = [kind(stream, *row) for row in zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist())]
@@ -33,7 +33,7 @@ def test_kinds_are_what_counting_says() -> None:
     assert set(expected) == set(KINDS)
 
 
-def test_metrics_are_what_counting_says() -> None:
+def test_metrics_equal_a_count() -> None:
     stream = events()
     rows, rng = np.arange(150, 300), np.random.default_rng(1)
     many = one_against_many(stream, chronological_split(stream), "test", num_negatives=6)
@@ -51,9 +51,9 @@ def test_metrics_are_what_counting_says() -> None:
         rank.append(place(list(own), positive[i]))
         by_kind[kind(stream, u, v, t)].append(1 / rank[-1])
         by_query.setdefault((u, t), []).append(rank[-1] <= 10)
-        met = [j for j in own if kind(stream, u, int(many.dst[j]), t) == "repeat_pairs"]
-        if met and kind(stream, u, v, t) == "repeat_pairs":
-            known.append(1 / place(met, positive[i]))
+        repeats = [j for j in own if kind(stream, u, int(many.dst[j]), t) == "repeat_pairs"]
+        if repeats and kind(stream, u, v, t) == "repeat_pairs":
+            known.append(1 / place(repeats, positive[i]))
     assert {name: found[f"num_events_{name}"] for name in KINDS} == {name: len(by_kind[name]) for name in KINDS}
     assert found["num_events_among_repeat_candidates"] == len(known)
     assert found["mrr"] == pytest.approx(np.mean([1 / r for r in rank]))
@@ -67,22 +67,22 @@ def test_metrics_are_what_counting_says() -> None:
             assert found[f"mrr_{name}"] == pytest.approx(np.mean(values))
 
 
-def test_every_mean_has_its_interval_where_asked_for() -> None:
+def test_every_mean_has_its_interval_on_request() -> None:
     stream = events()
     split = chronological_split(stream)
     scorer = Recency(NeighborStore.from_stream(stream))
     row = evaluate_link(scorer, stream, split, strategies=("ranking",), num_negatives=5, bootstrap=40).rows[0]
-    held = [
+    metrics = [
         name
         for name in row
         if name in ("mrr", "ndcg@10", "recall@10", "mrr_among_repeat_candidates", "mrr_repeat_pairs", "mrr_new_pairs")
     ]
-    assert len(held) >= 5
-    for name in held:
+    assert len(metrics) >= 5
+    for name in metrics:
         assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
 
 
-def test_a_scorer_that_knows_is_first_everywhere() -> None:
+def test_a_perfect_scorer_has_rank_one_everywhere() -> None:
     stream = events()
     many = one_against_many(stream, chronological_split(stream), "test", num_negatives="all")
     one, none = np.ones(len(many.rows)), np.zeros(len(many.dst))

@@ -9,7 +9,7 @@ from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.testing.conformance import F32_TIGHT
 
 
-def test_check_cases():
+def test_ranks_of_hand_written_cases():
     one = ranks(np.array([0.5]), np.array([[0.1, 0.5, 0.9]]))
     assert (one.tolist(), mrr(one)) == ([2.5], 0.4)
     tied = ranks(np.array([0.3]), np.full((1, 20), 0.3))
@@ -20,7 +20,7 @@ def test_check_cases():
 
 
 @pytest.mark.parametrize("block", [1, 3, 17, 1 << 15])
-def test_packed_rows_equal_one_by_one(block, monkeypatch):
+def test_packed_rows_equal_single_rows(block, monkeypatch):
     monkeypatch.setattr(ranking, "_BLOCK", block)  # blocks end between rows, and longer rows are blocks of their own
     rng = np.random.default_rng(0)
     positive, counts = rng.integers(0, 5, 50), rng.integers(0, 9, 50)

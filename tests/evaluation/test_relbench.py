@@ -1,4 +1,4 @@
-"""RelBench's prediction tables and metrics, held to the package where it is installed."""
+"""RelBench's prediction tables and metrics, compared with the package if it is installed."""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ def keys():
 
 
 @pytest.mark.parametrize("kind", ["BINARY_CLASSIFICATION", "REGRESSION", "RECOMMENDATION"])
-def test_a_prediction_table_is_the_one_that_relbench_writes_byte_for_byte(kind, keys, tmp_path):
+def test_a_prediction_table_is_byte_identical_to_relbenchs(kind, keys, tmp_path):
     submit = pytest.importorskip("relbench.submit", reason="relbench is not installed")
     from relbench.base import TaskType
 
@@ -45,7 +45,7 @@ def test_a_prediction_table_is_the_one_that_relbench_writes_byte_for_byte(kind, 
     assert path.read_bytes() == (tmp_path / "theirs.csv").read_bytes()
 
 
-def test_what_a_board_would_refuse_is_refused_here(keys, tmp_path):
+def test_predictions_that_a_leaderboard_rejects_are_rejected(keys, tmp_path):
     with pytest.raises(DataError):
         write_prediction_table(keys, "position", [1, 2], tmp_path / "a.csv")
     with pytest.raises(DataError, match="row 1"):

@@ -20,7 +20,7 @@ MANY: dict[str, Any] = {"evaluation.strategies": ["random", "ranking"], "evaluat
 
 
 class Runs(dict[str, Run]):
-    """A run of each method that a test needs, judged by random pairs and among candidates."""
+    """A run of each method that a test needs, evaluated on random negatives and among candidates."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -53,17 +53,17 @@ def test_candidates_are_ranked_by_score(name: str, runs: dict[str, Run]) -> None
         scores = score_links(task.scorer("test"), *data, drawn, batch_size=task.evaluation.batch_size)
         many, own = drawn["test", "ranking"], scores["test", "ranking"]
         expected = ranking_metrics(task.stream, many.rows, own.positive, own.negative, many.offsets, many.dst)
-    alone, whole = run.evaluate(split="test"), run.metrics["test"]
+    evaluated, whole = run.evaluate(split="test"), run.metrics["test"]
     for metric, value in expected.items():
-        assert alone[metric] == pytest.approx(value, abs=F64)
+        assert evaluated[metric] == pytest.approx(value, abs=F64)
         assert whole[metric] == pytest.approx(value, abs=F64)
 
 
 @pytest.mark.parametrize("names", [["graphmixer"], pytest.param(["pair-trees", "ctdg-ssm"], marks=pytest.mark.slow)])
-def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], names: list[str]) -> None:
+def test_evaluation_and_queries_share_one_calibration(runs: dict[str, Run], names: list[str]) -> None:
     for name in names:
-        with open_session(runs[name].path) as asked:
-            kept = calibration_of(asked)
+        with open_session(runs[name].path) as session:
+            kept = calibration_of(session)
         with load_run(runs[name].path) as (_, task), torch.no_grad():
             assert isinstance(task, LinkTask)
             task.report("val")
@@ -76,7 +76,7 @@ def test_the_curve_of_an_evaluation_is_that_of_questions(runs: dict[str, Run], n
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategies", "choose"), [(["ranking", "random"], "mean"), (["historical"], "first")])
-def test_a_curve_costs_validation_some_random_pairs_at_most(
+def test_a_calibration_adds_few_random_pairs_to_validation(
     strategies: list[str], choose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summaries, "evenly_spaced", lambda count: np.arange(0, count, 3))
@@ -85,15 +85,15 @@ def test_a_curve_costs_validation_some_random_pairs_at_most(
     assert choose == "mean" or not any(name.startswith(("average_precision", "random")) for name in run.metrics["val"])
     with load_run(run.path) as (_, task), torch.no_grad():
         assert isinstance(task, LinkTask)
-        asked: list[tuple[str, str, int]] = []
+        queried: list[tuple[str, str, int]] = []
         plain = task._scored
 
         def counted(scorer: Any, split: str, drawn: Any, **how: Any) -> Any:
-            asked.extend((*key, len(one)) for key, one in drawn.items() if not key[0].startswith("new_"))
+            queried.extend((*key, len(one)) for key, one in drawn.items() if not key[0].startswith("new_"))
             return plain(scorer, split, drawn, **how)
 
         monkeypatch.setattr(task, "_scored", counted)
         task.report("val")
         whole = len(task.split.val)
         some = [("val", "random", -(-whole // 3)), ("val", "historical", whole)]
-        assert asked == ([("val", "random", whole)] if choose == "mean" else some)
+        assert queried == ([("val", "random", whole)] if choose == "mean" else some)

@@ -59,18 +59,18 @@ def test_negatives_are_nodes_that_the_relation_joins(orders: EventStream, strate
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_one_relation_has_the_negatives_of_none(orders: EventStream, strategy: str) -> None:
+def test_a_single_relation_has_the_negatives_of_an_untyped_stream(orders: EventStream, strategy: str) -> None:
     plain = untyped(orders)
     one = plain.with_(relation=np.zeros(len(plain), np.int32))
     assert drawn(plain, strategy)[1].equals(drawn(one, strategy)[1])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_numbers_of_relations_change_no_negatives(orders: EventStream, strategy: str) -> None:
+def test_the_numbering_of_relations_does_not_change_negatives(orders: EventStream, strategy: str) -> None:
     assert drawn(orders, strategy)[1].equals(drawn(renamed(orders), strategy)[1])
 
 
-def test_ranking_leaves_out_targets_of_the_same_relation_and_time() -> None:
+def test_ranking_filters_targets_of_the_same_relation_and_time() -> None:
     relation = np.array([0, 0, 1, 1, 0, 1, 0], np.int32)
     dst = np.array([5, 6, 5, 6, 7, 7, 5])
     stream = EventStream(src=np.zeros(7, np.int64), dst=dst, t=np.array([0, 1, 2, 3, 4, 4, 4]), relation=relation)
@@ -106,7 +106,7 @@ def test_scores_and_metrics_by_relation(orders: EventStream, make) -> None:
 
 
 @pytest.mark.parametrize("make", [recency, lambda stream: EdgeBank(stream.num_nodes)])
-def test_one_relation_scores_as_none(orders: EventStream, make) -> None:
+def test_a_single_relation_scores_like_an_untyped_stream(orders: EventStream, make) -> None:
     plain = untyped(orders)
     one = plain.with_(relation=np.zeros(len(plain), np.int32))
     splits = chronological_split(plain)
@@ -114,7 +114,7 @@ def test_one_relation_scores_as_none(orders: EventStream, make) -> None:
     assert rows[0] == rows[1]
 
 
-def test_recency_of_the_relation_finds_targets_that_it_decides() -> None:
+def test_recency_per_relation_finds_targets_that_depend_on_it() -> None:
     """Each source has a target by relation; without it, the last target is a guess."""
     rng = np.random.default_rng(0)
     src, relation = rng.integers(0, 20, 900), rng.integers(0, 3, 900).astype(np.int32)
@@ -133,7 +133,7 @@ def test_recency_and_edgebank_do_not_leak_relations(orders: EventStream) -> None
     check_leak(lambda stream: EdgeBank(stream.num_nodes), orders, times=2, batch_size=40)
 
 
-def test_a_score_from_relations_to_come_is_a_leak(orders: EventStream) -> None:
+def test_a_score_from_future_relations_is_a_leak(orders: EventStream) -> None:
     class Peeking(Recency):
         def score(self, src, dst, t, relation=None):
             return super().score(src, dst, t, relation) + self.relations.codes.mean()

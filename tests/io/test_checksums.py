@@ -28,7 +28,7 @@ TENSORS = {
 
 
 def every_byte_changed(path: Path, step: int = 1) -> Iterator[int]:
-    """Yield places of a file, at each of which another byte then stands."""
+    """Yield positions of a file, each after replacing its byte."""
     data, rng = path.read_bytes(), np.random.default_rng(0)
     places = list(range(0, len(data), step))
     for at in places:
@@ -46,20 +46,20 @@ def read_at(read: Callable[[Path], object], path: Path, at: int) -> None:
     pytest.fail(f"byte {at} is not guarded")
 
 
-def test_any_byte_of_weights_and_checkpoints_is_guarded(tmp_path: Path) -> None:
+def test_any_changed_byte_of_weights_and_checkpoints_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_checkpoint(path, Checkpoint(tensors={"model": TENSORS}, record={"epoch": 3, "best": 0.5}))
     for at in every_byte_changed(path, step=3):
         with pytest.raises(CheckpointError, match=r"model\.safetensors"):
             read_at(load_checkpoint, path, at)
-    held = load_checkpoint(path)
-    assert held.record == {"epoch": 3, "best": 0.5}
+    checkpoint = load_checkpoint(path)
+    assert checkpoint.record == {"epoch": 3, "best": 0.5}
     for name, value in TENSORS.items():
-        assert torch.equal(held.tensors["model"][name], value)
-        assert held.tensors["model"][name].dtype == value.dtype
+        assert torch.equal(checkpoint.tensors["model"][name], value)
+        assert checkpoint.tensors["model"][name].dtype == value.dtype
 
 
-def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
+def test_the_checksum_covers_names_dtypes_and_shapes(tmp_path: Path) -> None:
     """Damage that keeps the bytes: the same tensors under each other's names, in another shape, of another kind."""
     from safetensors import safe_open
     from safetensors.torch import save_file
@@ -87,7 +87,7 @@ def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
         read_tensors(path, format="f", what="x")
 
 
-def test_a_file_may_be_read_without_the_comparison(tmp_path: Path) -> None:
+def test_a_file_may_be_read_without_verification(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     write_tensors(path, {"a": torch.zeros(100)}, {}, format="f")
     data = bytearray(path.read_bytes())
@@ -104,7 +104,7 @@ def live(folder: Path) -> None:
     save_stream_state(replace(StreamState(), model="abc").joined(events)[1], folder)
 
 
-def test_any_byte_of_the_events_of_a_live_state_is_guarded(tmp_path: Path) -> None:
+def test_any_changed_byte_of_a_live_state_is_detected(tmp_path: Path) -> None:
     live(tmp_path / "state")
     path = next((tmp_path / "state").glob("events-*.safetensors"))
     whole = partial(load_stream_state, verify=True)

@@ -24,7 +24,7 @@ def blank() -> Figure:
 
 
 def boxes(figure: Figure) -> list:
-    """Where the labels beside points are."""
+    """The extents of the labels next to points."""
     figure.draw_without_rendering()
     return [text.get_window_extent() for axes in figure.axes for text in axes.texts]
 
@@ -39,7 +39,7 @@ def assert_apart(figure: Figure) -> None:
 
 
 @pytest.mark.parametrize("big", [1.1e9, 3.4e14])
-def test_times_are_written_out_and_their_numbers_do_not_meet(big: float) -> None:
+def test_tick_labels_of_times_are_written_out_and_do_not_overlap(big: float) -> None:
     t = np.linspace(0, big, 200)
     stream = EventStream(src=np.arange(200) % 7, dst=7 + np.arange(200) % 5, t=t)
     figure = blank()
@@ -60,7 +60,7 @@ def test_small_shares_keep_their_digits() -> None:
     assert "0.002" in {label.get_text() for label in axes.get_yticklabels()}
 
 
-def test_many_classes_with_long_names_do_not_meet() -> None:
+def test_labels_of_many_classes_do_not_overlap() -> None:
     figure = blank()
     axes = figure.subplots()
     names = [f"a class with a very long name {i}" for i in range(70)]
@@ -71,19 +71,17 @@ def test_many_classes_with_long_names_do_not_meet() -> None:
     assert not any(a.overlaps(b) for a, b in pairwise(drawn))
 
 
-def test_labels_beside_points_are_apart_or_left_out() -> None:
+def test_point_labels_do_not_overlap_or_are_omitted() -> None:
     figure = blank()
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1))
     figure.draw_without_rendering()
-    label_points(
-        axes, [(x, 0.5, "somebody") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9
-    )
+    label_points(axes, [(x, 0.5, "node") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9)
     assert len(boxes(figure)) == 2 + 4  # four places around what lies at one point
     assert_apart(figure)
 
 
-def test_labels_of_an_explanation_are_apart() -> None:
+def test_labels_of_an_explanation_do_not_overlap() -> None:
     events = pd.DataFrame(
         {
             "end": ["source", "target"] * 6,

@@ -59,7 +59,7 @@ def test_files_are_synced_before_they_are_renamed_and_their_folder_after(
     assert {path.name for path in tmp_path.iterdir()} == {"one", "last"}
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_earlier_file(tmp_path: Path) -> None:
     one, last = tmp_path / "one", tmp_path / "last"
     one.write_text("old")
     last.write_text("old")
@@ -77,9 +77,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_folder_is_synced_whole_before_it_takes_its_place(
-    tmp_path: Path, calls: list[tuple[str, str]], there: bool
-) -> None:
+def test_a_folder_is_synced_before_it_is_renamed(tmp_path: Path, calls: list[tuple[str, str]], there: bool) -> None:
     folder = tmp_path / "folder"
     if there:
         folder.mkdir()
@@ -102,7 +100,7 @@ def test_a_folder_is_synced_whole_before_it_takes_its_place(
         assert any(path.endswith("deep/file") for _, path in calls[:at])
 
 
-def test_what_was_added_is_synced_when_asked(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+def test_appended_lines_are_synced_on_request(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
     path = tmp_path / "log"
     append_file(path, "one\n")
     append_file(path, b"two\n")

@@ -1,4 +1,4 @@
-"""Compiled kernels where nothing usual can be written: a temporary cache, one warning, nobody else's files run.
+"""Compiled kernels if the usual caches are not writable: a private temporary cache and one warning.
 
 Tests may run as root, whom permissions do not stop: what cannot be written is a file where a folder would have to be.
 """
@@ -22,7 +22,7 @@ PACKAGE = Path(hopstate.__file__).parent
 
 @pytest.fixture
 def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installation for reading only, without a home, and a temporary folder of its own; the file that stops all."""
+    """An installation that is read-only, without a home directory, with its own temporary folder."""
     (tmp_path / "file").touch()
     (tmp_path / "tmp").mkdir()
     (tmp_path / "hopstate").mkdir()
@@ -36,7 +36,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_usual_places_are_left_alone(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usual_cache_folders_are_not_changed(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(sealed / "home"))  # not made yet, as on a fresh account
     ensure_kernel_cache()
     monkeypatch.setenv("HOME", str(sealed / "file"))
@@ -61,13 +61,15 @@ def test_a_temporary_folder_is_private_and_named_once(sealed: Path) -> None:
     ensure_kernel_cache()  # no second warning: the folder is there now
 
 
-def test_nowhere_at_all_is_said(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_writable_folder_gives_a_warning(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(sealed / "file"))
     with pytest.warns(HopstateWarning, match="NUMBA_CACHE_DIR"):
         ensure_kernel_cache()
 
 
-def test_without_a_home_none_is_made_in_the_working_directory(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_no_folder_is_created_in_the_working_directory(
+    sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # an unknown user without HOME
     monkeypatch.chdir(sealed)
     with pytest.warns(HopstateWarning, match="NUMBA_CACHE_DIR"):
@@ -99,7 +101,7 @@ def test_a_read_only_installation_computes_with_one_warning(tmp_path: Path) -> N
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_an_import_says_nothing_here() -> None:
+def test_a_writable_installation_gives_no_warning() -> None:
     before = os.environ.get("NUMBA_CACHE_DIR")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""One writer a folder."""
+"""A folder has one writer at a time."""
 
 import signal
 import subprocess
@@ -15,12 +15,12 @@ HOLD = """
     import sys, time
     from hopstate.io.files import locked
     with locked(sys.argv[1], "a state"):
-        print("held", flush=True)
+        print("locked", flush=True)
         time.sleep(60)
 """
 
 
-def test_the_second_is_refused_by_name_and_the_third_may(tmp_path: Path) -> None:
+def test_a_second_writer_is_rejected_until_the_first_ends(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "run"
     with locked(folder, "a state"):
         with (
@@ -38,7 +38,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(HOLD), str(tmp_path)], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
-        assert child.stdout.readline() == b"held\n"
+        assert child.stdout.readline() == b"locked\n"
         with pytest.raises(BusyError), locked(tmp_path):
             pass
     finally:
@@ -48,13 +48,13 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         pass
 
 
-def test_where_no_lock_can_be_made_that_is_said(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"), locked(tmp_path / "file"):
         pass
 
 
-def test_what_killed_processes_left_is_deleted_and_no_more(tmp_path: Path) -> None:
+def test_only_files_left_by_killed_processes_are_deleted(tmp_path: Path) -> None:
     for name in (".tmpA1b2C3", ".tmp", ".tmpA1b2C3d", "a.tmp", "kept.safetensors"):
         (tmp_path / name).write_text("")
     (tmp_path / ".tmpfolder").mkdir()

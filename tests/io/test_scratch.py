@@ -11,17 +11,17 @@ from hopstate.io.scratch import Scratch
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_what_was_let_go_is_read_again(mapped: bool, tmp_path: Path) -> None:
+def test_released_pages_are_read_again(mapped: bool, tmp_path: Path) -> None:
     store = Scratch(tmp_path if mapped else None)
     made = store(3000, 5, torch.float32)
     expected = torch.arange(15_000, dtype=torch.float32).view(3000, 5)
     made.copy_(expected)
-    store.release_pages(made, torch.zeros(3))  # one of another's is left alone
+    store.release_pages(made, torch.zeros(3))  # memory of another owner is kept
     assert torch.equal(made, expected)
     assert not list(tmp_path.iterdir())
 
 
-def test_arrays_of_others_are_let_go_where_they_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_arrays_of_other_owners_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[np.ndarray | None] = []
     monkeypatch.setattr(scratch, "release_pages", lambda *arrays: given.extend(arrays))
     x = np.arange(6.0).reshape(2, 3)

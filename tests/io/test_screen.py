@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("columns", ["20"])
-def test_a_piped_list_of_recipes_is_whole(columns, monkeypatch, capsys):
+def test_a_piped_list_of_recipes_is_complete(columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", columns)
     assert main(["reproduce", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -33,7 +33,7 @@ def test_a_piped_list_of_recipes_is_whole(columns, monkeypatch, capsys):
         assert recipe.reference is None or recipe.reference.source in line
 
 
-def test_a_piped_list_of_data_sets_is_whole(monkeypatch, capsys):
+def test_a_piped_list_of_datasets_is_complete(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "20")
     assert main(["datasets"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -52,7 +52,7 @@ def test_a_list_of_recipes_keeps_every_column_at_80_characters(monkeypatch):
     sources = dict(line.split(" ", 1) for line in lines if re.match(r"\[\d+\] ", line))
     fits = [recipe for recipe in all_recipes().values() if len(recipe.name) <= 32]
     assert len(fits) > 300
-    for recipe in fits:  # a row each, nothing in it goes on below
+    for recipe in fits:  # one row each, without continuation lines
         (row,) = [line for line in lines if line.split(" ")[0] == recipe.name]
         assert len(row) <= 80
         assert f" {recipe.runs} " in f"{row} "

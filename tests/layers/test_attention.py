@@ -52,6 +52,6 @@ def test_dropout_only_in_training() -> None:
     assert torch.equal(block(x), block(x))
 
 
-def test_heads_divide_the_width() -> None:
+def test_the_width_must_be_divisible_by_the_heads() -> None:
     with pytest.raises(ConfigError, match="num_heads"):
         SelfAttention(8, 3)

@@ -20,7 +20,7 @@ def made(kind, directed):
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("kind", DECODERS)
-def test_directions_and_pairs_among_others(kind, directed):
+def test_directed_and_undirected_scores_are_independent_per_pair(kind, directed):
     decoder, u, v = made(kind, directed)
     there, back = decoder(u, v), decoder(v, u)
     assert torch.allclose(there, back, atol=1e-6) is decoder.symmetric
@@ -30,7 +30,7 @@ def test_directions_and_pairs_among_others(kind, directed):
     assert torch.allclose(decoder.among(u, others), wanted, rtol=F64)
 
 
-def test_what_they_compute():
+def test_decoders_equal_their_formulas():
     decoder, u, v = made("bilinear", True)
     assert torch.allclose(decoder(u, v), torch.einsum("pi,ij,pj->p", u, decoder.score.weight, v), rtol=F64)
     decoder, u, v = made("dot", False)
@@ -46,7 +46,7 @@ class Distance(LinkDecoder):
         return -(u - v).norm(dim=-1)
 
 
-def test_a_decoder_of_your_own_scores_links(monkeypatch, tmp_path):
+def test_a_registered_decoder_scores_links(monkeypatch, tmp_path):
     monkeypatch.setitem(DECODERS, "distance", Distance)
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(rng.integers(0, 40, (160, 2)), 40, x=rng.normal(size=(40, 4)).astype(np.float32))

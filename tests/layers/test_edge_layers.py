@@ -27,7 +27,7 @@ def layers(dim: int) -> dict[str, torch.nn.Module]:
 
 @pytest.mark.parametrize("kind", ["gat", "pna"])
 @pytest.mark.parametrize("some", [None, torch.tensor([4, 11, 0])])
-def test_receiving_is_the_layer_on_a_list_of_edges(kind, some):
+def test_a_sparse_layer_equals_the_edge_list_layer(kind, some):
     layer, graph = layers(8)[kind], graph_of(20, some)
     h = torch.randn(20, 8, dtype=torch.float64, requires_grad=True)
     got, want = graph.propagate(layer, "edges", 0, h), graph.receiver_rows(layer(h, graph.edge_index()))
@@ -59,7 +59,7 @@ def test_the_matrix_of_a_graph_is_transposed_once(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["gat", "pna"])
-def test_no_edge_and_no_node(kind):
+def test_graphs_without_edges_or_nodes(kind):
     layer = layers(8)[kind]
     for n in (0, 3):
         graph = Adjacency(torch.zeros(n + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
@@ -76,7 +76,7 @@ def test_pna_of_a_training_graph_without_edges_is_finite():
         assert h.grad.isfinite().all()
 
 
-def test_features_of_edges_take_the_list():
+def test_edge_features_use_the_edge_list():
     graph = graph_of(10)
     graph.edge_attr = torch.randn(len(graph.indices), 3)
     for layer in (GAT(8, 8, 2, edge_dim=3), PNA(8, 8, torch.tensor([1, 2, 3]), edge_dim=3)):
@@ -86,7 +86,7 @@ def test_features_of_edges_take_the_list():
         )
 
 
-def test_a_message_block_of_pna_keeps_no_list():
+def test_a_pna_block_stores_no_edge_list():
     block, graph = MessageBlock("pna", 8, edges=False, dropout=0.0, degrees=torch.tensor([2, 1, 3])), graph_of(12)
     h = torch.randn(12, 8)
     z = block.conv(h, graph.edge_index())

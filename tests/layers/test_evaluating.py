@@ -6,7 +6,7 @@ from torch import nn
 from hopstate.layers.modes import evaluating
 
 
-def test_each_module_is_back_in_its_own_mode() -> None:
+def test_each_module_returns_to_its_own_mode() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Sequential(nn.Dropout(0.5))).train()
     model[1].eval()  # frozen, as in fine-tuning
     before = [module.training for module in model.modules()]

@@ -5,7 +5,7 @@ import torch
 from hopstate.layers.decoders import LinkHead, NodeHead
 
 
-def test_link_head_is_its_formula_and_sees_the_order_of_a_pair():
+def test_link_head_equals_its_formula_and_is_directional():
     head = LinkHead(3).double()
     u, v = torch.randn(2, 4, 3, dtype=torch.float64)
     merged = torch.relu(torch.cat([u, v], 1) @ head.merge.weight.T + head.merge.bias)
@@ -22,7 +22,7 @@ def test_parameters_are_counted():
     assert NodeHead(4, 3, hidden=())(torch.randn(2, 4)).shape == (2, 3)
 
 
-def test_node_head_drops_in_training_only():
+def test_node_head_applies_dropout_only_in_training():
     head = NodeHead(6, 2, hidden=(8,), dropout=0.5)
     x = torch.randn(3, 6)
     assert not torch.equal(head(x), head(x))

@@ -1,4 +1,4 @@
-"""Our layers stand in `torch_geometric.nn.Sequential` beside its own, and give there what they give called by hand."""
+"""Layers work in `torch_geometric.nn.Sequential` together with its own and give the output of a direct call."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def layers():
 
 
 @pytest.mark.parametrize(("make", "how"), layers())
-def test_a_layer_gives_in_a_sequence_what_it_gives_alone(make, how, given):
+def test_a_layer_in_a_sequential_equals_a_direct_call(make, how, given):
     torch.manual_seed(1)
     layer = make().eval()
     takes, gives = (part.split(", ") for part in how.split(" -> "))

@@ -7,7 +7,7 @@ from hopstate.layers.message import Adjacency, EdgeList
 from hopstate.sampling.subgraph import full_adjacency, rows_adjacency
 from hopstate.testing.conformance import assert_close_rmse
 
-# 0-1, 1-2, a second 1-2 stored twice, a self-loop on 3, and 4 alone
+# 0-1, 1-2, a second 1-2 stored twice, a self-loop on 3, and 4 isolated
 EDGES = np.array([(0, 1), (1, 0), (1, 2), (1, 2), (2, 1), (2, 1), (3, 3)])
 
 
@@ -67,7 +67,7 @@ def test_existing_self_loops_are_normalized_as_in_torch_geometric(weighted: bool
 
 
 @pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
-def test_gradient_of_product(name: str) -> None:
+def test_gradient_of_the_sparse_product(name: str) -> None:
     """The backward pass multiplies by the transpose, also where the form is not symmetric."""
     made, _ = adjacency()
     x = torch.randn(5, 3, requires_grad=True)
@@ -77,7 +77,7 @@ def test_gradient_of_product(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
-def test_some_rows_equal_those_of_the_whole(name: str) -> None:
+def test_selected_rows_equal_those_of_the_full_product(name: str) -> None:
     """Receivers anywhere among the nodes, their columns in any order."""
     made, dense = adjacency()
     rows = np.array([3, 1, 4])
@@ -94,7 +94,7 @@ def test_some_rows_equal_those_of_the_whole(name: str) -> None:
     assert set(zip(receivers.tolist(), senders.tolist())) == {(v, int(u)) for v, c in zip(rows, columns) for u in c}
 
 
-def test_forms_are_kept_and_move() -> None:
+def test_converted_forms_are_cached_and_follow_the_device() -> None:
     made, _ = adjacency()
     assert made.normalized_adjacency("mean") is made.normalized_adjacency("mean")
     moved = made.to("cpu")

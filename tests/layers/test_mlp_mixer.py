@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hopstate.methods.baselines.graphmixer import MixerBlock
 
 
-def test_block_is_its_formula():
+def test_block_equals_its_formula():
     block = MixerBlock(4, 6).double()
     x = torch.randn(3, 4, 6, dtype=torch.float64)
 
@@ -28,7 +28,7 @@ def test_widths_and_parameters():
     assert sum(p.numel() for p in block.parameters()) == 40 + 430 + 344 + 237_532
 
 
-def test_sequences_are_independent_and_dropout_rests_in_evaluation():
+def test_sequences_are_independent_and_dropout_is_off_in_evaluation():
     block = MixerBlock(4, 6, dropout=0.5)
     x = torch.randn(3, 4, 6)
     assert not torch.equal(block(x), block(x))

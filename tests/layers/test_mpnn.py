@@ -13,7 +13,7 @@ def small() -> Adjacency:
     return Adjacency.of(np.array([0, 2, 3, 5, 5]), np.array([1, 2, 0, 0, 1]))
 
 
-def test_gated_gcn_is_its_equations():
+def test_gated_gcn_equals_its_equations():
     layer, h, e = GatedGCN(5, edges=True).double(), torch.randn(4, 5).double(), torch.randn(5, 5).double()
     graph = small()
     out, new = layer(h, graph, e)
@@ -30,13 +30,13 @@ def test_gated_gcn_is_its_equations():
 
 @pytest.mark.parametrize("kind", ["gatedgcn", "gcn", "gin", "gine", "sage"])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_rows_taken_from_a_table_equal_rows_gathered_first(kind, norm):
+def test_row_indices_equal_gathered_rows(kind, norm):
     net = MPNN(kind, 6, num_layers=2, edges=True, norm=norm).eval()
     table, rows, e = torch.randn(3, 6), torch.tensor([2, 0, 2, 1]), torch.randn(5, 6)
     torch.testing.assert_close(net(table, small(), e, rows), net(table[rows], small(), e))
 
 
-def test_edge_features_matter_where_they_are_used():
+def test_edge_features_change_the_output_if_used():
     graph, h = small(), torch.randn(4, 6)
     for kind, used in (("gatedgcn", True), ("gine", True), ("gcn", False)):
         net = MPNN(kind, 6, num_layers=2, edges=True).eval()
@@ -60,13 +60,13 @@ def test_pool_reduces_segments(how):
     torch.autograd.gradcheck(lambda x: pool(x, offsets, how), x)
 
 
-def test_walk_encoder_sees_bits_and_keeps_walks_apart():
+def test_walk_encoder_uses_bits_and_separates_walks():
     encoder = WalkEncoder(8, window=2, edges=True).eval()
     x, bits = torch.randn(7, 8), torch.randint(0, 2, (7, 4), dtype=torch.uint8)
     walks, tokens, e = torch.tensor([0, 3, 5, 7]), torch.tensor([0, 5, 7]), torch.randn(7, 8)
     out = encoder(x, bits, walks, tokens, e)
-    alone = encoder(x[5:], bits[5:], torch.tensor([0, 2]), torch.tensor([0, 2]), e[5:])
-    torch.testing.assert_close(out[1:], alone)
+    single = encoder(x[5:], bits[5:], torch.tensor([0, 2]), torch.tensor([0, 2]), e[5:])
+    torch.testing.assert_close(out[1:], single)
     swapped = torch.tensor([3, 4, 0, 1, 2, 5, 6])
     again = encoder(x[swapped], bits[swapped], torch.tensor([0, 2, 5, 7]), tokens, e[swapped])
     torch.testing.assert_close(out, again)

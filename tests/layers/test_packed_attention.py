@@ -23,26 +23,26 @@ def _packed(dim: int = 6, weights: list[float] | None = None):
     return x, PackedLayout.of(row, position, weight, 3, 7)
 
 
-def _alone(attention: PackedSelfAttention, x: torch.Tensor) -> torch.Tensor:
+def _single(attention: PackedSelfAttention, x: torch.Tensor) -> torch.Tensor:
     """One sequence (token, dim) through the heads, written out."""
     q, k, v = (part.unflatten(1, (attention.num_heads, -1)).transpose(0, 1) for part in attention.qkv(x).chunk(3, 1))
     return attention.out(dot_product_attention(q, k, v).transpose(0, 1).flatten(1))
 
 
-def test_packed_equals_each_sequence_alone():
+def test_packed_equals_single_sequences():
     x, layout = _packed()
     attention = PackedSelfAttention(6, 2).double()
-    expected = torch.cat([_alone(attention, part) for part in x.split(LENGTHS)])
+    expected = torch.cat([_single(attention, part) for part in x.split(LENGTHS)])
     torch.testing.assert_close(attention(x, layout), expected)
 
 
-def test_a_weight_is_as_many_copies():
+def test_an_integer_weight_equals_copies():
     attention = PackedSelfAttention(6, 3).double()
     x, layout = _packed(weights=[1, 4, 1, 1, 1, 1, 1, 1, 3])
     out = attention(x, layout)
-    first = _alone(attention, torch.cat([x[:1], x[1:2].expand(4, -1), x[2:3]]))
+    first = _single(attention, torch.cat([x[:1], x[1:2].expand(4, -1), x[2:3]]))
     torch.testing.assert_close(out[:3], first[[0, 1, 5]])
-    last = _alone(attention, torch.cat([x[4:8], x[8:].expand(3, -1)]))
+    last = _single(attention, torch.cat([x[4:8], x[8:].expand(3, -1)]))
     torch.testing.assert_close(out[4:], last[[0, 1, 2, 3, 6]])
 
 

@@ -1,4 +1,4 @@
-"""A pair's history in a head: the closed form in float64, both parts learn, a scale from what was told alone."""
+"""Pair features in a head: the closed form in float64, both parts train, scales ignore missing values."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hopstate.testing.conformance import F32_TIGHT, F64
 
 
 def features(pairs: int = 7, count: int = 5) -> torch.Tensor:
-    """Return features with missing ones: some of each column, and a pair of which nothing is known."""
+    """Return features with missing ones: some of each column, and a pair without any."""
     x = 3 * torch.randn(pairs, count, generator=torch.Generator().manual_seed(1))
     x[0] = torch.nan
     x[2, 1:3] = torch.nan
@@ -22,29 +22,29 @@ def naive(part: PairHistory, x: np.ndarray) -> np.ndarray:
     weight = {name: p.detach().double().numpy() for name, p in part.state_dict().items()}
     out = []
     for row in x.astype(np.float64):
-        told = [0.0 if np.isnan(v) else (v - m) / s for v, m, s in zip(row, weight["mean"], weight["scale"])]
-        given = np.array([min(max(v, -FARTHEST), FARTHEST) for v in told] + [float(np.isnan(v)) for v in row])
+        scaled = [0.0 if np.isnan(v) else (v - m) / s for v, m, s in zip(row, weight["mean"], weight["scale"])]
+        given = np.array([min(max(v, -FARTHEST), FARTHEST) for v in scaled] + [float(np.isnan(v)) for v in row])
         hidden = np.maximum(weight["hidden.weight"] @ given + weight["hidden.bias"], 0)
         out.append(np.maximum(weight["output.weight"] @ hidden + weight["output.bias"], 0))
     return np.array(out)
 
 
-def test_the_head_equals_its_naive_twin_in_float64() -> None:
+def test_the_head_equals_the_reference_in_float64() -> None:
     torch.manual_seed(0)
     head, x = LinkHead(4, pair=PairHistory(5, dim=6)).double(), features()
     assert head.pair is not None
     head.pair.fit(x)
     x[3, 0] = 1e6  # far beyond what was seen
     u, v = torch.randn(2, 7, 4, dtype=torch.float64)
-    told = naive(head.pair, x.numpy())
-    both = np.concatenate([u.numpy(), v.numpy(), told], 1)
+    encoded = naive(head.pair, x.numpy())
+    both = np.concatenate([u.numpy(), v.numpy(), encoded], 1)
     merge, score = head.merge.weight.detach().numpy(), head.score.weight.detach().numpy()
     hidden = np.maximum(both @ merge.T + head.merge.bias.detach().numpy(), 0)
     expected = (hidden @ score.T + head.score.bias.detach().numpy())[:, 0]
     np.testing.assert_allclose(head(u, v, x).detach().numpy(), expected, rtol=F64)
 
 
-def test_both_parts_learn() -> None:
+def test_both_parts_receive_gradients() -> None:
     torch.manual_seed(0)
     head = LinkHead(64, pair=PairHistory(5))
     u = torch.randn(7, 64, requires_grad=True)
@@ -57,7 +57,7 @@ def test_both_parts_learn() -> None:
         assert p.grad.abs().max() > 0, name
 
 
-def test_the_scale_is_that_of_what_was_told() -> None:
+def test_the_scale_ignores_missing_values() -> None:
     part, x = PairHistory(5), features(400)
     x[:, 4] = 2.5
     part.fit(x)
@@ -69,7 +69,7 @@ def test_the_scale_is_that_of_what_was_told() -> None:
     assert part.scale.tolist() == [1] * 5
 
 
-def test_a_pair_alone_is_encoded_as_in_company() -> None:
+def test_the_encoding_of_a_pair_does_not_depend_on_the_batch() -> None:
     torch.manual_seed(0)
     part, x = PairHistory(5), features()
     whole = part(x)
@@ -77,13 +77,13 @@ def test_a_pair_alone_is_encoded_as_in_company() -> None:
         torch.testing.assert_close(part(x[i : i + 1]), whole[i : i + 1])
 
 
-def test_what_is_missing_differs_from_what_is_average() -> None:
+def test_a_missing_value_differs_from_the_mean() -> None:
     torch.manual_seed(0)
     part = PairHistory(5)
     assert not torch.equal(part(torch.full((1, 5), torch.nan)), part(torch.zeros(1, 5)))
 
 
 @pytest.mark.parametrize("given", [None, torch.zeros(3, 4)])
-def test_an_input_without_the_features_is_refused(given: torch.Tensor | None) -> None:
+def test_an_input_without_the_features_is_rejected(given: torch.Tensor | None) -> None:
     with pytest.raises(ShapeError):
         LinkHead(4, pair=PairHistory(5))(torch.zeros(3, 4), torch.zeros(3, 4), given)

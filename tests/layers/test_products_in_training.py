@@ -14,14 +14,14 @@ from hopstate.layers.modes import training_products
 @pytest.fixture
 def rows(monkeypatch):
     """Linear maps that note how many rows they were given."""
-    asked = []
+    counts = []
     monkeypatch.setattr(modes, "onednn_is_faster", lambda: True)
     plain = modes.linear
-    monkeypatch.setattr(modes, "linear", lambda x, w, b: (asked.append(len(x)), plain(x, w, b))[1])
-    return asked
+    monkeypatch.setattr(modes, "linear", lambda x, w, b: (counts.append(len(x)), plain(x, w, b))[1])
+    return counts
 
 
-def test_in_training_alone_and_only_within(rows: list) -> None:
+def test_the_fast_product_is_used_only_in_training_within_the_block(rows: list) -> None:
     model = nn.Sequential(nn.Linear(3, 4), parametrizations.spectral_norm(nn.Linear(4, 2)), nn.LayerNorm(2))
     x = torch.randn(600, 3)
     with training_products(model):
@@ -40,7 +40,7 @@ def test_in_training_alone_and_only_within(rows: list) -> None:
     assert all("forward" not in vars(m) for m in model.modules())
 
 
-def test_another_forward_stays_as_it_is(rows: list) -> None:
+def test_an_overridden_forward_is_unchanged(rows: list) -> None:
     class Doubled(nn.Linear):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return 2 * super().forward(input)
@@ -51,7 +51,7 @@ def test_another_forward_stays_as_it_is(rows: list) -> None:
     assert not rows
 
 
-def test_an_error_leaves_the_model_as_it_was(rows: list) -> None:
+def test_an_error_restores_the_model(rows: list) -> None:
     model = nn.Sequential(nn.Linear(3, 3))
     with pytest.raises(ZeroDivisionError), training_products(model):
         raise ZeroDivisionError

@@ -29,7 +29,7 @@ def branch_naive(m: SelectiveSSM, z: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("options", [{}, {"conv_width": 0}])
-def test_branch_is_algorithm_2(reverse, options):
+def test_branch_equals_algorithm_2(reverse, options):
     m = SelectiveSSM(6, inner_dim=9, state_dim=4, reverse=reverse, **options).double()
     z = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     offsets = torch.tensor([0, 5, 5, 7])
@@ -66,7 +66,7 @@ def test_one_direction_never_looks_ahead_and_two_do():
     assert len(one.branches) == 1
 
 
-def test_steps_start_in_mambas_range():
+def test_initial_steps_are_in_mambas_range():
     m = SelectiveSSM(64, inner_dim=512)
     start = F.softplus(m.step.up.bias)
     assert start.min() >= 1e-3

@@ -9,14 +9,14 @@ from hopstate.errors import ConfigError
 from hopstate.layers.encodings import TimeEncoding
 
 
-def test_fixed_frequencies_are_the_paper_s():
+def test_fixed_frequencies_equal_the_papers():
     encoding = TimeEncoding.geometric(100)
     expected = [10.0 ** (-i / 10) for i in range(100)]
     torch.testing.assert_close(encoding.omega, torch.tensor(expected))
     assert not list(encoding.parameters())
 
 
-def test_encoding_is_the_cosine_of_omega_times_gap():
+def test_encoding_is_the_cosine_of_omega_times_the_time_delta():
     encoding = TimeEncoding.between(4, 1e-3, 1.0, learn=True)
     with torch.no_grad():
         encoding.phase[:] = torch.tensor([0.0, 0.5, 0.0, 0.0])

@@ -32,7 +32,7 @@ def test_gradcheck_with_broadcasting():
 
 
 def test_one_step_is_the_exact_solution_of_the_equation():
-    """h' = A h + B u with u held: two half steps equal one whole step, which Euler's do not."""
+    """h' = A h + B u with u constant: two half steps equal one whole step, which Euler's do not."""
     A = torch.tensor([-0.5, -2.0, -9.0], dtype=torch.float64)
     h, u = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64), 1.7
     whole, half = torch.tensor(0.8, dtype=torch.float64), torch.tensor(0.4, dtype=torch.float64)

@@ -34,7 +34,7 @@ def test_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(lambda *x: edge_attention(*graph, *x), inputs)
 
 
-def test_rows_of_some_nodes_are_those_of_all():
+def test_rows_of_selected_nodes_equal_those_of_all():
     indptr, indices, nodes, inputs = problem(25, 4, 6)
     some = torch.tensor([3, 20, 7])
     spans = [indices[indptr[i] : indptr[i + 1]] for i in some]
@@ -51,7 +51,7 @@ def test_weights_sum_to_one_and_large_scores_stay_finite():
     assert all(g.isfinite().all() for g in torch.autograd.grad(out.square().sum(), (a, b, ones)))
 
 
-def test_threads_change_nothing():
+def test_threads_do_not_change_attention():
     *graph, inputs = problem(700, 4, 20, torch.float32)
     before, results = torch.get_num_threads(), []
     try:

@@ -89,7 +89,7 @@ def test_equals_dense(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "star", "disconnected", "two nodes", "self-loops"])
-def test_more_than_there_are(name: str) -> None:
+def test_more_eigenvectors_than_nodes(name: str) -> None:
     graph = GRAPHS[name]
     values, _ = check(*csr(graph), len(graph) + 5)
     assert np.isfinite(values).sum() == len(graph) - nx.number_connected_components(graph)
@@ -128,7 +128,7 @@ def test_routes_agree_to_the_sign() -> None:
     assert_close_rmse(results[2], results[0], factor=1e4)
 
 
-def test_canonical_basis_forgets_the_basis() -> None:
+def test_the_canonical_basis_does_not_depend_on_the_input_basis() -> None:
     generator = np.random.default_rng(0)
     space = np.linalg.qr(generator.standard_normal((20, 4)))[0]
     rotation = np.linalg.qr(generator.standard_normal((4, 4)))[0]
@@ -140,7 +140,7 @@ def test_canonical_basis_forgets_the_basis() -> None:
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_what_lanczos_misses_is_found(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eigenvectors_that_lanczos_misses_are_found(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first solve that returns one vector of each pair of equal eigenvalues, as a Krylov space does."""
     first, whole = [True], eigenvectors._lanczos
 
@@ -157,7 +157,7 @@ def test_what_lanczos_misses_is_found(sparse: bool, monkeypatch: pytest.MonkeyPa
     assert not first
 
 
-def test_a_large_residual_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_residual_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eigenvectors, "DENSE", 4)
     monkeypatch.setattr(eigenvectors, "RESIDUAL", 1e-300)
     with pytest.raises(HopstateError):
@@ -209,7 +209,7 @@ def test_which_graphs_are_factorised() -> None:
     assert not sparse(nx.barabasi_albert_graph(2000, 5, seed=0))
 
 
-def test_shares_go_by_size_and_never_beyond_what_there_is() -> None:
+def test_component_shares_follow_size_and_never_exceed_it() -> None:
     assert shares(np.array([1000, 40, 40, 7, 2, 1]), 8).tolist() == [8, 0, 0, 0, 0, 0]
     assert shares(np.array([40, 2, 40]), 5).tolist() == [3, 0, 2]
     assert shares(np.array([3, 2, 1, 1]), 9).tolist() == [2, 1, 0, 0]
@@ -226,7 +226,7 @@ def test_shares_go_by_size_and_never_beyond_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(("count", "route"), [(3, "dense"), (6, "factor"), (15, "lanczos")])
-def test_the_giant_component_has_its_own(count: int, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_giant_component_has_its_own_eigenvectors(count: int, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty long paths have smaller eigenvalues than the giant, and would take every vector."""
     force(route, monkeypatch)
     giant, paths = nx.random_regular_graph(4, 300, seed=0), [nx.path_graph(12)] * 50
@@ -238,7 +238,7 @@ def test_the_giant_component_has_its_own(count: int, route: str, monkeypatch: py
     assert np.linalg.norm(vectors[600:], axis=0) == pytest.approx(np.ones(count))
 
 
-def test_each_component_has_the_smallest_of_its_own_whatever_the_others_are() -> None:
+def test_each_component_has_its_own_smallest_eigenvectors() -> None:
     parts = [nx.cycle_graph(40), nx.gnp_random_graph(30, 0.3, seed=1), nx.path_graph(2), nx.empty_graph(3)]
     values, vectors = laplacian_eigenvectors(*csr(nx.disjoint_union_all(parts)), 7)
     first = np.abs(vectors[:40]).sum(0) > 0

@@ -33,7 +33,7 @@ def test_equals_the_definition(n, d, edges):
 
 
 @pytest.mark.parametrize("edges", [False, True])
-def test_rows_stand_for_rows_of_the_inputs(edges):
+def test_row_indices_select_rows_of_the_inputs(edges):
     indptr, indices, inputs = problem(25, 20, edges, torch.float64)
     rows = torch.randint(0, 6, (25,))
     inputs = [x[:6].detach().requires_grad_() if i < 3 else x for i, x in enumerate(inputs)]
@@ -47,7 +47,7 @@ def test_rows_stand_for_rows_of_the_inputs(edges):
 
 
 @pytest.mark.parametrize("edges", [False, True])
-def test_gradients_and_inputs_that_lie_spread_out_or_on_one_another(edges):
+def test_gradients_of_strided_and_expanded_inputs(edges):
     indptr, indices, inputs = problem(30, 16, edges, torch.float64)
     spread = [torch.stack([x, x], -1)[..., 0].detach().requires_grad_() for x in inputs]
     assert not any(x.is_contiguous() for x in spread)
@@ -57,7 +57,7 @@ def test_gradients_and_inputs_that_lie_spread_out_or_on_one_another(edges):
             assert_close_rmse(got, want)  # the gradient of a sum is one number, expanded
 
 
-def test_threads_change_nothing():
+def test_threads_do_not_change_gated_sums():
     indptr, indices, inputs = problem(40, 40, True, torch.float32)
     before, results = torch.get_num_threads(), []
     try:

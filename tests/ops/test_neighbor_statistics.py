@@ -42,13 +42,13 @@ def test_equals_torch_geometrics_aggregations():
     assert_close_rmse(mine, theirs)
 
 
-def test_a_deviation_far_from_zero_is_not_lost():
+def test_a_deviation_far_from_zero_keeps_its_digits():
     x = torch.tensor([[1e4], [1e4 + 0.25]], dtype=torch.float32)
     spread = neighbor_statistics(torch.tensor([0, 2]), torch.tensor([0, 1]), x)[3]
     assert_close_rmse(spread, torch.tensor([[0.125]]))
 
 
-def test_threads_change_nothing():
+def test_threads_do_not_change_statistics():
     indptr, indices, x = problem(60, 70, torch.float32)
     before, results = torch.get_num_threads(), []
     try:

@@ -14,12 +14,12 @@ SIZES = [(512, 1, 1), (513, 7, 5), (2047, 33, 16), (2560, 20, 9), (5000, 16, 40)
 
 @pytest.fixture
 def wide(monkeypatch):
-    """As on a processor where it onednn_is_faster; what oneDNN is asked for is noted."""
-    asked = []
+    """Pretend that oneDNN is faster, and record its calls."""
+    calls = []
     monkeypatch.setattr(modes, "onednn_is_faster", lambda: True)
     plain = modes._by_onednn
-    monkeypatch.setattr(modes, "_by_onednn", lambda *a: (asked.append((a[0].shape, a[1].shape)), plain(*a))[1])
-    return asked
+    monkeypatch.setattr(modes, "_by_onednn", lambda *a: (calls.append((a[0].shape, a[1].shape)), plain(*a))[1])
+    return calls
 
 
 def made(rows: int, terms: int, width: int, kind: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -31,7 +31,9 @@ def made(rows: int, terms: int, width: int, kind: torch.dtype = torch.float32) -
 @here
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize(("rows", "terms", "width"), SIZES)
-def test_the_definition_and_every_gradient(rows: int, terms: int, width: int, has_bias: bool, wide: list) -> None:
+def test_output_and_every_gradient_equal_the_definition(
+    rows: int, terms: int, width: int, has_bias: bool, wide: list
+) -> None:
     ours, exact = made(rows, terms, width), made(rows, terms, width, torch.float64)
     weights = torch.randn(rows, width, dtype=torch.float64)
     found, wanted = ((f(x, w, b if has_bias else None)) for f, (x, w, b) in ((linear, ours), (F.linear, exact)))
@@ -44,7 +46,7 @@ def test_the_definition_and_every_gradient(rows: int, terms: int, width: int, ha
 
 
 @here
-def test_strides_leading_axes_and_a_gradient_that_is_one_number(wide: list) -> None:
+def test_strides_leading_axes_and_an_expanded_gradient(wide: list) -> None:
     x, w, b = made(1300, 6, 4)
     steep = x.detach().t().contiguous().t().view(2, 650, 6).requires_grad_()
     y = linear(steep, w, b)
@@ -55,7 +57,7 @@ def test_strides_leading_axes_and_a_gradient_that_is_one_number(wide: list) -> N
 
 
 @here
-def test_the_same_bits_again_and_few_shapes_whatever_the_rows(wide: list) -> None:
+def test_repeated_calls_are_bit_identical_and_use_few_shapes(wide: list) -> None:
     x, w, b = (t.detach().requires_grad_() for t in made(3000, 8, 3))
     for rows in range(2900, 2940):
         twice = [torch.autograd.grad(linear(x[:rows], w, b).square().sum(), [w, b]) for _ in range(2)]
@@ -64,7 +66,7 @@ def test_the_same_bits_again_and_few_shapes_whatever_the_rows(wide: list) -> Non
 
 
 @here
-def test_a_second_derivative(wide: list) -> None:
+def test_second_derivatives(wide: list) -> None:
     x, w, b = made(600, 3, 2)
     inner = torch.autograd.grad(linear(x, w, b).pow(3).sum(), x, create_graph=True)[0]
     exact = [t.detach().double().requires_grad_() for t in (x, w, b)]
@@ -75,7 +77,7 @@ def test_a_second_derivative(wide: list) -> None:
 
 @here
 @pytest.mark.parametrize("why", ["few rows", "none", "float64", "mixed", "inexact"])
-def test_torch_multiplies_where_it_does_not_suit(why: str, wide: list) -> None:
+def test_torch_multiplies_if_onednn_does_not_apply(why: str, wide: list) -> None:
     x, w, b = made(
         {"few rows": 511, "none": 0}.get(why, 600), 4, 3, torch.float64 if why == "float64" else torch.float32
     )
@@ -90,17 +92,17 @@ def test_torch_multiplies_where_it_does_not_suit(why: str, wide: list) -> None:
     assert why != "float64" or (linear(x, w, b) - F.linear(x, w, b)).abs().max() < F64
 
 
-def test_it_pays_on_wide_processors_that_are_not_intels(monkeypatch) -> None:
-    def told(capability: str, processor: str) -> bool:
+def test_onednn_is_faster_on_avx512_of_other_vendors_than_intel(monkeypatch) -> None:
+    def is_faster(capability: str, processor: str) -> bool:
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
         monkeypatch.setattr(modes, "_processor", lambda: processor)
         modes.onednn_is_faster.cache_clear()
         return modes.onednn_is_faster()
 
     try:
-        assert told("AVX512", "vendor_id : AuthenticAMD") == hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        assert not told("AVX512", "vendor_id : GenuineIntel")
-        assert not told("AVX2", "vendor_id : AuthenticAMD")
+        assert is_faster("AVX512", "vendor_id : AuthenticAMD") == hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        assert not is_faster("AVX512", "vendor_id : GenuineIntel")
+        assert not is_faster("AVX2", "vendor_id : AuthenticAMD")
     finally:
         monkeypatch.undo()
         modes.onednn_is_faster.cache_clear()

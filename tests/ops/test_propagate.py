@@ -83,6 +83,6 @@ def test_number_of_threads_changes_no_bit() -> None:
         np.zeros((2, 4, 3), np.float32).transpose(0, 2, 1),
     ],
 )
-def test_wrong_arrays_are_refused(tokens: np.ndarray) -> None:
+def test_wrong_arrays_are_rejected(tokens: np.ndarray) -> None:
     with pytest.raises(ShapeError):
         hop_powers(np.zeros(3, np.int64), np.zeros(0, np.int64), tokens)

@@ -50,7 +50,7 @@ def test_features_do_not_see_the_pairs_own_link():
     for (u, v), own in zip(others.tolist(), features, strict=True):
         rest = edges[~((edges == (u, v)).all(1) | (edges == (v, u)).all(1))]
         without = Graph.from_edges(rest, 15)
-        alone = Proximity(without.indptr, without.indices).features(np.array([u]), np.array([v]))[0]
-        assert np.allclose(own, alone, rtol=F32_TIGHT, atol=F32_LAST)
+        expected = Proximity(without.indptr, without.indices).features(np.array([u]), np.array([v]))[0]
+        assert np.allclose(own, expected, rtol=F32_TIGHT, atol=F32_LAST)
     np.testing.assert_allclose(near.features(*others[7:9].T), features[7:9], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(features, near.features(*others[:, ::-1].T), rtol=1e-5, atol=1e-6)

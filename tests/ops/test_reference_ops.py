@@ -79,7 +79,7 @@ def test_forward_mode_agrees_with_the_backward_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["edge_attention", "gated_mean", "neighbor_statistics"])
-def test_registered_operators_keep_torchs_promises(name: str) -> None:
+def test_registered_operators_pass_opcheck(name: str) -> None:
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
     inputs: list[object] = [x.clone().requires_grad_() for x in operators()[name][1]]
     if name == "edge_attention":  # laid out in lanes of 16
@@ -92,7 +92,7 @@ def test_registered_operators_keep_torchs_promises(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mapped_operator_does_what_a_loop_does(name: str) -> None:
+def test_vmap_equals_a_loop(name: str) -> None:
     work, inputs = operators()[name]
     several = tuple(torch.stack([x, x.flip(0).abs() * x.sign()]) for x in inputs)
     want = torch.stack([work(*(x[i] for x in several)) for i in range(2)])

@@ -14,7 +14,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6)), max_size=8)
 
 
 @given(RUNS)
-def test_ranges_and_bounds_are_runs_one_after_the_other(runs):
+def test_ranges_and_bounds_are_consecutive_runs(runs):
     starts, counts = (np.array([run[i] for run in runs], np.int64) for i in (0, 1))
     assert ranges(starts, counts).tolist() == [n for start, count in runs for n in range(start, start + count)]
     assert bounds_of(counts).tolist() == [sum(counts[:i]) for i in range(len(runs) + 1)]

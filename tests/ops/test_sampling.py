@@ -90,9 +90,9 @@ def test_labor_reads_fewer_nodes_than_neighbour_sampling() -> None:
 def test_sample_does_not_depend_on_other_seeds() -> None:
     indptr, indices, _ = random_csr(50, 900)
     cutter = Neighborhoods(indptr, indices)
-    alone, together = cutter.sample(np.array([7]), 3, seed=5), cutter.sample(np.array([1, 7, 9]), 3, seed=5)
+    single, together = cutter.sample(np.array([7]), 3, seed=5), cutter.sample(np.array([1, 7, 9]), 3, seed=5)
     row = slice(together.indptr[1], together.indptr[2])
-    assert np.array_equal(alone.nodes[alone.indices], together.nodes[together.indices[row]])
+    assert np.array_equal(single.nodes[single.indices], together.nodes[together.indices[row]])
 
 
 def test_ppr_takes_the_nearest_nodes_and_the_root_first() -> None:

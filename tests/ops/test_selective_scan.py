@@ -1,4 +1,4 @@
-"""The scan's definition and invariants, held by the naive loop and by whatever path the machine takes."""
+"""The scan's definition and invariants, tested for the naive loop and for the path that the machine selects."""
 
 import itertools
 import math
@@ -70,7 +70,7 @@ def test_fast_path_equals_float64_loop(rule, reverse, lengths, channels, S, dtyp
 
 
 @pytest.mark.parametrize(("lengths", "channels"), [([300], 200), ([5] * 40, 16), ([200, 1, 0, 150], 16)])
-def test_every_cut_of_the_work_equals_float64_loop(lengths, channels):
+def test_every_tiling_equals_the_float64_loop(lengths, channels):
     case = make_case(lengths, channels, 4, torch.float32)
     assert_matches_naive(case, offsets_of(lengths), discretization="zoh")
 
@@ -104,7 +104,7 @@ def test_reverse_equals_flipped_scan_of_flipped_input(rule):
 @pytest.mark.parametrize(("rule", "reverse"), MODES)
 @given(cut=st.integers(0, 40))
 @settings(max_examples=8, deadline=None, derandomize=True)
-def test_prefix_then_rest_equals_the_whole(rule, reverse, cut):
+def test_prefix_then_suffix_equals_the_full_scan(rule, reverse, cut):
     options = {"reverse": reverse, "discretization": rule, "return_state": True}
     case = make_case([40], 6, 5)
     whole, last = scan(case, **options)
@@ -193,9 +193,9 @@ def test_one_step_keeps_its_digits_at_every_size_of_step(exponent, dtype):
             2 * decay,
         )
     eps = torch.finfo(dtype).eps
-    floor = {torch.float32: 1e-30, torch.float64: 1e-290}[dtype]  # decays below exp(-86), exp(-700) round to about that
+    least = {torch.float32: 1e-30, torch.float64: 1e-290}[dtype]  # decays below exp(-86), exp(-700) round to about that
     for actual, value in zip((y, *grads), exact):
-        assert math.isclose(actual.item(), float(value), rel_tol=40 * eps, abs_tol=floor * max(1.0, dt))
+        assert math.isclose(actual.item(), float(value), rel_tol=40 * eps, abs_tol=least * max(1.0, dt))
 
 
 def test_non_contiguous_inputs():
@@ -261,7 +261,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
 
 
 def test_vanishing_numbers_flush_to_zero_inside_the_kernels_only():
-    """Decays to below 1e-38 in both passes: right to float32's smallest normal, torch's own arithmetic left alone."""
+    """Decays to below 1e-38 in both passes: right to float32's smallest normal, torch's own arithmetic is unchanged."""
     case = make_case([200], 16, 4, torch.float32, plain=True)
     case["u"][1:] = 0
     case["delta"][:] = 0.5

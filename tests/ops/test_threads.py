@@ -1,4 +1,4 @@
-"""One thread for what is kept: within the block, restored after it, others left alone; equal bits from any number."""
+"""A block limits its thread only and restores the count; results are bit-identical for any number of threads."""
 
 import threading
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def in_thread(ask) -> int:
     return found[0]
 
 
-def test_one_thread_inside_and_all_of_them_after_an_error_too() -> None:
+def test_one_thread_inside_a_block_and_all_after_it() -> None:
     with threadpool_limits(2, user_api="blas"):
         with one_thread():
             assert (torch.get_num_threads(), usual_threads(), blas_threads()) == (1, 3, {2})
@@ -49,7 +49,7 @@ def test_one_thread_inside_and_all_of_them_after_an_error_too() -> None:
         assert (torch.get_num_threads(), usual_threads(), blas_threads()) == (3, 3, {2})
 
 
-def test_other_threads_keep_theirs() -> None:
+def test_other_threads_keep_their_count() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -115,7 +115,7 @@ def test_laplacian_eigenvectors_are_the_same_bits_for_any_number_of_threads(coun
     assert found[0] == found[1] == found[2]
 
 
-def test_a_memory_s_sparse_factor_has_one_thread_however_many_torch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_factorization_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bits go with their number, and two wait for each other spinning; in training and evaluation too."""
     found, splu = set[int](), scipy.sparse.linalg.splu
 

@@ -106,7 +106,7 @@ def test_convolutions_of_packed_sequences_of_any_length(reverse: bool) -> None:
         torch.testing.assert_close(program(lengths, x), wanted, rtol=F64, atol=F64)
 
 
-def test_states_that_a_program_cannot_carry_are_refused() -> None:
+def test_states_that_a_program_cannot_carry_are_rejected() -> None:
     def scanned(A: Tensor, D: Tensor, *given: Tensor) -> Any:
         u, delta, _, B, C = given
         return selective_scan(u, delta, A, B, C, return_state=True)[0]

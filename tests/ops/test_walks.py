@@ -1,4 +1,4 @@
-"""Walks are exact, uniform (or biased as asked), reproducible; tokens are the induced subgraphs."""
+"""Walks are exact, uniform or biased, reproducible; tokens are the induced subgraphs."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ def graph() -> nx.Graph:
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
-def test_walks_are_the_definition_number_by_number(graph, length):
+def test_walks_equal_the_definition(graph, length):
     indptr, indices = csr(graph)
     nodes = np.array([0, 7, 61, 7])
     fast = random_walks(WalkTable.of(indptr, indices), nodes, length, walks=3, seed=9)
@@ -37,7 +37,7 @@ def test_walks_are_the_definition_number_by_number(graph, length):
     np.testing.assert_array_equal(fast, random_walks_naive(indptr, indices, nodes, length, walks=3, seed=9))
 
 
-def test_walks_are_drawn_by_the_names_that_nodes_are_given(graph):
+def test_walks_are_seeded_by_node_names(graph):
     table, nodes, names = WalkTable.of(*csr(graph)), np.arange(63), np.arange(63)[::-1] + 7
     two = nx.disjoint_union(graph, graph)
     doubled, second = WalkTable.of(*csr(two)), nodes + 63
@@ -52,7 +52,7 @@ def test_walks_are_drawn_by_the_names_that_nodes_are_given(graph):
         assert not np.array_equal(walk_subgraphs(table, nodes, **WALKS, **own).nodes, a.nodes)
 
 
-def test_every_step_is_an_edge_and_a_lonely_node_stays(graph):
+def test_every_step_is_an_edge_and_an_isolated_node_stays(graph):
     table = WalkTable.of(*csr(graph))
     for p in (1, 0.5):
         rows = random_walks(table, np.arange(63), 6, walks=20, p=p)
@@ -60,7 +60,7 @@ def test_every_step_is_an_edge_and_a_lonely_node_stays(graph):
             assert graph.has_edge(a, b) or (a == b and graph.degree(a) == 0)
 
 
-def test_a_directed_sink_holds_the_walk():
+def test_a_walk_stays_at_a_directed_sink():
     table = WalkTable.of(np.array([0, 1, 1]), np.array([1]))
     assert random_walks(table, np.array([0]), 3).tolist() == [[0, 1, 1, 1]]
 
@@ -78,7 +78,7 @@ def test_first_and_later_steps_are_uniform():
         assert scipy.stats.chisquare(counts).pvalue > 1e-4
     pairs = np.bincount(rows[:, 1] * 8 + rows[:, 3], minlength=64).reshape(8, 8)
     first = pairs[1:7][:, 1:7]
-    off = ~np.eye(6, dtype=bool)  # steps 1 and 3 are not independent, but alike for all different pairs
+    off = ~np.eye(6, dtype=bool)  # steps 1 and 3 are not independent, but equally likely for all different pairs
     assert scipy.stats.chisquare(first[off]).pvalue > 1e-4
 
 
@@ -97,7 +97,7 @@ def test_second_steps_go_back_as_often_as_p_says(p):
     assert scipy.stats.chisquare(counts[likely], total).pvalue > 1e-4
 
 
-def test_a_walk_turns_back_at_a_dead_end_and_takes_edges_that_cannot_be_taken_back():
+def test_a_walk_returns_at_a_dead_end_and_follows_directed_edges():
     path = WalkTable.of(*csr(nx.path_graph(2)))
     assert random_walks(path, np.zeros(1, np.int64), 3, p=1e6).tolist() == [[0, 1, 0, 1]]
     circle = WalkTable.of(np.arange(4), np.array([1, 2, 0]))
@@ -150,9 +150,9 @@ def test_tokens_are_induced_subgraphs(graph, loops):
     assert step == len(tokens.walked)
 
 
-def test_tokens_of_chosen_lengths_hold_walks_of_those_lengths(graph):
-    table, asked = WalkTable.of(*csr(graph)), {"repeats": 2, "walks": 3, "seed": 5, "keep_walks": True}
-    tokens = walk_subgraphs(table, np.arange(63), max_length=6, lengths=[1, 3, 6], **asked)
+def test_tokens_of_given_lengths_contain_walks_of_those_lengths(graph):
+    table, options = WalkTable.of(*csr(graph)), {"repeats": 2, "walks": 3, "seed": 5, "keep_walks": True}
+    tokens = walk_subgraphs(table, np.arange(63), max_length=6, lengths=[1, 3, 6], **options)
     assert len(tokens.offsets) == 63 * 7 + 1
     step = 0
     for token, h in enumerate([6, 6, 3, 3, 1, 1, 0] * 63):
@@ -162,11 +162,11 @@ def test_tokens_of_chosen_lengths_hold_walks_of_those_lengths(graph):
         assert all(graph.has_edge(u, v) or not graph.degree(u) for u, v in zip(walks[:, :-1].flat, walks[:, 1:].flat))
         assert set(walks.flat) == set(tokens.nodes[tokens.offsets[token] : tokens.offsets[token + 1]])
     assert step == len(tokens.walked)
-    every = [walk_subgraphs(table, np.arange(63), max_length=3, lengths=h, **asked) for h in (None, [1, 2, 3])]
+    every = [walk_subgraphs(table, np.arange(63), max_length=3, lengths=h, **options) for h in (None, [1, 2, 3])]
     np.testing.assert_array_equal(every[0].walked, every[1].walked)
     for wrong in ([1, 2], [3, 1], [0, 3], [1, 1, 3], [1, 4], []):
         with pytest.raises(ConfigError):
-            walk_subgraphs(table, np.arange(3), max_length=3, lengths=wrong, **asked)
+            walk_subgraphs(table, np.arange(3), max_length=3, lengths=wrong, **options)
 
 
 @pytest.mark.parametrize("loops", [False, True])
@@ -181,9 +181,9 @@ def test_large_tokens_are_induced_subgraphs(loops):
         tokens = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M)
         bare = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M, edges=False)
         np.testing.assert_array_equal(bare.nodes, tokens.nodes)
-        told = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M, edge_ids=True)
-        np.testing.assert_array_equal(told.target, tokens.target)
-        np.testing.assert_array_equal(indices[told.edge_ids], tokens.nodes[tokens.edge_index()[1]])
+        with_edges = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M, edge_ids=True)
+        np.testing.assert_array_equal(with_edges.target, tokens.target)
+        np.testing.assert_array_equal(indices[with_edges.edge_ids], tokens.nodes[tokens.edge_index()[1]])
         row = 0
         for lo, hi in pairwise(tokens.offsets.tolist()):
             place = {v: k for k, v in enumerate(tokens.nodes[lo:hi].tolist())}

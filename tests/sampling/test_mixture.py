@@ -1,4 +1,4 @@
-"""Pairs beside training events: shares as said, nothing from the event's own time on, redrawn by seed alone."""
+"""Training negatives: shares as configured, nothing at or after the event's time, determined by the seed."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def drawn(stream: EventStream, seed: int = 3, rows: np.ndarray | None = None, **
 
 
 @pytest.mark.parametrize("loss", ["binary", "softmax"])
-def test_shares_are_what_they_say(loss: str) -> None:
+def test_shares_equal_their_settings(loss: str) -> None:
     stream, mixture = events(4000), Mixture(random=0.5, historical=0.2, inductive=0.1, popular=0.2)
     (_, dst), random = drawn(stream, mixture=mixture, loss=loss, **({"candidates": 5} if loss == "softmax" else {}))
     kinds = draw_kinds(mixture.shares(), dst.size, 3)
@@ -40,7 +40,7 @@ def test_shares_are_what_they_say(loss: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", ["binary", "softmax"])
-def test_only_what_is_strictly_past_is_drawn(kind: str, loss: str) -> None:
+def test_only_strictly_earlier_destinations_are_drawn(kind: str, loss: str) -> None:
     """And no pair, or destination, of the event itself; historical pairs do not meet at that very time."""
     stream = events()
     more = {"candidates": 3} if loss == "softmax" else {}
@@ -73,7 +73,7 @@ def test_only_what_is_strictly_past_is_drawn(kind: str, loss: str) -> None:
 
 @pytest.mark.parametrize("loss", ["binary", "softmax"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_happens_at_the_very_time_is_no_negative(kind: str, loss: str) -> None:
+def test_simultaneous_destinations_are_not_negatives(kind: str, loss: str) -> None:
     """On a clock of few stamps a source meets many at a time: five of 50 at each of 12 stamps, the last one new."""
     stamps, sources = 12, 8
     t, src, place = (part.reshape(-1) for part in np.mgrid[0:stamps, 0:sources, 0:5])
@@ -81,15 +81,15 @@ def test_what_happens_at_the_very_time_is_no_negative(kind: str, loss: str) -> N
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=sources + 50)
     more = {"candidates": 4} if loss == "softmax" else {}
     config = TrainingNegatives(mixture=Mixture(**{kind: 1.0}), loss=loss, **more)
-    never = np.full((len(stream), config.candidates), sources + 50)  # stands where nothing was found
+    never = np.full((len(stream), config.candidates), sources + 50)  # marks places without a candidate
     a, b = MixedNegatives(stream, np.arange(len(stream)), config).draw(never, 0)
-    met = set(zip(src.tolist(), dst.tolist(), t.tolist()))
+    positives = set(zip(src.tolist(), dst.tolist(), t.tolist()))
     pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), np.repeat(t, config.candidates).tolist())
-    assert not met & set(pairs)
+    assert not positives & set(pairs)
     assert (b != never).any()
 
 
-def test_what_is_to_come_changes_no_draw() -> None:
+def test_future_events_do_not_change_a_draw() -> None:
     stream = events()
     at = int(np.searchsorted(stream.t, stream.t[1200]))
     rng = np.random.default_rng(8)
@@ -105,7 +105,7 @@ def test_what_is_to_come_changes_no_draw() -> None:
         assert np.array_equal(b[:at], d[:at])
 
 
-def test_popular_ones_come_as_often_as_they_received() -> None:
+def test_popular_destinations_are_drawn_by_frequency() -> None:
     stream = events(8000)
     (_, dst), _ = drawn(stream, mixture=Mixture(popular=1.0))
     late = stream.t > stream.t[4000]
@@ -123,7 +123,7 @@ def test_seeds_fix_the_draw_and_differ() -> None:
     assert np.array_equal(dst, random)  # the papers' choice is the random draw itself
 
 
-def test_a_pair_alone_and_nothing() -> None:
+def test_one_event_and_no_event() -> None:
     one = EventStream(src=np.zeros(5, np.int64), dst=np.ones(5, np.int64), t=np.arange(5), num_nodes=2)
     for kind in KINDS:
         for loss in ("binary", "softmax"):
@@ -133,7 +133,7 @@ def test_a_pair_alone_and_nothing() -> None:
             assert dst.shape == (0, 1)
 
 
-def test_settings_that_cannot_work() -> None:
+def test_invalid_mixture_settings_are_rejected() -> None:
     for wrong in ({"historical": 1.2}, {"random": 0.9}, {"random": 0.9, "popular": 0.2}, {"inductive": -0.1}):
         with pytest.raises(ConfigError):
             Mixture(**wrong)

@@ -32,7 +32,7 @@ def data() -> tuple[EventStream, EventSplit]:
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["uci", "enron"])
-def test_random_negatives_are_those_of_dyglib(shared, name):
+def test_random_negatives_equal_dyglibs(shared, name):
     table = pd.read_csv(shared / f"data/temporal/{name}/ml_{name}.csv")
     golden = np.load(shared / f"golden/dyglib_{name}.npz")
     stream = EventStream.from_arrays(table.u.to_numpy() - 1, table.i.to_numpy() - 1, table.ts.to_numpy())
@@ -44,15 +44,15 @@ def test_random_negatives_are_those_of_dyglib(shared, name):
 
 
 def seen_and_window(stream, drawn, batch_size):
-    """Yield (negative pairs, pairs met by the batch's start, pairs met in its span, the batch's own) of every batch."""
+    """Yield negative pairs, earlier pairs, pairs within the span and own pairs of every batch."""
     pairs = list(zip(stream.src.tolist(), stream.dst.tolist(), strict=True))
     for start in range(0, len(drawn), batch_size):
         part = slice(start, start + batch_size)
         t0, t1 = stream.t[drawn.rows[part]][[0, -1]]
-        met = {p for p, t in zip(pairs, stream.t, strict=True) if t <= t0}
+        earlier = {p for p, t in zip(pairs, stream.t, strict=True) if t <= t0}
         window = {p for p, t in zip(pairs, stream.t, strict=True) if t0 <= t <= t1}
         negative = list(zip(drawn.src[part].tolist(), drawn.dst[part].tolist(), strict=True))
-        yield negative, met, window, {pairs[r] for r in drawn.rows[part]}
+        yield negative, earlier, window, {pairs[r] for r in drawn.rows[part]}
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
@@ -64,8 +64,8 @@ def test_historical_and_inductive_pairs_follow_their_rules(data, strategy, part)
     pairs = zip(stream.src.tolist(), stream.dst.tolist(), stream.t, strict=True)
     observed = set() if strategy == "historical" else {(u, v) for u, v, t in pairs if t <= last}
     filled = 0
-    for negative, met, window, own in seen_and_window(stream, drawn, 100):
-        allowed = met - window - observed
+    for negative, earlier, window, own in seen_and_window(stream, drawn, 100):
+        allowed = earlier - window - observed
         found = min(len(allowed), len(negative))
         fill, good = negative[: len(negative) - found], negative[len(negative) - found :]
         assert set(good) <= allowed
@@ -83,10 +83,10 @@ def test_historical_pairs_are_drawn_evenly(data):
     for seed in range(500):
         drawn = draw_negatives(stream, last, "test", "historical", seed=seed)
         counts[drawn.src, drawn.dst] += 1
-    met = counts[counts > 0]
-    assert abs(met - met.mean()).max() < 6 * np.sqrt(met.mean())
+    drawn_counts = counts[counts > 0]
+    assert abs(drawn_counts - drawn_counts.mean()).max() < 6 * np.sqrt(drawn_counts.mean())
     [(_, seen, window, _)] = seen_and_window(stream, drawn, 40)
-    assert len(met) == len(seen - window)
+    assert len(drawn_counts) == len(seen - window)
 
 
 def test_one_against_many_follows_its_rules(data):
@@ -97,17 +97,17 @@ def test_one_against_many_follows_its_rules(data):
     for i, row in enumerate(drawn.rows):
         s, negatives = stream.src[row], drawn.dst[drawn.offsets[i] : drawn.offsets[i + 1]].tolist()
         now = set(stream.dst[(stream.src == s) & (stream.t == stream.t[row])].tolist())
-        met = {v for u, v in training if u == s}
+        partners = {v for u, v in training if u == s}
         assert not now & set(negatives)
         assert len(set(negatives)) == len(negatives)
-        from_history = min(10, len(met - now))
-        assert sum(v in met for v in negatives) == from_history
-        assert len(negatives) == from_history + min(20 - from_history, len(pool - met - now))
+        from_history = min(10, len(partners - now))
+        assert sum(v in partners for v in negatives) == from_history
+        assert len(negatives) == from_history + min(20 - from_history, len(pool - partners - now))
     few = one_against_many(stream, split, "test", num_negatives=1000)
     assert few.offsets[-1] < 1000 * len(few)
 
 
-def test_one_seed_one_array_and_a_save_gives_it_back(data, tmp_path):
+def test_a_seed_fixes_the_negatives_and_saving_keeps_them(data, tmp_path):
     stream, split = data
     for strategy in ("random", "historical", "inductive"):
         a, b = (draw_negatives(stream, split, "test", strategy, seed=5) for _ in range(2))
@@ -124,7 +124,7 @@ def test_one_seed_one_array_and_a_save_gives_it_back(data, tmp_path):
         Negatives.load(path, stream.slice(0, 10))
 
 
-def test_bad_input_is_named(data, tmp_path):
+def test_bad_negatives_are_named(data, tmp_path):
     stream, split = data
     with pytest.raises(ConfigError, match="historical"):
         draw_negatives(stream, split, "test", "history")
@@ -146,7 +146,7 @@ def test_bad_input_is_named(data, tmp_path):
 
 @pytest.mark.parametrize("strategy", ["random", "historical", "inductive"])
 @pytest.mark.parametrize("split", ["train", "val", "test", "new_test"])
-def test_a_part_has_the_pairs_that_it_has_among_all(split, strategy):
+def test_negatives_do_not_depend_on_how_events_are_cut(split, strategy):
     rng = np.random.default_rng(3)
     ends, t = rng.integers(0, 30, (2, 900)), np.sort(rng.integers(0, 300, 900))
     stream = EventStream(src=ends[0], dst=30 + ends[1] % 20, t=t, num_nodes=50)
@@ -169,7 +169,7 @@ def test_a_part_has_the_pairs_that_it_has_among_all(split, strategy):
         draw_negatives(stream, splits, split, strategy, part=slice(count, None))
 
 
-def test_a_random_destination_is_drawn_again_if_it_is_the_events_own():
+def test_a_random_destination_equal_to_the_events_is_redrawn():
     """Uniformly over the others; what was not the event's own stays, and so does a pool of one destination."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 40, 6000), 40 + rng.integers(0, 5, 6000)
@@ -190,7 +190,7 @@ def test_a_random_destination_is_drawn_again_if_it_is_the_events_own():
 
 @pytest.mark.parametrize("together", [1 << 24, 128, 1])
 @pytest.mark.parametrize("events", [0, 1, 2, 700])
-def test_pairs_are_numbered_by_their_first_event_a_share_of_the_sources_at_a_time(events, together, monkeypatch):
+def test_pairs_are_numbered_by_their_first_event_in_blocks(events, together, monkeypatch):
     monkeypatch.setattr("hopstate.sampling.negatives._SORTED", together)
     src, dst = np.random.default_rng(1).integers(0, 12, (2, events))
     seen: dict[tuple[int, int], int] = {}
@@ -211,7 +211,7 @@ class PopularNegatives(OnePerEvent):
         return batches.src, rng.choice(batches.pool[1], len(batches.src))
 
 
-def test_a_strategy_of_your_own_is_evaluated_and_named_in_tables(monkeypatch, tmp_path):
+def test_a_registered_strategy_is_evaluated_and_named_in_tables(monkeypatch, tmp_path):
     monkeypatch.setitem(STRATEGIES, "popular", PopularNegatives())
     chosen = {"evaluation.strategies": ["popular", "random"], "evaluation.select_by": "first"}
     run = hopstate.fit("recency", repeating(300), out=tmp_path / "run", **LOOP, config=chosen)

@@ -1,4 +1,4 @@
-"""Held to what torch-geometric documents of its NeighborLoader, which needs compiled extras that are not there."""
+"""Compared with the documentation of torch-geometric's NeighborLoader, which needs compiled extras."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def check(data, batch, fanouts):
 
 
 @pytest.mark.parametrize("fanouts", [[3], [2, 2], [-1, 2], [4, -1, 1], [3, 0, 2], []])
-def test_a_batch_is_what_is_documented(fanouts):
+def test_a_batch_equals_the_documentation(fanouts):
     data, seen = made(), []
     seeds = data.train_mask.nonzero().view(-1)
     loader = NeighborLoader(data, fanouts, seeds, batch_size=7, shuffle=True, generator=torch.Generator())
@@ -67,10 +67,10 @@ def test_a_batch_is_what_is_documented(fanouts):
         seen.append(batch.n_id[: batch.batch_size])
     assert torch.equal(torch.cat(seen).sort().values, seeds)
     found = torch.cat([batch.n_id[: batch.batch_size] for batch in NeighborLoader(data, fanouts, data.train_mask)])
-    assert torch.equal(found, seeds)  # a mask stands for its nodes
+    assert torch.equal(found, seeds)  # a mask selects its nodes
 
 
-def test_all_neighbours_give_the_seeds_the_logits_of_the_whole_graph():
+def test_all_neighbors_give_the_logits_of_the_full_graph():
     data = made()
     torch.manual_seed(0)
     model = GraphSAGE(5, 8, num_layers=2, out_channels=3).eval()
@@ -133,7 +133,7 @@ def test_labor_reaches_fewer_nodes_on_average():
     assert sizes[True] < 0.8 * sizes[False]
 
 
-def test_it_goes_through_dataloaders_options():
+def test_dataloader_options_are_supported():
     data = made()
     loader = NeighborLoader(
         data, [3, 2], batch_size=16, num_workers=2, drop_last=True, transform=lambda batch: batch.update({"seen": True})
@@ -164,7 +164,7 @@ def test_a_model_of_torch_geometric_learns_on_its_batches():
 
 
 @pytest.mark.parametrize(
-    ("more", "error", "told"),
+    ("more", "error", "message"),
     [
         ({"time_attr": "t"}, ConfigError, "time_attr"),
         ({"input_time": torch.zeros(3)}, ConfigError, "input_time"),
@@ -181,8 +181,8 @@ def test_a_model_of_torch_geometric_learns_on_its_batches():
         ({"data": Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0], [3]]))}, DataError, "edge_index"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(more, error, told):
-    with pytest.raises(error, match=told):
+def test_invalid_loader_arguments_are_rejected_by_name(more, error, message):
+    with pytest.raises(error, match=message):
         NeighborLoader(**{"data": made(), "num_neighbors": [2], **more})
     assert NeighborLoader(made(), [2], temporal_strategy="uniform", disjoint=False, time_attr=None, is_sorted=True)
 
@@ -194,7 +194,7 @@ def test_a_seed_twice_in_a_batch_has_two_rows():
         next(iter(NeighborLoader(made(), [2], torch.tensor([3, 10**6]), batch_size=2)))
 
 
-def test_events_go_out_to_temporal_data_and_its_loader_and_come_back():
+def test_events_round_trip_through_temporal_data_and_its_loader():
     rng = np.random.default_rng(0)
     events = hopstate.EventStream(
         src=rng.integers(0, 9, 50),
@@ -213,7 +213,7 @@ def test_events_go_out_to_temporal_data_and_its_loader_and_come_back():
         gone.to_pyg()
 
 
-def test_gcn_on_weights_of_edges_sees_those_of_its_edges():
+def test_gcn_uses_the_weights_of_sampled_edges():
     data = made()
     data.edge_weight = torch.rand(data.num_edges)
     conv = GCNConv(5, 2, normalize=False)

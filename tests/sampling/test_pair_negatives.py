@@ -15,7 +15,7 @@ def some_links(directed, seed=0, nodes=30, count=120):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_places_count_the_nodes_that_are_not_linked(directed):
+def test_counts_equal_the_nodes_that_are_not_linked(directed):
     free, linked = some_links(directed)
     for u in range(30):
         wanted = [v for v in range(30) if (u, v) not in linked]
@@ -34,7 +34,7 @@ def test_no_draw_is_a_link(strategy):
     assert np.array_equal(drawn, free.draw(rows, np.random.default_rng(1), strategy))
 
 
-def test_what_a_strategy_draws():
+def test_strategies_follow_their_rules():
     star = np.array([(0, v) for v in range(1, 6)] + [(6, 7)])
     free = NonNeighbors(star, 10, directed=False)
     rng = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def test_what_a_strategy_draws():
     assert near[[0, 1]].sum() == 0
 
 
-def test_a_node_linked_to_all_others_has_none():
+def test_a_node_linked_to_all_others_has_no_negatives():
     free = NonNeighbors(np.array([(0, 1), (0, 2)]), 3, directed=False)
     for strategy in ("uniform", "degree", "two-hop"):
         assert free.draw(np.array([0, 1]), np.random.default_rng(0), strategy).tolist() == [-1, 2]
@@ -57,7 +57,7 @@ def test_a_node_linked_to_all_others_has_none():
 
 
 @pytest.mark.parametrize("most", [1, 5, 12, 25, 100])
-def test_some_are_different_and_none_is_a_link(most):
+def test_several_draws_differ_and_none_is_a_link(most):
     free, linked = some_links(False, count=60)
     rows = np.arange(30)
     nodes, bounds = free.sample(rows, most, np.random.default_rng(0))

@@ -60,7 +60,7 @@ def test_wide_and_narrow_files_hold_the_same_graph(tmp_path, monkeypatch) -> Non
         assert cut == (rows % 2 != indices % 2).sum() // 2
 
 
-def test_the_first_that_is_installed_is_taken(monkeypatch) -> None:
+def test_the_first_installed_partitioner_is_used(monkeypatch) -> None:
     there = {"kaminpar", "pymetis"}
     monkeypatch.setattr(partition_module, "find_spec", lambda name: object() if name in there else None)
     assert first_installed() == "kaminpar"
@@ -73,7 +73,7 @@ def test_the_first_that_is_installed_is_taken(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("some", [1, 7, 1 << 22])
-def test_entries_are_looked_at_some_nodes_at_a_time(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_read_in_blocks_of_nodes(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_module, "SOME", some)
     graph = near(200, 500)
     cluster = np.random.default_rng(0).integers(0, 4, 200)

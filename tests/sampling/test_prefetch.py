@@ -46,7 +46,7 @@ def test_leaving_early_stops_the_thread():
     assert len(made) <= 5 + 2
 
 
-def test_the_next_item_is_made_while_the_first_is_used():
+def test_the_next_item_is_prepared_while_the_first_is_used():
     second = threading.Event()
 
     def source():
@@ -59,7 +59,7 @@ def test_the_next_item_is_made_while_the_first_is_used():
             assert second.wait(10)
 
 
-def test_no_more_is_made_than_asked_for():
+def test_no_more_items_are_prepared_than_requested():
     made = []
 
     def source():

@@ -52,7 +52,7 @@ def tensors(source: NodeSetSource, epoch: int, number: int) -> list[torch.Tensor
 @pytest.mark.parametrize("form", ["auto", "general"])
 @pytest.mark.parametrize("kind", ["random", "clusters"])
 @pytest.mark.parametrize("sets", [0, 2, 100])
-def test_batches_from_files_are_those_of_memory(
+def test_batches_from_files_equal_those_from_memory(
     sets: int, kind: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = made_graph(None)
@@ -76,9 +76,7 @@ def test_batches_from_files_are_those_of_memory(
     assert not torch.equal(before[2], tensors(source, 1, 1)[2])
 
 
-def test_features_are_read_once_for_as_many_batches_as_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_are_read_once_for_as_many_batches_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subgraph, "LARGE", 0)
     sizes: list[int] = []
     read = subgraph.features
@@ -95,7 +93,7 @@ def test_features_are_read_once_for_as_many_batches_as_there_is_room(
         assert sizes == [20]  # there is nothing to gain in memory
 
 
-def test_probes_are_left_where_many_nodes_determine_the_messages() -> None:
+def test_probes_are_skipped_if_many_nodes_determine_the_messages() -> None:
     top, model = prepared(made_graph(None), Scratch())
     top.refresh(model, embedder(top.graph, top, 30))
     many, few = np.arange(4 * DIM), np.arange(DIM)
@@ -109,7 +107,7 @@ def test_probes_are_left_where_many_nodes_determine_the_messages() -> None:
     assert not all(map(torch.equal, before[1], after[1]))
 
 
-def test_a_batch_does_not_depend_on_what_was_drawn_before() -> None:
+def test_a_batch_does_not_depend_on_earlier_batches() -> None:
     sampler = sampler_of("random")
     drawn = [sampler.node_set(*at).nodes for at in ((0, 1), (1, 1), (0, 1), (0, 2))]
     assert np.array_equal(drawn[0], drawn[2])

@@ -128,7 +128,7 @@ def test_shadow_gives_each_seed_its_own_subgraph(how: str) -> None:
     assert not together.loss_weight[~seeds].any()
 
 
-def test_parts_not_outperformed_random_ones_are_told() -> None:
+def test_partitions_no_better_than_random_give_a_warning() -> None:
     rng = np.random.default_rng(0)
     everywhere = Graph.from_edges(rng.integers(0, 600, (100000, 2)), 600, name="dense")
     with pytest.warns(HopstateWarning, match="dense"):

@@ -17,7 +17,7 @@ ROWS = np.arange(8)
 
 
 class Draws(list[Callable[[], Any]]):
-    """A dataset of what is called when it is asked for."""
+    """A dataset that calls a function for each item."""
 
     def __getitem__(self, at: int) -> Any:  # type: ignore[override]
         return super().__getitem__(at)()
@@ -40,7 +40,7 @@ def same(one: Any, two: Any) -> bool:
     return same(vars(one), vars(two)) if hasattr(one, "__dict__") else one == two
 
 
-def test_samplers_and_records_draw_in_a_worker_as_here() -> None:
+def test_samplers_draw_the_same_in_a_worker() -> None:
     from torch_geometric.nn import GCN
 
     whole, at = graph(), {"epoch": 1, "number": 1}

@@ -82,7 +82,7 @@ def test_saint_weights_of_walks_add_up_on_a_large_sparse_graph() -> None:
 
 
 @pytest.mark.parametrize(("depth", "fanout"), [(1, 4), (2, 3), (3, 2)])
-def test_shadow_takes_so_many_hops_and_leaves_each_node_once(depth: int, fanout: int) -> None:
+def test_shadow_follows_the_given_hops_and_keeps_each_node_once(depth: int, fanout: int) -> None:
     graph = random_graph(300, 3000)
     cutter = Neighborhoods(graph.indptr, graph.indices)
     for root in range(20):
@@ -99,7 +99,7 @@ def test_shadow_takes_so_many_hops_and_leaves_each_node_once(depth: int, fanout:
     assert sampler.subgraphs(0, 0)[1].tolist()[0] == 0
 
 
-def test_a_compensation_is_made_anew_when_it_is_due() -> None:
+def test_a_compensation_is_refreshed_when_it_is_due() -> None:
     graph, model = random_graph(), backbone()
     top = Top(graph, TopConfig(refresh=5), "symmetric", seed=0)
     embed = embedder(graph, top, 100)
@@ -129,7 +129,7 @@ def test_a_refresh_in_training_mode_draws_no_dropout() -> None:
 
 
 @pytest.mark.parametrize("basis", ["global", "batch"])
-def test_a_batch_has_as_many_samples_as_asked_for_and_is_made_the_same_twice(basis: str) -> None:
+def test_a_batch_has_the_requested_samples_and_is_reproducible(basis: str) -> None:
     graph, model = random_graph(), backbone()
     top = Top(graph, TopConfig(samples=12, rank=6, basis=basis, refresh=0), "symmetric", seed=0)
     top.prepare(model, embedder(graph, top, 100))
@@ -142,7 +142,7 @@ def test_a_batch_has_as_many_samples_as_asked_for_and_is_made_the_same_twice(bas
         assert torch.equal(a.right, b.right)
 
 
-def test_basis_of_the_batch_is_equation_12() -> None:
+def test_the_basis_of_a_batch_equals_equation_12() -> None:
     graph, model = random_graph(), backbone(num_layers=1)
     top = Top(graph, TopConfig(rank=3, basis="batch", refresh=0, num_initializations=1, ridge=0.0), "symmetric", seed=0)
     top.prepare(model, embedder(graph, top, 100))

@@ -58,7 +58,7 @@ def official(tmp_path_factory):
     return made, root, folder
 
 
-def test_the_events_and_the_split_are_tgbs(official):
+def test_events_and_split_equal_tgbs(official):
     dataset, root, folder = official
     data = dataset.full_data
     for stream in (
@@ -82,7 +82,7 @@ def _of_archive(folder: Path) -> EventStream:
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
-def test_ranking_among_its_negatives_gives_what_its_evaluator_gives_one_event_at_a_time(official, part, tmp_path):
+def test_ranking_equals_tgbs_evaluator(official, part, tmp_path):
     from tgb.linkproppred.evaluate import Evaluator
 
     dataset, _, folder = official
@@ -105,9 +105,9 @@ def test_ranking_among_its_negatives_gives_what_its_evaluator_gives_one_event_at
             (negative,) = dataset.negative_sampler.query_batch(*key, split_mode=part)
             dst = np.array([stream.dst[row], *negative])
             score = scorer.score(np.full(len(dst), stream.src[row]), dst, np.full(len(dst), stream.t[row]))
-            told = evaluator.eval({"y_pred_pos": score[:1], "y_pred_neg": score[1:], "eval_metric": ["mrr"]})
+            evaluated = evaluator.eval({"y_pred_pos": score[:1], "y_pred_neg": score[1:], "eval_metric": ["mrr"]})
             for name in found:
-                found[name].append(told[name])
+                found[name].append(evaluated[name])
         return np.zeros(len(mine))
 
     rows = split.rows(part)
@@ -119,7 +119,7 @@ def test_ranking_among_its_negatives_gives_what_its_evaluator_gives_one_event_at
         assert report.value(name, "ranking", part) == pytest.approx(np.mean(values), abs=F32_TIGHT)
 
 
-def test_nodes_that_are_numbered_otherwise_are_translated():
+def test_nodes_with_other_numbers_are_translated():
     stream = EventStream(src=np.array([0, 1]), dst=np.array([2, 3]), t=np.array([5, 6]), num_nodes=4)
     nodes = np.array([3, 2, 1, 0])  # TGB's number → row
     drawn = tgb_negatives({(3, 1, 5): [0.0], (2, 0, 6): np.array([1, 2])}, stream, np.arange(2), nodes=nodes)
@@ -127,7 +127,7 @@ def test_nodes_that_are_numbered_otherwise_are_translated():
     assert (drawn.src.tolist(), drawn.dst.tolist()) == ([0, 1, 1], [3, 2, 1])
 
 
-def test_negatives_of_another_split_or_of_nodes_that_are_not_there_are_refused():
+def test_negatives_of_another_split_or_unknown_nodes_are_rejected():
     stream = EventStream(src=np.array([0]), dst=np.array([1]), t=np.array([5]))
     with pytest.raises(DataError, match="0, 1, 5"):
         tgb_negatives({(0, 1, 6): [1]}, stream, np.arange(1))
@@ -136,7 +136,7 @@ def test_negatives_of_another_split_or_of_nodes_that_are_not_there_are_refused()
     assert len(tgb_negatives({}, stream, np.arange(0))) == 0
 
 
-def test_some_events_negatives_are_taken_in_their_order():
+def test_negatives_of_selected_events_keep_their_order():
     stream = EventStream(src=np.arange(4), dst=np.arange(4)[::-1].copy(), t=np.arange(4))
     drawn = tgb_negatives({(i, 3 - i, i): range(i) for i in range(4)}, stream, np.arange(4))
     some = drawn.take(np.array([1, 3]))
@@ -178,7 +178,7 @@ def typed_tgb(tmp_path_factory):
     return made, root
 
 
-def test_negatives_of_tgb_2_are_the_targets_that_a_relation_joins(typed_tgb):
+def test_negatives_of_tgb_2_are_targets_of_the_relation(typed_tgb):
     from tgb.linkproppred.evaluate import Evaluator
 
     dataset, root = typed_tgb
@@ -195,8 +195,10 @@ def test_negatives_of_tgb_2_are_the_targets_that_a_relation_joins(typed_tgb):
     found = evaluate_link(scorer, stream, split, strategies=("ranking",), negatives={("test", "ranking"): drawn})
     evaluator, expected = Evaluator(name="thgl-software", k_value=10), []
     for u, v, when, r, negative in zip(src, dst, t, relation, published, strict=True):
-        asked = np.append(v, negative)
-        score = scorer.score(*(np.full(len(asked), one) if one is not asked else one for one in (u, asked, when, r)))
+        destinations = np.append(v, negative)
+        score = scorer.score(
+            *(np.full(len(destinations), one) if one is not destinations else one for one in (u, destinations, when, r))
+        )
         given = {"y_pred_pos": score[:1], "y_pred_neg": score[1:], "eval_metric": ["mrr"]}
         expected.append(evaluator.eval(given)["mrr"])
     assert found.value("mrr", "ranking", "test") == pytest.approx(np.mean(expected), abs=F32_TIGHT)

@@ -13,7 +13,7 @@ def named(batch: ActiveBatch, edges: torch.Tensor) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in batch.nodes[edges].T]
 
 
-def test_batch_edges_stand_after_and_removed_edges_before() -> None:
+def test_batch_edges_are_active_after_and_removed_edges_before() -> None:
     batch = ActiveBatch.build(
         np.array([7, 2]),
         np.array([9, 7]),
@@ -28,14 +28,14 @@ def test_batch_edges_stand_after_and_removed_edges_before() -> None:
     assert batch.nodes[batch.target].tolist() == [9, 7]
 
 
-def test_active_rows_of_features_are_taken() -> None:
+def test_features_of_active_rows_are_selected() -> None:
     x = torch.arange(20.0).view(10, 2)
     batch = ActiveBatch.build(np.array([8]), np.array([1]), np.array([0.5]), x=x, edge_attr=np.ones((1, 3)))
     assert torch.equal(batch.node_attr, x[[1, 8]])
     assert batch.edge_attr.dtype == torch.float32
 
 
-def test_a_batch_may_hold_no_event() -> None:
+def test_a_batch_may_be_empty() -> None:
     none = np.empty(0, np.int64)
     assert len(ActiveBatch.build(none, none, none).nodes) == 0
     only_removed = ActiveBatch.build(none, none, none, removed=np.array([[1], [2]]))

@@ -32,7 +32,7 @@ def edges_of(batch: ActiveBatch) -> tuple[Counter, Counter]:
 
 
 def naive(stream: EventStream, first: int, stop: int, k: int) -> tuple[Counter, Counter]:
-    """Return edges after and before events first..stop-1: k that stand of each end, its own, those it ends."""
+    """Return edges after and before events first..stop-1: k active ones of each endpoint, new ones, ended ones."""
     begun: dict[tuple[int, int], list[int]] = {}
     ended: dict[int, int] = {}
     for e in range(stop):
@@ -42,24 +42,24 @@ def naive(stream: EventStream, first: int, stop: int, k: int) -> tuple[Counter, 
         else:
             ended[begun[pair].pop(0)] = e
     start = stream.t[first]
-    standing = [e for e in range(stop) if stream.kind[e] == ADD and e not in ended]
+    active = [e for e in range(stop) if stream.kind[e] == ADD and e not in ended]
     around = {int(n) for e in range(first, stop) for n in (stream.src[e], stream.dst[e])}
     context = set()
     for node in around:
-        mine = [e for e in standing if stream.t[e] < start and node in (stream.src[e], stream.dst[e])]
+        mine = [e for e in active if stream.t[e] < start and node in (stream.src[e], stream.dst[e])]
         context.update(mine[-k:])
 
     def pairs(which: object) -> Counter:
         return Counter(tuple(sorted((int(stream.src[e]), int(stream.dst[e])))) for e in which)
 
-    new = [e for e in range(first, stop) if e in standing]
+    new = [e for e in range(first, stop) if e in active]
     gone = [e for e, end in ended.items() if e < first <= end]
     return pairs(context) + pairs(new), pairs(context) + pairs(gone)
 
 
 @pytest.mark.parametrize("size", [1, 4, 15, 60])
 @pytest.mark.parametrize("neighbors", [1, 3, 50])
-def test_both_graphs_of_a_batch_are_their_definition(size: int, neighbors: int) -> None:
+def test_both_graphs_of_a_batch_equal_their_definition(size: int, neighbors: int) -> None:
     stream = events()
     inputs = inputs_of(stream, neighbors)
     short = 0
@@ -68,12 +68,12 @@ def test_both_graphs_of_a_batch_are_their_definition(size: int, neighbors: int) 
         batch = inputs.batch(stream.take(rows))
         expected = naive(stream, first, int(rows[-1]) + 1, neighbors)
         assert edges_of(batch) == expected
-        assert len(batch) == len(stream.additions(rows))  # what is added is an input, however short it stands
+        assert len(batch) == len(stream.additions(rows))  # additions deleted in the batch included
         short += len(batch) - (sum(expected[0].values()) - sum((expected[0] & expected[1]).values()))
     assert size == 1 or short > 0
 
 
-def test_an_edge_added_and_deleted_in_one_batch_stands_in_neither_graph() -> None:
+def test_an_edge_added_and_deleted_in_one_batch_is_in_neither_graph() -> None:
     stream = EventStream(
         src=np.array([0, 0, 2, 0]), dst=np.array([1, 1, 3, 1]), t=np.arange(4), kind=np.array([0, 1, 0, 0], np.int8)
     )
@@ -82,7 +82,7 @@ def test_an_edge_added_and_deleted_in_one_batch_stands_in_neither_graph() -> Non
     assert edges_of(inputs.batch(stream.take(np.array([3])))) == (Counter({(0, 1): 1}), Counter())
 
 
-def test_deletions_and_deleted_edges_use_up_no_neighbour() -> None:
+def test_deletions_and_deleted_edges_do_not_count_as_neighbors() -> None:
     """Node 0 meets 1 and 2, then 3 comes and goes five times; two neighbours are still 1 and 2."""
     src, dst = np.zeros(13, int), np.array([1, 2, *[3] * 10, 4])
     kind = np.array([0, 0, *[0, 1] * 5, 0], np.int8)
@@ -105,7 +105,7 @@ def test_paths_do_not_run_over_deleted_edges() -> None:
     assert before == Counter({(0, 1): 2, (0, 3): 1, (1, 2): 1})
 
 
-def test_what_comes_later_ends_no_edge_now() -> None:
+def test_later_deletions_end_no_edge_now() -> None:
     """The memory after a batch does not depend on deletions that are still to come."""
     stream = events()
     cut = stream.slice(0, 100)

@@ -1,4 +1,4 @@
-"""A batch moves a memory once, whoever needs that first, and no bit of what is told depends on who it was."""
+"""Each batch updates the memory once, by commit or by query, and scores do not depend on which came first."""
 
 from pathlib import Path
 
@@ -49,28 +49,28 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def taken(run: Run, folder: Path, events: list[dict], size: int, who: str) -> tuple[list[float | None], list[float]]:
-    """Return scores of events that come some at a time, and those of a pair that is asked for in between."""
-    scores, asked = [], []
+def stream_scores(
+    run: Run, folder: Path, events: list[dict], size: int, who: str
+) -> tuple[list[float | None], list[float]]:
+    """Return scores of events that arrive in calls of `size`, and of a pair queried in between."""
+    scores, queried = [], []
     with LiveRun(run.path, folder=folder) as live:
         for i in range(0, len(events), size):
             scores += [receipt.score for receipt in live.take(events[i : i + size])]
             if who in ("prepare", "both"):
                 live.prepare()
-            if who in ("question", "both"):
-                asked.append(float(run_to_completion(pair_probabilities(live.session(), PAIRS))[0][0]))
-    return scores, asked
+            if who in ("query", "both"):
+                queried.append(float(run_to_completion(pair_probabilities(live.session(), PAIRS))[0][0]))
+    return scores, queried
 
 
 @pytest.mark.parametrize("size", [3, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "who", ["both", *(pytest.param(who, marks=pytest.mark.slow) for who in ("prepare", "question"))]
-)
-def test_a_batch_moves_the_memory_once(who: str, size: int, run: Run, tmp_path: Path, moves: list[int]) -> None:
-    expected, _ = taken(run, tmp_path / "a", APART, size, "nobody")
+@pytest.mark.parametrize("who", ["both", *(pytest.param(who, marks=pytest.mark.slow) for who in ("prepare", "query"))])
+def test_a_batch_updates_the_memory_once(who: str, size: int, run: Run, tmp_path: Path, moves: list[int]) -> None:
+    expected, _ = stream_scores(run, tmp_path / "a", APART, size, "commits")
     needed = len(moves)
     moves.clear()
-    found, _ = taken(run, tmp_path / "b", APART, size, who)
+    found, _ = stream_scores(run, tmp_path / "b", APART, size, who)
     assert found == expected
     assert len(moves) - needed in (0, 1)  # the last one, which no commit has needed yet
     assert set(moves) == {BATCH}
@@ -78,15 +78,17 @@ def test_a_batch_moves_the_memory_once(who: str, size: int, run: Run, tmp_path: 
 
 @pytest.mark.parametrize("events", [TIES, pytest.param(APART, marks=pytest.mark.slow)], ids=["ties", "apart"])
 @pytest.mark.parametrize("size", [5, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 32))])
-def test_what_is_told_does_not_depend_on_who_moved_it(events: list[dict], size: int, run: Run, tmp_path: Path) -> None:
-    _, asked = taken(run, tmp_path / "a", events, size, "question")
-    scores, also = taken(run, tmp_path / "b", events, size, "both")
-    assert also == asked
+def test_scores_do_not_depend_on_who_updates_the_memory(
+    events: list[dict], size: int, run: Run, tmp_path: Path
+) -> None:
+    _, queried = stream_scores(run, tmp_path / "a", events, size, "query")
+    scores, also_queried = stream_scores(run, tmp_path / "b", events, size, "both")
+    assert also_queried == queried
     assert [s for part in replayed(run.path, tmp_path / "b") for s in part["score"].tolist()] == scores
 
 
 def test_factors_of_the_memory_are_made_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their bits go with the number of threads, and two threads wait for each other spinning."""
+    """The bits depend on the number of threads, and two threads would spin while they wait for each other."""
     found, splu = set[int](), scipy.sparse.linalg.splu
 
     def seen(*args: object, **options: object) -> object:

@@ -109,7 +109,7 @@ def same(a: StreamState, b: StreamState) -> bool:
 
 @pytest.mark.parametrize("kind", ["coarse", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ties", "one"))])
 @pytest.mark.parametrize("name", [*PATHS, *MORE])
-def test_the_cut_of_the_calls_changes_nothing(name: str, kind: str, tmp_path: Path) -> None:
+def test_scores_do_not_depend_on_how_calls_are_cut(name: str, kind: str, tmp_path: Path) -> None:
     task, later = task_of(name, tmp_path), events(50, 160, kind, nodes=23)
     with torch.no_grad():
         past = state_after_stream(task, task.stream)
@@ -167,7 +167,7 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in TREES_AND_RULES])
-def test_scores_do_not_depend_on_what_is_scored_beside_them(name: str, kind: torch.dtype, tmp_path: Path) -> None:
+def test_scores_do_not_depend_on_other_queries_of_a_batch(name: str, kind: torch.dtype, tmp_path: Path) -> None:
     task, later, nodes = task_of(name, tmp_path), events(70, 160), name.endswith("nodes")
     task.model.to(kind)
     with torch.no_grad():
@@ -182,8 +182,8 @@ def test_scores_do_not_depend_on_what_is_scored_beside_them(name: str, kind: tor
 
 
 @pytest.mark.parametrize("name", [*PATHS, *MORE])
-def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) -> None:
-    """Held to the replay of evaluation, over one stream of the run's own events and the new ones."""
+def test_scores_equal_those_of_a_replay_over_all_events(name: str, tmp_path: Path) -> None:
+    """Compared with the replay of evaluation, over one stream of the run's own events and the new ones."""
     task, later = task_of(name, tmp_path), events(70, 160)
     own = task.stream
     columns = {key: np.concatenate([getattr(own, key), value]) for key, value in part(later, 0, 70).items()}
@@ -201,7 +201,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
     assert len(np.unique(found)) > 1
 
 
-def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_does_not_change_after_later_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a success, and after a failure past the first batch."""
     task, later = task_of("ctdg-ssm", tmp_path), events(60, 160)
     past = state_after_stream(task, task.stream)
@@ -227,7 +227,7 @@ def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: p
     assert len(past) == 160
 
 
-def test_through_files_nothing_changes(tmp_path: Path) -> None:
+def test_saving_and_loading_changes_no_score(tmp_path: Path) -> None:
     """Saved and read back after every call, joined layers and dropped features included."""
     task, calls = task_of("ctdg-ssm-nodes", tmp_path), cut(events(60, 160, nodes=30), 4)
     past = state_after_stream(task, task.stream)
@@ -243,7 +243,7 @@ def test_through_files_nothing_changes(tmp_path: Path) -> None:
     assert same(load_stream_state(tmp_path / "live"), after)
 
 
-def test_what_a_model_cannot_go_on_from_is_refused(tmp_path: Path) -> None:
+def test_a_state_that_a_model_cannot_continue_is_rejected(tmp_path: Path) -> None:
     task, later = task_of("ctdg-ssm", tmp_path), events(20, 160)
     past = state_after_stream(task, task.stream)
     with pytest.raises(CheckpointError):

@@ -81,7 +81,7 @@ def past_after(task: Any, count: int) -> StreamState:
 
 
 @pytest.mark.parametrize("method", SMALL)
-def test_a_call_reads_what_its_events_need_however_long_the_past(method: str, tmp_path: Path) -> None:
+def test_the_cost_of_a_call_does_not_grow_with_the_history(method: str, tmp_path: Path) -> None:
     own, chosen = events(0, 200, deletes=False).with_(kind=np.zeros(200, np.int8)), get_method(method)
     given = {"data": "x", **SMALL[method], "evaluation.strategies": ["random"], "evaluation.batch_size": 20}
     task = chosen.build(own, config_from(chosen, given), Context(run=tmp_path, cache=tmp_path))

@@ -17,7 +17,7 @@ SMALL = {"loop.progress": False, "loop.logger": "none", "loop.device": "cpu", "l
 SMALL |= {"model.dim": 5, "model.num_layers": 1, "evaluation.strategies": ["random"]}
 
 
-def test_columns_that_are_not_to_be_written_to_pass_without_a_warning(tmp_path: Path) -> None:
+def test_read_only_columns_give_no_warning(tmp_path: Path) -> None:
     stream = repeating()
     stream = stream.with_(t=stream.t.astype(float))  # which needs no conversion, so that torch would share it
     run = fit("ctdg-ssm", stream, out=tmp_path / "run", config=SMALL)

@@ -24,7 +24,7 @@ def same(a: NodeState, b: NodeState) -> bool:
     return a.clock == b.clock and a.tag == b.tag and all(torch.equal(t, b.tensors()[k]) for k, t in a.tensors().items())
 
 
-def test_replaced_rows_change_and_the_old_record_does_not() -> None:
+def test_replaced_rows_change_and_the_old_state_does_not() -> None:
     old = NodeState.zeros(4, 1, 2)
     new = old.replaced(
         torch.tensor([2]),
@@ -74,7 +74,7 @@ def test_parts_that_disagree_are_named() -> None:
         NodeState.from_tensors(tensors, 0.0, "")
 
 
-def test_an_event_before_its_nodes_last_is_named() -> None:
+def test_an_event_before_the_last_of_its_node_is_named() -> None:
     state = filled()
     state.check_times(torch.tensor([3, 1]), torch.tensor([2.0, 0.0], dtype=torch.float64))
     with pytest.raises(TimeOrderError, match="node 3"):
@@ -112,7 +112,7 @@ def test_updates_through_a_part_equal_updates_of_the_whole_with_their_gradients(
     assert not whole.memory.requires_grad
 
 
-def test_a_part_keeps_its_nodes_in_copies_and_knows_no_others() -> None:
+def test_a_part_keeps_its_nodes_in_copies_and_has_no_others() -> None:
     part = filled().subset(torch.tensor([3, 1]))
     for copy in (part.snapshot(), part.to("cpu"), part.detached()):
         assert copy.place(torch.tensor([3, 1])).tolist() == [1, 0]
@@ -121,6 +121,6 @@ def test_a_part_keeps_its_nodes_in_copies_and_knows_no_others() -> None:
             part.place(torch.tensor([node]))
 
 
-def test_a_part_refuses_late_events_by_their_own_numbers() -> None:
+def test_a_part_rejects_late_events_by_their_numbers() -> None:
     with pytest.raises(TimeOrderError, match="node 3"):
         filled().subset(torch.tensor([3, 4])).check_times(torch.tensor([4, 3]), torch.tensor([0.0, 1.0]))

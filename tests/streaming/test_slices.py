@@ -14,7 +14,7 @@ from hopstate.streaming.slices import SliceSizer, map_sliced, run_to_completion
 
 @pytest.mark.parametrize("pace", [None, SliceSizer()])
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 100])
-def test_every_row_is_done_once(count: int, pace: SliceSizer | None) -> None:
+def test_every_row_is_processed_once(count: int, pace: SliceSizer | None) -> None:
     rows, parts = np.arange(float(count)), list[slice]()
 
     def work(part: slice) -> np.ndarray:
@@ -26,7 +26,7 @@ def test_every_row_is_done_once(count: int, pace: SliceSizer | None) -> None:
 
 
 @pytest.mark.parametrize(("each", "wanted"), [(1.0, [16] + [4] * 121), (0.0, [16, 64, 256, 164])])
-def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_fit_their_target_duration(each: float, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A second a row: as few as are worth a call; no time at all: four times as many each time."""
     now, sizes = 0.0, list[int]()
     monkeypatch.setattr(slices.time, "thread_time", lambda: now)
@@ -41,7 +41,7 @@ def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytes
     assert sizes == wanted
 
 
-def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pace_persists_across_calls_and_ignores_single_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     now, pace, each = 0.0, SliceSizer(), 1 / 128
     monkeypatch.setattr(slices, "TARGET_SECONDS", 1.0)
     monkeypatch.setattr(slices.time, "thread_time", lambda: now)
@@ -64,15 +64,15 @@ def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monk
 
 
 @pytest.mark.parametrize("name", ["ctdg-ssm", "dyg-mamba", "pair-trees", "recency"])
-def test_scores_in_slices_are_those_of_one_call(
+def test_scores_in_slices_equal_those_of_one_call(
     name: str, trained: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for setting, value in {"INITIAL_ROWS": 3, "MIN_ROWS": 1, "TARGET_SECONDS": 0.0}.items():
         monkeypatch.setattr(slices, setting, value)
-    with open_session(trained(name).path) as asked:
+    with open_session(trained(name).path) as session:
         pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
-        sliced = QuerySession(asked.folder, asked.task, asked.past, pace=SliceSizer())
-        one, other = (run_to_completion(pair_probabilities(run, pairs))[0] for run in (sliced, asked))
+        sliced = QuerySession(session.folder, session.task, session.past, pace=SliceSizer())
+        one, other = (run_to_completion(pair_probabilities(run, pairs))[0] for run in (sliced, session))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        found, whole = (run_to_completion(rank_session(run, ["u1", "u2"], top=5)) for run in (sliced, asked))
+        found, whole = (run_to_completion(rank_session(run, ["u1", "u2"], top=5)) for run in (sliced, session))
         pd.testing.assert_frame_equal(found, whole, check_exact=False, rtol=1e-5, atol=1e-6)

@@ -80,7 +80,7 @@ def test_a_sound_model_passes() -> None:
         (Noisy, "same seed|repeatable"),
     ],
 )
-def test_a_broken_promise_is_named(kind: type[nn.Module], complaint: str) -> None:
+def test_a_broken_invariant_of_a_model_is_named(kind: type[nn.Module], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_model(case(kind))
 

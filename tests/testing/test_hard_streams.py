@@ -38,18 +38,18 @@ KINDS = ("deletions", "deleted nodes", "twelve times", "nanoseconds", "all at on
 
 def hard(kind: str, count: int = 120) -> EventStream:
     """Return a small stream that is hard in a way; the last is hard in all of them."""
-    rng, standing = np.random.default_rng(3), []
+    rng, active = np.random.default_rng(3), []
     rows = []
     for _ in range(count):
-        if kind in ("deleted nodes", "all at once") and standing and rng.random() < 0.08:
-            node = int(standing[rng.integers(len(standing))][0])
-            standing = [pair for pair in standing if node not in pair]
+        if kind in ("deleted nodes", "all at once") and active and rng.random() < 0.08:
+            node = int(active[rng.integers(len(active))][0])
+            active = [pair for pair in active if node not in pair]
             rows.append((node, node, GONE))
-        elif kind in ("deletions", "all at once") and standing and rng.random() < 0.35:
-            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
+        elif kind in ("deletions", "all at once") and active and rng.random() < 0.35:
+            rows.append((*active.pop(rng.integers(len(active))), DELETE))
         else:
-            standing.append((int(rng.integers(0, 8)), int(rng.integers(8, 14))))
-            rows.append((*standing[-1], ADD))
+            active.append((int(rng.integers(0, 8)), int(rng.integers(8, 14))))
+            rows.append((*active[-1], ADD))
     src, dst, kinds = np.array(rows).T
     t = np.sort(rng.integers(0, 60, count))  # ties
     if kind in ("twelve times", "all at once"):
@@ -72,7 +72,7 @@ def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
 
 @pytest.mark.parametrize("kind", ["all at once", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:-1])])
 @pytest.mark.parametrize("method", SMALL)
-def test_no_leak(method: str, kind: str, tmp_path: Path) -> None:
+def test_hard_streams_do_not_leak(method: str, kind: str, tmp_path: Path) -> None:
     size = 1 if kind == "deletions" else 8
     task = task_of(method, hard(kind, 60 if size == 1 else 120), tmp_path, size)
     report = check_leak(task.scorer_over, task.stream, times=2, queries=8, batch_size=size)
@@ -81,7 +81,7 @@ def test_no_leak(method: str, kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 8])
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
-def test_a_run_stopped_anywhere_goes_on_as_if_it_had_not(method: str, size: int, tmp_path: Path) -> None:
+def test_a_run_stopped_anywhere_resumes_exactly(method: str, size: int, tmp_path: Path) -> None:
     data, found = hard("all at once", 48 if size == 1 else 120), {}
     config = LoopConfig(
         epochs=1 if size == 1 else 2,
@@ -123,8 +123,8 @@ def _stop_after(trainer: Trainer, steps: int) -> None:
 
 
 @pytest.mark.parametrize("method", SMALL)
-def test_a_query_has_one_answer_alone_and_in_company(method: str, tmp_path: Path) -> None:
-    """Asked alone, in another order, with others at other times: the same score."""
+def test_a_query_has_the_same_score_alone_and_in_a_batch(method: str, tmp_path: Path) -> None:
+    """A single query, another order and other times in the batch give the same score."""
     data = hard("all at once")
     task = task_of(method, data, tmp_path, 8)
     rows = np.random.default_rng(0).permutation(data.additions())[:10]
@@ -134,15 +134,15 @@ def test_a_query_has_one_answer_alone_and_in_company(method: str, tmp_path: Path
         scorer = task.scorer_over(data)
         return replay_anywhere(scorer, lambda rows: scorer.score(src[rows], dst[rows], t[rows]), data, t, 8)
 
-    together = scores(*columns)
+    batched = scores(*columns)
     for i in (0, 4, 9):
-        alone = scores(*(c[i : i + 1] for c in columns))
-        assert alone[0] == pytest.approx(together[i], abs=F32_TIGHT)
-    assert len(np.unique(together.round(6))) > 1
+        single = scores(*(c[i : i + 1] for c in columns))
+        assert single[0] == pytest.approx(batched[i], abs=F32_TIGHT)
+    assert len(np.unique(batched.round(6))) > 1
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
-def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path) -> None:
+def test_a_live_run_accepts_a_coarse_clock_in_any_cut(method: str, tmp_path: Path) -> None:
     """One call, or calls that end amid a time: the same scores."""
     data = hard("all at once", 180)
     first, later = data.slice(0, 120), data.slice(120, len(data))
@@ -165,7 +165,7 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", pytest.param("dyg-mamba", marks=pytest.mark.slow)])
-def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_path: Path) -> None:
+def test_a_float64_run_is_evaluated_and_resumed_in_float64(method: str, tmp_path: Path) -> None:
     data = hard("deleted nodes", 60)
     loop = {"loop.epochs": 1, "loop.progress": False, "loop.logger": "none", "loop.device": "cpu"}
     given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.strategies": ["random"]}

@@ -1,4 +1,4 @@
-"""The features of `pair_features`, row by row in float64 from the events: what the compiled loop is held to."""
+"""The features of `pair_features`, row by row in float64 from the events: the reference of the compiled loop."""
 
 from __future__ import annotations
 
@@ -59,26 +59,26 @@ def _row(events: list[Event], clock: Clock, a: int, b: int, t: float) -> list[fl
         shared = [i + theirs.index(w) for i, w in enumerate(mine) if w in theirs and w != b]
         row += [len(shared), min(shared, default=math.nan)]
     row += _together(of[a][-RECENT:], of[b][-RECENT:], age)
-    met = [e for e in past if e[:2] in ((a, b), (b, a))]
+    between = [e for e in past if e[:2] in ((a, b), (b, a))]
     sent = [e for e in of[a][-WIDE:] if e[0] == a]
     received = [e for e in of[b][-WIDE:] if e[0] != b]
-    row += [_since(past, found) for found in (met, of[a], of[b], sent, received)]
+    row += [_since(past, found) for found in (between, of[a], of[b], sent, received)]
     return row + _paths(past, of, a, b, age) + _moves(past, of, a, b)
 
 
 def _paths(past: list[Event], of: dict[int, list[Event]], a: int, b: int, age: Callable[..., float]) -> list[float]:
-    """Follow a's latest partners p to theirs, w, and count those that b met too."""
+    """Follow a's latest partners p to theirs, w, and count those that are partners of b too."""
 
-    def met(node: int, found: list[Event]) -> list[tuple[int, Event]]:
+    def partners_of(node: int, found: list[Event]) -> list[tuple[int, Event]]:
         others = [(e[1] if e[0] == node else e[0], e) for e in found[::-1]]
         return [(other, e) for other, e in others if other not in (a, b)]
 
-    partners = list(dict.fromkeys(p for p, _ in met(a, of[a][-LAST:])))[:PARTNERS]
-    theirs = met(b, of[b][-WIDE:])
+    partners = list(dict.fromkeys(p for p, _ in partners_of(a, of[a][-LAST:])))[:PARTNERS]
+    theirs = partners_of(b, of[b][-WIDE:])
     ends, hits, newest = [w for w, _ in theirs], [], []
     share, walk = 0.0, 0.0
     for p in partners:
-        onward = met(p, [e for e in past if p in e[:2]][-ONWARD:])
+        onward = partners_of(p, [e for e in past if p in e[:2]][-ONWARD:])
         here = [(w, e) for w, e in onward if w in ends]
         hits.append([w for w, _ in here])
         newest += [min(e, theirs[ends.index(w)][1], key=lambda one: one[2]) for w, e in here]
@@ -92,7 +92,7 @@ def _paths(past: list[Event], of: dict[int, list[Event]], a: int, b: int, age: C
 
 
 def _moves(past: list[Event], of: dict[int, list[Event]], a: int, b: int) -> list[float]:
-    """Follow a, and others who met a's latest partner, on to their next later events."""
+    """Follow a, and other partners of a's latest partner, to their next later events."""
 
     def went(node: int, own: list[Event], since: float) -> list[int]:
         return [e[1] if e[0] == node else e[0] for e in own if node in e[:2] and e[2] > since]
@@ -121,14 +121,14 @@ def _since(past: list[Event], found: list[Event]) -> float:
 def _pair(
     of: dict[int, list[Event]], past: list[Event], a: int, b: int, t: float, unit: float, age: Callable[..., float]
 ) -> list[float]:
-    met = [e for e in past if e[:2] in ((a, b), (b, a))]
+    between = [e for e in past if e[:2] in ((a, b), (b, a))]
     sent, back = [e for e in past if e[:2] == (a, b)], [e for e in past if e[:2] == (b, a)]
-    late = met[-RECENT:]
+    late = between[-RECENT:]
     sent_late, back_late = ([e for e in late if e in found] for found in (sent, back))
-    since = [math.log1p(sum(e[2] > met[-1][2] for e in of[node])) if met else math.nan for node in (a, b)]
-    row = [age(late), age(sent_late), age(back_late), math.log1p(len(met)), math.log1p(len(sent)), age(late, 2)]
-    row += [age(met[:1]) if len(met) > 1 else math.nan, *since]
-    row.append(len(met) / min(len(of[a]), len(of[b])) if met else math.nan)
+    since = [math.log1p(sum(e[2] > between[-1][2] for e in of[node])) if between else math.nan for node in (a, b)]
+    row = [age(late), age(sent_late), age(back_late), math.log1p(len(between)), math.log1p(len(sent)), age(late, 2)]
+    row += [age(between[:1]) if len(between) > 1 else math.nan, *since]
+    row.append(len(between) / min(len(of[a]), len(of[b])) if between else math.nan)
     row += [age(late, 4), age(late, 8), age(late, 16), age(sent_late, 2), age(sent_late, 4), age(back_late, 2)]
     return row + [sum(math.exp(-(t - e[2]) / unit / span) for e in late) for span in (30, 300, 3_000, 30_000)]
 

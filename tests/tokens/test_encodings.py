@@ -32,13 +32,13 @@ def test_second_time_reads_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(list(tmp_path.iterdir())) == 1  # nothing half-written is left
 
 
-def test_another_graph_or_count_is_another_file(tmp_path: Path) -> None:
+def test_each_graph_and_count_has_its_own_cache_file(tmp_path: Path) -> None:
     for graph, count in ((ring(), 4), (ring(), 3), (ring(13), 4)):
         assert laplacian_encoding(graph, count, tmp_path).shape == (graph.num_nodes, count)
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_damaged_cache_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_recomputed(tmp_path: Path) -> None:
     first = laplacian_encoding(ring(), 4, tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:60])
@@ -46,7 +46,7 @@ def test_damaged_cache_is_made_again(tmp_path: Path) -> None:
     assert np.array_equal(np.load(file), first)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_cache_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, array: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -56,19 +56,19 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert os.listdir(tmp_path) == []
 
 
-def test_a_cache_that_cannot_be_written_says_what_to_set(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with pytest.raises(StorageError, match="HOPSTATE_DATA"):
         laplacian_encoding(ring(), 4, tmp_path / "home/.cache")
 
 
 def islands() -> Graph:
-    """A ring of 30 nodes, then a path of 5, a pair, and a node alone."""
+    """A ring of 30 nodes, then a path of 5, a pair, and an isolated node."""
     ends = [*nx.cycle_graph(30).edges, (30, 31), (31, 32), (32, 33), (33, 34), (35, 36)]
     return Graph.from_edges(np.array(ends), 38, name="islands")
 
 
-def test_components_left_without_are_named(tmp_path: Path) -> None:
+def test_components_without_eigenvectors_are_named(tmp_path: Path) -> None:
     for _ in range(2):  # also where they are read from the cache
         with pytest.warns(HopstateWarning, match="islands"):
             encoding = laplacian_encoding(islands(), 4, tmp_path)

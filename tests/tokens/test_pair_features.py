@@ -21,7 +21,7 @@ STREAM = np.flatnonzero([name.startswith("all events since") for name in NAMES])
 
 
 def events(count: int = 400, nodes: int = 9, *, seed: int = 0, floats: bool = False, **more: Any) -> EventStream:
-    """Return events with ties, repeated pairs, replies, self pairs, a busy pair and a node that meets nobody."""
+    """Return events with ties, repeated pairs, replies, self pairs, a busy pair and a node without partners."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, nodes - 1, (2, count))
     src[: count // 2], dst[: count // 2] = rng.integers(0, 3, (2, count // 2))
@@ -47,31 +47,31 @@ def features(stream: EventStream, rows: np.ndarray | None = None, columns: np.nd
 @pytest.mark.parametrize(
     ("count", "floats"), [(0, False), (1, True), (2, False), (40, True), (400, False), (1500, True)]
 )
-def test_equals_the_twin(count: int, floats: bool) -> None:
+def test_pair_features_equal_the_reference(count: int, floats: bool) -> None:
     stream = events(max(count, 1), floats=floats)
     if count == 0:
         stream = stream.slice(0, 0)
-    asked = queries(events(max(count, 400), floats=floats))
-    expected = pair_features_naive(stream, Clock(unit=3.0), *asked)
-    found = features(stream).pairs(*asked)
+    query = queries(events(max(count, 400), floats=floats))
+    expected = pair_features_naive(stream, Clock(unit=3.0), *query)
+    found = features(stream).pairs(*query)
     assert found.shape == (120, len(NAMES))
     for i, name in enumerate(NAMES):
         np.testing.assert_allclose(found[:, i], expected[:, i], rtol=F32_LAST, atol=0, err_msg=name)
     if count == 1500:
-        told = ~np.isnan(expected)
-        assert (told.any(0) & (np.nanmax(expected, 0) > np.nanmin(expected, 0))).all(), "a feature that says nothing"
+        known = ~np.isnan(expected)
+        assert (known.any(0) & (np.nanmax(expected, 0) > np.nanmin(expected, 0))).all(), "a constant feature"
 
 
-def test_of_some_events_alone() -> None:
+def test_features_of_a_part_of_the_stream() -> None:
     """As in training: the store holds part of the stream."""
     stream, rows = events(), np.arange(0, 300, 2)
-    asked = queries(stream)
-    expected = pair_features_naive(stream, Clock(unit=3.0), *asked, rows=rows)
-    np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=F32_LAST)
+    query = queries(stream)
+    expected = pair_features_naive(stream, Clock(unit=3.0), *query, rows=rows)
+    np.testing.assert_allclose(features(stream, rows).pairs(*query), expected, rtol=F32_LAST)
 
 
 @pytest.mark.parametrize("two_kinds", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_paths_among_many_nodes(two_kinds: bool) -> None:
+def test_path_features_among_many_nodes(two_kinds: bool) -> None:
     """More partners than paths go on from, and of each more events; all candidates of a source at once or alone."""
     rng, stream = np.random.default_rng(3), events(1500, 60, seed=2)
     stream = stream.with_(src=rng.integers(0, 59, 1500) // 2, dst=30 + rng.integers(0, 58, 1500) // 2)
@@ -80,20 +80,20 @@ def test_paths_among_many_nodes(two_kinds: bool) -> None:
     u, v, t = (np.concatenate([a, b]) for a, b in zip(queries(stream), queries(stream)))
     u[120:180], t[120:180], v[120:180] = 3, stream.t[900], np.arange(60)
     u[180:], t[180:] = np.sort(u[180:]), stream.t[700]
-    held = features(stream)
-    found = held.pairs(u, v, t)
+    computed = features(stream)
+    found = computed.pairs(u, v, t)
     expected = pair_features_naive(stream, Clock(unit=3.0), u, v, t)
     np.testing.assert_allclose(found[:, PATHS:], expected[:, PATHS:], rtol=F32_LAST)
     assert (np.nanmax(expected[:, PATHS:], 0) > np.nanmin(expected[:, PATHS:], 0)).all()
     assert expected[:, PATHS + 3].max() == 8
     for i in (0, 150, 200):
         np.testing.assert_allclose(
-            held.pairs(u[i : i + 1], v[i : i + 1], t[i : i + 1]), found[i : i + 1], rtol=1e-5, atol=1e-6
+            computed.pairs(u[i : i + 1], v[i : i + 1], t[i : i + 1]), found[i : i + 1], rtol=1e-5, atol=1e-6
         )
 
 
-def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
-    """Whoever asks about one pair after many waits for no compiler."""
+def test_one_pair_and_many_use_the_same_compiled_loops() -> None:
+    """A query of one pair after many triggers no compilation."""
     from hopstate.tokens.kernels import write_path_features
 
     stream = events()
@@ -104,7 +104,7 @@ def test_a_pair_alone_and_many_run_the_same_compiled_loops() -> None:
     assert len(write_path_features.signatures) == compiled
 
 
-def test_moves_are_what_others_did_next() -> None:
+def test_moves_count_the_next_events_of_others() -> None:
     """By hand: two of three others went from 9 to 4, the third by way of 5; the source itself once of two."""
     walks = ([9, 4], [9, 4], [9, 5, 4], [9, 4, 9, 6, 9])  # of sources 0, 1, 2 and 3, each alone
     src, dst = np.repeat(np.arange(4), [len(walk) for walk in walks]), np.concatenate(walks)
@@ -118,7 +118,7 @@ def test_moves_are_what_others_did_next() -> None:
     assert np.isnan(features(stream).pairs(np.array([8]), np.array([4]), t[:1])[:, MOVES:]).all()
 
 
-def test_moves_in_any_order_of_events_that_tie() -> None:
+def test_moves_do_not_depend_on_the_order_of_ties() -> None:
     """Where a source has one latest partner, and others one next, their order within a time says nothing."""
     rng = np.random.default_rng(11)
     src = np.concatenate([rng.permutation(12) for _ in range(40)])  # at each time everybody once
@@ -134,7 +134,7 @@ def test_moves_in_any_order_of_events_that_tie() -> None:
     assert len(np.unique(found[:, 2])) > 3
 
 
-def test_what_only_grows_is_known_by_name() -> None:
+def test_growing_features_are_known_by_name() -> None:
     assert sorted(NAMES[i] for i in GROWING) == sorted(
         what
         for end in ("source", "target")
@@ -146,28 +146,28 @@ def test_what_only_grows_is_known_by_name() -> None:
     )
 
 
-def test_events_of_one_time_count_in_any_order() -> None:
-    stream, asked = events(), queries(events())
+def test_simultaneous_events_count_in_any_order() -> None:
+    stream, query = events(), queries(events())
     order = np.lexsort((np.random.default_rng(8).random(400), stream.t))
     other = stream.with_(src=stream.src[order], dst=stream.dst[order])
-    found, expected = (features(some).pairs(*asked)[:, STREAM] for some in (other, stream))
+    found, expected = (features(some).pairs(*query)[:, STREAM] for some in (other, stream))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert len(np.unique(found[:, 0])) > 10
 
 
-def test_deletions_are_no_meetings() -> None:
+def test_deletions_are_not_interactions() -> None:
     kind = np.where(np.random.default_rng(2).random(400) < 0.3, DELETE, ADD).astype(np.int8)
     stream = events(kind=kind, from_start=False)
-    asked = queries(stream)
+    query = queries(stream)
     added = stream.additions()
     bare = EventStream(src=stream.src[added], dst=stream.dst[added], t=stream.t[added], num_nodes=stream.num_nodes)
-    np.testing.assert_allclose(features(stream).pairs(*asked), features(bare).pairs(*asked), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(features(stream).pairs(*query), features(bare).pairs(*query), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
-        features(stream).pairs(*asked), pair_features_naive(stream, Clock(unit=3.0), *asked), rtol=F32_LAST
+        features(stream).pairs(*query), pair_features_naive(stream, Clock(unit=3.0), *query), rtol=F32_LAST
     )
 
 
-def test_nothing_at_or_after_the_time_tells() -> None:
+def test_events_at_or_after_the_query_time_are_ignored() -> None:
     """Ties included: an event does not see itself, nor another of its time."""
     stream = events(edge_attr=np.random.default_rng(3).normal(size=(400, 2)).astype(np.float32))
     columns = np.arange(2)
@@ -185,43 +185,43 @@ def test_nothing_at_or_after_the_time_tells() -> None:
             np.testing.assert_allclose(features(other, columns=columns).pairs(u, v, when), before, rtol=1e-5, atol=1e-6)
 
 
-def test_alone_in_a_batch_and_in_another_order() -> None:
+def test_features_do_not_depend_on_the_batch_or_its_order() -> None:
     stream = events()
-    asked, held = queries(stream), features(stream)
-    whole = held.pairs(*asked)
+    query, computed = queries(stream), features(stream)
+    whole = computed.pairs(*query)
     order = np.random.default_rng(5).permutation(120)
-    np.testing.assert_allclose(held.pairs(*(column[order] for column in asked)), whole[order], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(computed.pairs(*(column[order] for column in query)), whole[order], rtol=1e-5, atol=1e-6)
     for i in (0, 7, 60):
         np.testing.assert_allclose(
-            held.pairs(*(column[i : i + 1] for column in asked)), whole[i : i + 1], rtol=1e-5, atol=1e-6
+            computed.pairs(*(column[i : i + 1] for column in query)), whole[i : i + 1], rtol=1e-5, atol=1e-6
         )
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-def test_the_unit_of_the_file_changes_nothing(unit: str) -> None:
+def test_the_time_unit_does_not_matter(unit: str) -> None:
     many = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     late = events().with_(t=events().t * 86_399 + 1_650_000_000, time_unit="s")  # ns beyond what float64 holds exactly
     fine = late.with_(t=late.t * many, time_unit=unit)
-    asked = queries(late)
+    query = queries(late)
     clocks = [Clock.fit(stream.t, stream.time_unit) for stream in (late, fine)]
-    held = [
+    computed = [
         PairFeatures(NeighborStore.from_stream(stream), stream, clock, NONE)
         for stream, clock in ((late, clocks[0]), (fine, clocks[1]), (fine, clocks[0]))
     ]
-    expected = held[0].pairs(*asked)
-    for other in held[1:]:
-        found = other.pairs(*asked[:2], asked[2] * many)
+    expected = computed[0].pairs(*query)
+    for other in computed[1:]:
+        found = other.pairs(*query[:2], query[2] * many)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_values_of_the_latest_events() -> None:
     attr = np.random.default_rng(6).normal(size=(400, 12)).astype(np.float32) * np.arange(12)
-    stream, asked = events(edge_attr=attr.astype(np.float32)), queries(events())
+    stream, query = events(edge_attr=attr.astype(np.float32)), queries(events())
     columns = varied_columns(stream, np.arange(400), 3)
     assert columns.tolist() == [9, 10, 11]
-    found = features(stream, columns=columns).pairs(*asked)[:, len(NAMES) :]
+    found = features(stream, columns=columns).pairs(*query)[:, len(NAMES) :]
     assert len(feature_names(columns)) == len(NAMES) + 9
-    for q, (u, v, t) in enumerate(zip(*(column.tolist() for column in asked))):
+    for q, (u, v, t) in enumerate(zip(*(column.tolist() for column in query))):
         for place, keep in enumerate(
             (
                 ((stream.src == u) & (stream.dst == v)) | ((stream.src == v) & (stream.dst == u)),
@@ -247,27 +247,27 @@ def in_parts(stream: EventStream, size: int) -> StreamState:
 @pytest.mark.parametrize(
     ("count", "size", "floats"), [(200, 1, False), (400, 37, True), (400, 400, False), (2000, 211, True)]
 )
-def test_over_a_past_in_parts(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_over_a_history_in_parts(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live run's look-ups are those of one store of all events, however they came and are asked; new nodes included.
 
     Times tie across parts, and of 2,000 events a node has more than are looked at one by one.
     """
     attr = np.random.default_rng(7).normal(size=(count, 2)).astype(np.float32)
     stream = events(count, edge_attr=attr, floats=floats)
-    asked, columns = queries(stream), np.arange(2)
-    held = features(stream, columns=columns)
-    live = held.over(in_parts(stream, size))
-    expected = held.pairs(*asked)
-    np.testing.assert_allclose(live.pairs(*asked), expected, rtol=1e-6)
-    np.testing.assert_allclose(live.pairs(*(c[3:4] for c in asked)), expected[3:4], rtol=1e-6)
+    query, columns = queries(stream), np.arange(2)
+    computed = features(stream, columns=columns)
+    live = computed.over(in_parts(stream, size))
+    expected = computed.pairs(*query)
+    np.testing.assert_allclose(live.pairs(*query), expected, rtol=1e-6)
+    np.testing.assert_allclose(live.pairs(*(c[3:4] for c in query)), expected[3:4], rtol=1e-6)
     monkeypatch.setattr("hopstate.tokens.pair_features._BATCH", 50)
-    for some in (live, held):
-        rows, last = some.read(*asked)
+    for some in (live, computed):
+        rows, last = some.read(*query)
         np.testing.assert_allclose(rows, expected, rtol=1e-6)
-        assert all(np.array_equal(*found) for found in zip(last, held.read(*asked)[1], strict=True))
+        assert all(np.array_equal(*found) for found in zip(last, computed.read(*query)[1], strict=True))
 
 
-def test_the_last_events_of_pairs_and_of_their_ends() -> None:
+def test_last_events_of_pairs_and_of_their_endpoints() -> None:
     stream = events(1500)
     u, v, t = queries(stream)
     for some in (features(stream), features(stream).over(in_parts(stream, 211))):
@@ -283,17 +283,17 @@ def test_the_last_events_of_pairs_and_of_their_ends() -> None:
             assert np.array_equal(last.times[there, place], found.times)
 
 
-def test_what_cannot_be_asked_is_said() -> None:
-    held = features(events())
+def test_invalid_queries_are_named() -> None:
+    computed = features(events())
     with pytest.raises(DataError, match="99"):
-        held.pairs(np.array([1]), np.array([99]), np.array([5]))
+        computed.pairs(np.array([1]), np.array([99]), np.array([5]))
     with pytest.raises(ShapeError):
-        held.pairs(np.array([1, 2]), np.array([1]), np.array([5]))
+        computed.pairs(np.array([1, 2]), np.array([1]), np.array([5]))
     with pytest.raises(DataError, match=r"(?i)nan"):
-        held.pairs(np.array([1]), np.array([1]), np.array([np.nan]))
+        computed.pairs(np.array([1]), np.array([1]), np.array([np.nan]))
 
 
-def test_as_measured_gives_times_in_the_streams_unit_and_counts() -> None:
+def test_as_measured_returns_times_in_the_streams_unit_and_counts() -> None:
     stream = EventStream.from_arrays([0, 1, 0, 2], [1, 0, 1, 3], [10, 40, 100, 130])
     some = PairFeatures(NeighborStore.from_stream(stream, None), stream, Clock(unit=30.0), NONE)
     query = np.array([0]), np.array([1]), np.array([160])

@@ -67,7 +67,7 @@ def _tokenizer(stream: EventStream, **config: object) -> HistoryTokenizer:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("window", [None, 3, 7.5, 1e9])
 @pytest.mark.parametrize("times", [np.int64, np.float64])
-def test_packing_is_its_definition(target, window, times):
+def test_packing_equals_its_definition(target, window, times):
     stream, rng = _stream(times=times), np.random.default_rng(2)
     nodes, t = rng.integers(0, 7, 50), rng.integers(0, 45, 50).astype(times)
     found = last_naive(stream.src, stream.dst, stream.t, nodes, t, 6)
@@ -97,7 +97,7 @@ def test_spans_add_up_to_the_first_gap(target):
         )
 
 
-def test_differences_are_taken_before_they_are_narrowed():
+def test_differences_are_computed_before_they_are_narrowed():
     start = 1_600_000_000_000  # milliseconds; float32 would hold these to about 2 minutes
     stream = EventStream(src=np.array([0, 0]), dst=np.array([1, 1]), t=np.array([start, start + 7]))
     tokens = _tokenizer(stream, target="none").nodes(np.array([0]), np.array([start + 12]))
@@ -208,7 +208,7 @@ def test_bad_queries_and_settings_are_named():
 # ---- GraphMixer's ends ---------------------------------------------------------------------------------------------
 
 
-def test_shared_ends_stand_once_and_pairs_find_them():
+def test_shared_endpoints_are_stored_once_and_indexed_by_pairs():
     stream = _stream()
     tokenizer = RecentLinkTokenizer(NeighborStore.from_stream(stream), stream, num_links=4)
     u, v, t = np.array([0, 0, 2, 0]), np.array([1, 3, 0, 3]), np.array([30, 30, 30, 31])
@@ -216,11 +216,12 @@ def test_shared_ends_stand_once_and_pairs_find_them():
     assert links.tokens.num_sequences == 6  # (0,30), (1,30), (2,30), (3,30), (0,31), (3,31)
     assert links.x is None
     for side, nodes in enumerate((u, v)):
-        alone = HistoryTokenizer(tokenizer.store, stream, HistoryConfig(max_length=4, target="none")).nodes(nodes, t)
+        store, config = tokenizer.inner.store, HistoryConfig(max_length=4, target="none")
+        expected = HistoryTokenizer(store, stream, config).nodes(nodes, t)
         for p in range(4):
             s = int(links.ends[side, p])
             got = links.tokens.event_ids[slice(*links.tokens.offsets[s : s + 2].tolist())]
-            assert torch.equal(got, alone.event_ids[slice(*alone.offsets[p : p + 2].tolist())])
+            assert torch.equal(got, expected.event_ids[slice(*expected.offsets[p : p + 2].tolist())])
 
 
 def test_neighbor_features_are_averaged_once():
@@ -246,7 +247,7 @@ def test_recent_links_settings():
         )
 
 
-def test_span_ratios_are_shares_of_the_time_from_the_first_event():
+def test_span_ratios_are_fractions_of_the_time_since_the_first_event():
     offsets = torch.tensor([0, 3, 3, 4, 6])
     gaps = torch.tensor([0.0, 8.0, 2.0, 0.0, 5.0, 5.0])  # the last sequence: two events at one time
     spans = torch.tensor([8.0, 6.0, 2.0, 0.0, 0.0, 5.0])
@@ -255,7 +256,7 @@ def test_span_ratios_are_shares_of_the_time_from_the_first_event():
     assert tokens.span_ratios().tolist() == [1.0, 0.75, 0.25, 0.0, 0.0, 1.0]
 
 
-def test_gaps_are_in_seconds_whatever_the_stream_counts_in():
+def test_time_deltas_are_in_seconds_for_every_unit():
     """A stream of dates (int64 nanoseconds) and the same stream in seconds give the same tokens."""
     t = np.array([0, 3, 7, 11]) + 1_700_000_000
     found = []
@@ -269,7 +270,7 @@ def test_gaps_are_in_seconds_whatever_the_stream_counts_in():
     assert found[0].gaps.tolist() == [0.0, 11.0, 8.0, 4.0]
 
 
-def test_a_sequence_that_could_hold_no_event_is_refused():
+def test_a_sequence_without_room_for_an_event_is_rejected():
     with pytest.raises(ConfigError):
         HistoryConfig(max_length=1)
     assert HistoryConfig(max_length=1, target="none").num_events == 1

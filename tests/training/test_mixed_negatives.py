@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cut_runs import SMALL, goes_on_to_the_same_bits
+from cut_runs import SMALL, resumes_to_the_same_bits
 from hopstate.data.events import EventStream
 from hopstate.methods import get_method
 from hopstate.methods.config import config_from, parse_words, parser_of
@@ -86,7 +86,7 @@ def test_link_methods_train_and_resume_to_the_same_weights(
         total += rows
         assert sum(labels) == rows / width
     assert total == width * len(task.split.train)
-    goes_on_to_the_same_bits(lambda: task_of(method, tmp_path, **settings), method, tmp_path)
+    resumes_to_the_same_bits(lambda: task_of(method, tmp_path, **settings), method, tmp_path)
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba", "graphmixer"])

@@ -261,18 +261,10 @@ def _apply_scaler(
     return scaler.apply(values if table is None else table.values)
 
 
+_COLUMNS = ("source", "target", "relation", "node_type", "id", "label", "split")
 _TABLE_OPTIONS = (
-    *(
-        "source_column",
-        "target_column",
-        "relation_column",
-        "node_type_column",
-        "edge_columns",
-        "id_column",
-        "label_column",
-        "split_column",
-    ),
-    *("missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
+    *(f"{role}_column" for role in _COLUMNS),
+    *("edge_columns", "missing", "columns", "unlabeled_value", "task", "multilabel", "text_ids", "bipartite"),
 )
 OF_RUN = ("scale", "positive_class")  # options of reading that no reader takes
 

@@ -36,13 +36,13 @@ class Mixed(nn.Module):
 
 
 class Drawn(Mixed):
-    """... that is drawn anew."""
+    """... that is initialized again."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight)
 
 
-def test_parameters_that_nothing_draws_anew_are_named() -> None:
+def test_parameters_without_reset_parameters_are_named() -> None:
     with pytest.raises(ConfigError, match="weight"):
         top(Mixed(), GRAPH, ONCE)
     top(Mixed(), GRAPH)  # present weights need no drawing
@@ -52,7 +52,7 @@ def test_parameters_that_nothing_draws_anew_are_named() -> None:
     assert relative_rmse(first, second) > 0.5
 
 
-def test_drawing_leaves_the_model_and_the_random_state_alone() -> None:
+def test_drawing_changes_neither_the_model_nor_the_random_state() -> None:
     model, state = Drawn(), torch.get_rng_state()
     before = [p.clone() for p in model.parameters()]
     top(model, GRAPH, ONCE)

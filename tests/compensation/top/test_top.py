@@ -102,7 +102,7 @@ def test_linear_networks_are_exact(kind: str, form: str, basis: str) -> None:
 
 
 def mirrored(kind: str) -> tuple[Graph, np.ndarray]:
-    """The six nodes of the paper's first figure: two equal triangles joined at equal nodes, one triangle missing."""
+    """The six nodes of Figure 1 of the paper: two equal triangles joined at equal nodes, one triangle missing."""
     ends = np.array([[0, 1], [1, 2], [0, 2], [3, 4], [4, 5], [3, 5], [2, 3]])
     x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     return Graph.from_edges(ends, 6, x=np.concatenate([x, x[[2, 1, 0]]])), np.array([0, 1, 2])
@@ -142,7 +142,7 @@ def compare_outputs_and_total_gradient(graph: Graph, model: Backbone, top: Top, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_forms_agree_and_beat_leaving_neighbours_out(kind: str) -> None:
+def test_forms_agree_and_outperform_dropping_neighbors(kind: str) -> None:
     graph, model = random_graph(200, 500), backbone(kind, norm="none", block="conv")
     nodes = np.arange(0, 200, 2)
     x, adjacency = full_graph(graph)
@@ -239,7 +239,7 @@ def test_chosen_ridge_never_hurts_where_k_is_near_the_batch_size(form: str) -> N
     assert error[None] < 1.05 * out
 
 
-def test_initialisations_are_seeded_and_leave_model_and_generator_alone() -> None:
+def test_initialisations_are_seeded_and_change_neither_model_nor_generator() -> None:
     graph, model = random_graph(), backbone("gcn", norm="batch").train()
     x, adjacency = full_graph(graph)
     before, state = [p.clone() for p in model.state_dict().values()], torch.get_rng_state()
@@ -280,7 +280,7 @@ def test_enough_directions_make_gradients_exact(form: str) -> None:
     x, adjacency = full_graph(graph)
     weight = torch.randn(150, 3, generator=torch.Generator().manual_seed(1))
     full = model(x, adjacency)[torch.from_numpy(nodes)]
-    expected = gradients(model, full, weight)[0]  # of the features' map, which layers see through messages alone
+    expected = gradients(model, full, weight)[0]  # of the features' map, which layers see only through messages
     error = {}
     for directions in (0, 8):
         top = Top(graph, TopConfig(form=form, rank=72, directions=directions), "symmetric", seed=0)
@@ -306,7 +306,7 @@ def test_keeping_some_rows_changes_nothing_but_what_is_kept() -> None:
         made[1].batch(np.array([2, 3]))
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_input_of_top_is_rejected() -> None:
     graph = random_graph()
     with pytest.raises(ConfigError, match=r"top\.form"):
         Top(graph, TopConfig(form="linear"), "edges", seed=0)
@@ -320,7 +320,7 @@ def test_bad_input_is_refused() -> None:
             TopConfig(**wrong)
 
 
-def test_a_basis_for_each_batch_has_as_many_columns_and_nodes_as_messages_are_wide() -> None:
+def test_a_basis_per_batch_has_the_width_of_the_messages() -> None:
     """k = |S| = d, also where a layer receives fewer independent columns, or several sets of weights are joined."""
     graph = random_graph(200, 500, width=2)  # the first layer receives what two features make
     model, nodes = backbone("gcn", 2, norm="none"), np.arange(0, 200, 2)

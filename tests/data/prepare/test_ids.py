@@ -40,7 +40,7 @@ columns = st.sampled_from(KINDS).flatmap(lambda kind: kind[0].map(lambda cells: 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns, columns, st.booleans())
-def test_a_typed_table_has_the_same_ids_by_both_doors(tmp_path_factory, src, dst, edges):
+def test_a_typed_table_has_the_same_ids_when_read_or_prepared(tmp_path_factory, src, dst, edges):
     folder, count = tmp_path_factory.mktemp("any"), min(len(src), len(dst))
     table = pa.table({"source": src[:count], "target": dst[:count], "time": np.arange(count)})
     pq.write_table(table.select(["source", "target"]) if edges else table, folder / "e.parquet")
@@ -71,7 +71,7 @@ def test_texts_of_whole_numbers_stay_texts(tmp_path):
         ([2**63, 2**64 - 1, None, None, 2**63 + 5, 4], pa.uint64()),
     ],
 )
-def test_numbers_that_no_id_is_stand_aside(tmp_path, cells, kind):
+def test_invalid_numeric_ids_are_bad_rows(tmp_path, cells, kind):
     table = pa.table({"source": pa.array(cells, kind), "target": np.arange(6), "time": np.arange(6)})
     pq.write_table(table, tmp_path / "e.parquet")
     with pytest.raises(DataError):
@@ -81,16 +81,16 @@ def test_numbers_that_no_id_is_stand_aside(tmp_path, cells, kind):
 
 
 @pytest.mark.parametrize(("text", "ending"), [(False, "csv"), (True, "parquet")])
-def test_negative_numbers_are_refused_by_both_doors(tmp_path, text, ending):
+def test_negative_numbers_are_rejected_when_read_or_prepared(tmp_path, text, ending):
     table = pd.DataFrame({"source": [4, -7], "target": ["a", "b"] if text else [5, 6], "time": [1, 2]})
     path = tmp_path / f"e.{ending}"
     table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
-    for door in (read_events, lambda path: prepare(path, tmp_path / "s")):
+    for load in (read_events, lambda path: prepare(path, tmp_path / "s")):
         with pytest.raises(DataError, match="-7"):
-            door(path)
+            load(path)
 
 
-def test_types_that_are_no_ids_are_named(tmp_path):
+def test_column_types_that_are_not_ids_are_named(tmp_path):
     for cells in (pa.array([1, 2], pa.timestamp("us")), pa.array([b"a", b"b"]), pa.array([1, 2], pa.duration("s"))):
         pq.write_table(pa.table({"source": cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
         with pytest.raises(DataError, match="source"):
@@ -107,7 +107,7 @@ def test_types_that_are_no_ids_are_named(tmp_path):
         assert read_events(tmp_path / place).node_ids.ids.tolist() == [1, 2]
 
 
-def test_a_date_is_no_feature_of_a_store(tmp_path):
+def test_a_date_is_not_a_feature_of_a_store(tmp_path):
     dates = pd.to_datetime(["2026-01-01", "2026-01-02"])
     table = pd.DataFrame({"source": [1, 2], "target": [2, 1], "time": [1, 2], "feat_0": dates})
     table.to_parquet(tmp_path / "e.parquet")

@@ -94,7 +94,7 @@ def test_edges_have_the_same_bytes(spark, tmp_path):
     assert {"indptr.npy", "indices.npy", "edge_attr.npy"} < set(made)
 
 
-def test_the_users_session_goes_on_as_it_was(spark, tmp_path):
+def test_the_users_spark_session_is_unchanged(spark, tmp_path):
     zone = spark.conf.get("spark.sql.session.timeZone")
     pd.DataFrame({"source": ["a"], "target": ["b"], "time": [1]}).to_parquet(tmp_path / "e.parquet")
     prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
@@ -111,7 +111,7 @@ def test_an_id_beyond_int64_is_named_and_leaves_nothing(spark, tmp_path):
         assert not list((tmp_path / "s").glob("*.npy"))
 
 
-def test_what_spark_cannot_do_is_named(spark, tmp_path):
+def test_options_unsupported_by_spark_are_named(spark, tmp_path):
     with (
         open_engine("spark", tmp_path, 0, None) as engine,
         pytest.raises(StorageError, match=r"gone\.parquet"),
@@ -119,7 +119,7 @@ def test_what_spark_cannot_do_is_named(spark, tmp_path):
         next(engine.batches(by_time(engine.read([tmp_path / "gone.parquet"]))))
 
 
-def test_the_engine_that_is_not_installed_is_named(tmp_path, monkeypatch):
+def test_a_missing_engine_is_named(tmp_path, monkeypatch):
     pd.DataFrame({"source": ["a"], "target": ["b"], "time": [1]}).to_parquet(tmp_path / "e.parquet")
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingExtraError, match=r"hopstate\[spark\]"):
@@ -137,7 +137,7 @@ def test_the_engine_that_is_not_installed_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_events_by_a_cluster(tmp_path):
+def test_events_are_prepared_on_a_cluster(tmp_path):
     """An executor, a process of its own, under the command."""
     try:
         check_engine("spark")

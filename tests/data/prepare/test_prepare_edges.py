@@ -77,7 +77,7 @@ whole = st.integers(0, 9).map(str) | st.sampled_from(["+5", "5.0", "90000", "-3"
     st.sampled_from(["keep", "drop"]),
     st.booleans(),
 )
-def test_edges_prepared_are_the_graph_read(tmp_path_factory, pairs, undirected, duplicates, self_loops, featured):
+def test_prepared_edges_equal_the_graph_read(tmp_path_factory, pairs, undirected, duplicates, self_loops, featured):
     folder = tmp_path_factory.mktemp("any")
     rows = "".join(f"{u},{v}{f',{i * 0.1}' if featured else ''}\n" for i, (u, v) in enumerate(pairs))
     (folder / "e.csv").write_text(f"source,target{',weight' if featured else ''}\n{rows}", "utf-8")
@@ -133,7 +133,7 @@ def test_tables_of_nodes(tmp_path, case):
     same(*both(tmp_path, edges, **{key: value if key == "num_nodes" else str(value) for key, value in read.items()}))
 
 
-def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
+def test_bytes_do_not_depend_on_chunks_memory_or_threads(tmp_path):
     table(500).to_parquet(tmp_path / "e.parquet")
     (tmp_path / "cut").mkdir()
     for i in range(5):
@@ -152,10 +152,10 @@ prepare(sys.argv[1], sys.argv[2], kind="edges", batch_rows=50, say=lambda text: 
 
 
 class StopError(Exception):
-    """Stands for a kill."""
+    """Raised in place of a kill."""
 
 
-def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
+def test_an_interrupted_preparation_resumes_to_the_same_bytes(tmp_path):
     table().to_parquet(tmp_path / "e.parquet")
     prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", batch_rows=100)
     seen = []
@@ -193,7 +193,7 @@ def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
     assert files(tmp_path / "s") == files(tmp_path / "whole")
 
 
-def test_bad_rows_stand_aside_with_their_lines(tmp_path):
+def test_bad_rows_are_written_with_their_line_numbers(tmp_path):
     text = "source,target,w\na,b,1\n,b,2\na,c,much\na,c\nb,c,2\nb,c,1,9\n"
     (tmp_path / "e.csv").write_text(text)
     done = prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges", batch_rows=2, edge_columns=["w"])
@@ -213,7 +213,7 @@ def test_bad_rows_stand_aside_with_their_lines(tmp_path):
         (("source,target\n1,2\n",), {"time_column": "t"}, "time_column"),
     ],
 )
-def test_what_cannot_be_a_graph_is_named(tmp_path, texts, read, name):
+def test_tables_that_are_not_a_graph_are_named(tmp_path, texts, read, name):
     (tmp_path / "folder").mkdir()
     for place, text in enumerate(texts):
         (tmp_path / "folder" / f"{place}.csv").write_text(text)
@@ -243,7 +243,7 @@ def test_an_id_without_a_row_of_features_is_named(tmp_path):
     assert not (tmp_path / "t").exists()
 
 
-def test_events_and_edges_do_not_take_each_others_store(tmp_path):
+def test_events_and_edges_reject_each_others_store(tmp_path):
     (tmp_path / "e.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
     prepare(tmp_path / "e.csv", tmp_path / "s")
     with pytest.raises(StorageError):
@@ -269,7 +269,7 @@ def test_a_half_written_store_is_named_with_what_to_do(tmp_path, kind):
         prepare(tmp_path / "e.csv", tmp_path / "e.csv", kind=kind)
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_prepare_command_for_edges(tmp_path, capsys):
     (tmp_path / "e.csv").write_text("source,target,w\na,b,1\nb,a,2\nb,b,3\n")
     words = ["prepare", str(tmp_path / "e.csv"), "--out", str(tmp_path / "s"), "--kind", "edges"]
     assert main([*words, "--read.undirected", "false", "--read.self_loops", "drop", "--read.edge_columns", "[]"]) == 0

@@ -65,7 +65,7 @@ times = st.one_of(
     st.lists(whole, min_size=30, max_size=30) | st.lists(ids, min_size=30, max_size=30),
     times,
 )
-def test_a_table_prepared_is_the_table_read(tmp_path_factory, src, dst, t):
+def test_a_prepared_table_equals_the_table_read(tmp_path_factory, src, dst, t):
     folder = tmp_path_factory.mktemp("any")
     rows = "".join(f"{u},{v},{w}\n" for u, v, w in zip(src, dst, t))
     (folder / "e.csv").write_text(f"source,target,time\n{rows}", "utf-8")
@@ -101,7 +101,7 @@ def test_ids_that_are_numbers_on_one_side_and_texts_on_the_other(tmp_path):
     same(read_events(tmp_path / "s"), read_events(tmp_path / "e.parquet"))
 
 
-def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
+def test_bytes_do_not_depend_on_chunks_memory_or_threads(tmp_path):
     table = frame(1000)
     table.to_parquet(tmp_path / "e.parquet")
     (tmp_path / "cut").mkdir()
@@ -113,7 +113,7 @@ def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
     assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
 
 
-def test_bad_rows_stand_aside_with_their_lines(tmp_path):
+def test_bad_rows_are_written_with_their_line_numbers(tmp_path):
     text = "source,target,time,feat_0\na,b,1,1\n,b,2,1\n=a,c,never,1\na,c\na,c,4,much\na,b,3,1\na,b,5,1,9\nb,c,2,2\n"
     (tmp_path / "e.csv").write_text(text)
     done = prepare(tmp_path / "e.csv", tmp_path / "s", batch_rows=2)
@@ -132,7 +132,7 @@ prepare(sys.argv[1], sys.argv[2], batch_rows=50, say=lambda text: print(text, fl
 
 
 class StopError(Exception):
-    """Stands for a kill."""
+    """Raised in place of a kill."""
 
 
 def stop_at(line):
@@ -147,7 +147,7 @@ def stop_at(line):
     return say
 
 
-def test_an_interrupted_preparation_goes_on_to_the_same_bytes(tmp_path):
+def test_an_interrupted_preparation_resumes_to_the_same_bytes(tmp_path):
     frame(600).to_parquet(tmp_path / "e.parquet")
     prepare(tmp_path / "e.parquet", tmp_path / "whole", batch_rows=150)
     for line in (2, 4):
@@ -182,7 +182,7 @@ def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_what_is_done(tmp_path):
+def test_a_full_disk_keeps_finished_parts(tmp_path):
     source, store = tmp_path / "source", tmp_path / "s"
     source.mkdir()
     for place, (start, end) in enumerate([(0, 40), (40, 80), (80, 600)]):
@@ -194,9 +194,9 @@ def test_a_full_disk_keeps_what_is_done(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode
     assert len(list((store / "work").glob("rows-*.json"))) == 2
-    said = []
-    prepare(source, store, say=said.append)
-    assert sum("rows read" in text for text in said) == 1
+    messages = []
+    prepare(source, store, say=messages.append)
+    assert sum("rows read" in text for text in messages) == 1
     assert files(store) == files(tmp_path / "whole")
 
 
@@ -228,7 +228,7 @@ def test_files_that_differ_are_named(tmp_path, texts, named):
     assert not (tmp_path / "s" / "events.json").exists()
 
 
-def test_what_cannot_be_prepared_says_so(tmp_path, monkeypatch):
+def test_sources_that_cannot_be_prepared_are_named(tmp_path, monkeypatch):
     frame(60).to_parquet(tmp_path / "e.parquet")
     with pytest.raises(ConfigError, match="duckdbs"):
         prepare(tmp_path / "e.parquet", tmp_path / "s", engine="duckdbs")
@@ -259,7 +259,7 @@ def test_ids_with_ends_of_lines_are_bad_rows(tmp_path):
     assert read_events(tmp_path / "s").node_ids.ids.tolist() == ["a", "b", "é"]
 
 
-def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
+def test_ambiguous_dates_are_bad_rows_with_a_reason(tmp_path):
     source = tmp_path / "e.csv"
     source.write_text("src,dst,t\na,b,01/02/2026\nb,c,2026-02-02\nc,a,soon\na,c,3.2.26 12:00\nb,a,\n")
     done = prepare(source, tmp_path / "s")
@@ -271,7 +271,7 @@ def test_dates_of_either_order_are_bad_rows_that_say_so(tmp_path):
 
 
 @pytest.mark.parametrize("times", [["1.58E+12", "1.58E+12", "1.59E+12"], ["0.5", str(2**53 + 1), "x"]])
-def test_times_that_lost_digits_are_refused(tmp_path, times):
+def test_times_that_lost_digits_are_rejected(tmp_path, times):
     (tmp_path / "e.csv").write_text("source,target,time\n" + "".join(f"a,b,{t}\n" for t in times))
     with pytest.raises(DataError, match=r"e\.csv, column 'time', row \d \(line \d\)"):
         prepare(tmp_path / "e.csv", tmp_path / "s")
@@ -312,7 +312,7 @@ def test_a_fraction_after_many_whole_times_and_labels(tmp_path):
         (["none", "spam", "ham"], "none"),
     ],
 )
-def test_unknown_labels_are_those_of_reading(tmp_path, labels, unlabeled_value, kind):
+def test_unknown_labels_agree_with_those_of_reading(tmp_path, labels, unlabeled_value, kind):
     table = pd.DataFrame({"source": "a", "target": "b", "time": range(30), "label": labels * 10})
     path = tmp_path / f"e.{kind}"
     if kind == "csv":

@@ -44,7 +44,7 @@ def facts(*times: np.ndarray) -> list[dict]:
         (HOURS[:1], HOURS[:1] * 1000, "ms"),
     ],
 )
-def test_files_in_two_units_are_refused(first: np.ndarray, second: np.ndarray, words: str) -> None:
+def test_files_in_two_units_are_rejected(first: np.ndarray, second: np.ndarray, words: str) -> None:
     with pytest.raises(DataError, match=words):
         _check_units(facts(first, second))
     with pytest.raises(DataError, match="time_unit"):
@@ -57,7 +57,7 @@ def test_files_in_two_units_are_refused(first: np.ndarray, second: np.ndarray, w
     st.sampled_from([0, 1, 631_152_000, 1_700_000_000]),
     st.integers(0, 2**32 - 1),
 )
-def test_periods_that_follow_each_other_are_one_unit(counts: list[int], pace: float, start: int, seed: int) -> None:
+def test_consecutive_periods_have_one_unit(counts: list[int], pace: float, start: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     t = start + np.cumsum(rng.integers(1, 1000, sum(counts)) * pace)
     parts = np.split(t, np.cumsum(counts)[:-1])
@@ -77,12 +77,12 @@ def test_periods_that_follow_each_other_are_one_unit(counts: list[int], pace: fl
         [HOURS],
     ],
 )
-def test_what_may_be_one_unit_is_taken(times: list[np.ndarray], tmp_path: Path) -> None:
+def test_ranges_compatible_with_one_unit_are_accepted(times: list[np.ndarray], tmp_path: Path) -> None:
     prepared = prepare(written(tmp_path / "in", *times), tmp_path / "store")
     assert prepared.events == sum(map(len, times))
 
 
-def test_a_refused_source_leaves_nothing_and_a_stated_unit_is_believed(tmp_path: Path) -> None:
+def test_a_rejected_source_leaves_nothing_and_a_given_unit_is_used(tmp_path: Path) -> None:
     source, store = written(tmp_path / "in", HOURS, HOURS * 1000), tmp_path / "store"
     with pytest.raises(DataError, match=r"b\.csv"):
         prepare(source, store)
@@ -94,7 +94,7 @@ def test_a_refused_source_leaves_nothing_and_a_stated_unit_is_believed(tmp_path:
     assert prepare(source, store, time_unit="s").events == 100
 
 
-def test_text_beside_parquet_is_named(tmp_path: Path) -> None:
+def test_text_mixed_with_parquet_is_named(tmp_path: Path) -> None:
     source = written(tmp_path / "in", HOURS)
     pd.read_csv(source / "a.csv").to_parquet(source / "b.parquet")
     with pytest.raises(DataError, match=r"b\.parquet"):
@@ -102,7 +102,7 @@ def test_text_beside_parquet_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_no_good_row_names_the_first(tmp_path: Path) -> None:
+def test_a_file_without_good_rows_names_the_first_bad_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("source,target,time\n1,2,3\n,2,3\n".replace("1,2,3", "1,2,never"))
     with pytest.raises(DataError, match=r"a\.csv"):
         prepare(tmp_path / "a.csv", tmp_path / "store", time_column="time")
@@ -127,7 +127,7 @@ def _cut(store: Path) -> None:
         (lambda store: (store / "src.npy").unlink(), r"src\.npy", r"src\.npy"),
     ],
 )
-def test_a_spoiled_store_is_named(spoil, refused: str, read: str, tmp_path: Path) -> None:
+def test_a_damaged_store_is_named(spoil, refused: str, read: str, tmp_path: Path) -> None:
     source, store = written(tmp_path / "in", HOURS), tmp_path / "store"
     prepare(source, store)
     spoil(store)

@@ -1,4 +1,4 @@
-"""An array has the rows that were announced: an engine that gives others is told, not believed."""
+"""An array has the announced number of rows; any other number from the engine is an error."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hopstate.errors import StorageError
 
 
 @pytest.mark.parametrize("count", [3, 7])
-def test_other_rows_than_announced_are_refused(tmp_path, count):
+def test_a_number_of_rows_other_than_announced_is_rejected(tmp_path, count):
     array = Npy(tmp_path / "t.npy", (5, 2), np.int64)
     array.add(np.ones((count, 2)))
     with pytest.raises(StorageError, match=r"t\.npy"):

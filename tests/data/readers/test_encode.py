@@ -1,4 +1,4 @@
-"""Columns of features as they look or as is said: numbers, dates, texts as categories; slips refused by their row."""
+"""Feature columns, inferred or given: numbers, dates, texts as categories; errors name the row."""
 
 import numpy as np
 import pandas as pd
@@ -48,11 +48,11 @@ def test_texts_are_categories_and_dates_are_numbers():
         ([], ()),
     ],
 )
-def test_forms_of_dates(texts: list[str], forms: tuple[str, ...]) -> None:
+def test_date_formats(texts: list[str], forms: tuple[str, ...]) -> None:
     assert date_forms(pd.Series(texts, dtype=str)) == forms
 
 
-def test_the_order_of_rows_is_of_no_matter():
+def test_the_order_of_rows_does_not_matter():
     edges, features = graph_tables()
     one = hopstate.read_graph(edges, features=features, num_nodes=N)
     two = hopstate.read_graph(edges, features=features.sample(frac=1, random_state=1), num_nodes=N)
@@ -74,7 +74,7 @@ def test_the_order_of_rows_is_of_no_matter():
         ([*range(N - 1), np.inf], "venue.*row 39"),
     ],
 )
-def test_a_slip_among_numbers_and_dates_is_refused_by_its_row(column, words):
+def test_a_bad_number_or_date_is_rejected_with_its_row(column, words):
     edges, features = graph_tables()
     with pytest.raises(DataError, match=words or None):
         hopstate.read_graph(edges, features=features.assign(venue=column), missing="auto")
@@ -91,17 +91,17 @@ def test_a_slip_among_numbers_and_dates_is_refused_by_its_row(column, words):
         ([None] * N, "venue"),
     ],
 )
-def test_columns_that_say_nothing_are_told(column, words):
+def test_uninformative_columns_have_a_note(column, words):
     edges, features = graph_tables()
     graph = hopstate.read_graph(edges, features=features.assign(venue=column), missing="auto")
     assert graph.num_nodes == N
     assert len([note for note in graph.notes if pd.Series([note]).str.contains(words).all()]) == 1
 
 
-def test_what_columns_hold_can_be_said():
+def test_column_kinds_can_be_given():
     edges, features = graph_tables()
-    said = ["cites=category", "when=date:%Y-%m-%d", "venue=drop"]
-    graph = hopstate.read_graph(edges, features=features, columns=said)
+    specs = ["cites=category", "when=date:%Y-%m-%d", "venue=drop"]
+    graph = hopstate.read_graph(edges, features=features, columns=specs)
     kinds = [f"category cites={value}" for value in sorted(set(features["cites"]))]
     assert graph.table.columns == (*kinds, "other cites", "date when")
     mixed = features.assign(venue=[*range(N - 1), "x"])
@@ -116,7 +116,7 @@ def test_what_columns_hold_can_be_said():
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "words"),
+    ("spec", "error", "words"),
     [
         ("venue", ConfigError, ""),
         ("venue=categry", ConfigError, "categry"),
@@ -124,16 +124,16 @@ def test_what_columns_hold_can_be_said():
         ("venu=category", DataError, "venu"),
     ],
 )
-def test_what_is_said_of_columns_is_checked(said, error, words):
+def test_given_column_kinds_are_checked(spec, error, words):
     edges, features = graph_tables()
     with pytest.raises(error, match=words or None):
-        hopstate.read_graph(edges, features=features, columns=[said])
+        hopstate.read_graph(edges, features=features, columns=[spec])
     events = pd.DataFrame({"src": [0, 1], "dst": [2, 3], "t": [0, 1], "venue": ["a", "b"]})
     with pytest.raises(error, match=words or None):
-        hopstate.read_events(events, columns=[said])
+        hopstate.read_events(events, columns=[spec])
 
 
-def test_many_categories_are_bounded_and_told():
+def test_many_categories_are_bounded_with_a_note():
     count = 20_000
     rng = np.random.default_rng(0)
     features = pd.DataFrame({"id": np.arange(count), "word": [f"w{i}" for i in rng.integers(0, 8_000, count)]})
@@ -144,7 +144,7 @@ def test_many_categories_are_bounded_and_told():
     assert any("rarer ones" in note for note in graph.notes)
 
 
-def test_texts_and_dates_of_events_are_taken_where_they_are_named():
+def test_texts_and_dates_of_events_are_read_if_named():
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"src": rng.integers(0, 6, 50), "dst": rng.integers(6, 12, 50), "t": np.arange(50)})
     table["how"] = np.array(["mail", "call"])[rng.integers(0, 2, 50)]
@@ -163,7 +163,7 @@ def test_texts_and_dates_of_events_are_taken_where_they_are_named():
     assert np.isnan(hopstate.read_events(gaps, edge_columns=["paid"], missing="auto").edge_table.values[0, 0])
 
 
-def test_texts_of_edges_are_taken_where_they_are_named():
+def test_texts_of_edges_are_read_if_named():
     edges, _ = graph_tables()
     table = edges.assign(kind=["cites", "extends"] * (N // 2))
     with pytest.warns(HopstateWarning, match="kind"):

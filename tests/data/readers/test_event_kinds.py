@@ -8,7 +8,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.errors import DataError
 
 
-def test_a_column_called_kind_may_hold_anything():
+def test_a_column_named_kind_may_hold_anything():
     plain = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [3, 4, 3, 5], "t": [0, 1, 2, 3]})
     texts = plain.assign(kind=["mail", "call", "mail", "call"])
     events = read_events(texts)
@@ -30,7 +30,7 @@ def test_a_column_called_kind_may_hold_anything():
 
 
 @pytest.mark.parametrize(("ids", "text_ids"), [(("007", "012"), False), (("007", "012"), True), (("1.0", "1e5"), True)])
-def test_a_deleted_node_is_its_own_target_as_it_is_written(tmp_path, ids, text_ids):
+def test_a_deleted_node_is_written_as_its_own_target(tmp_path, ids, text_ids):
     a, b = ids
     path = tmp_path / "events.csv"
     path.write_text(f"src,dst,t,kind\n{a},{b},1,add\n{b},,2,delete\n{a},,3,delete\n")

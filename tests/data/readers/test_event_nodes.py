@@ -39,7 +39,7 @@ def read(files: tuple[Path, Path], **options: Any) -> EventStream:
     return read_events(files[0], features=files[1], relation_column="what", missing="mean", **options)
 
 
-def test_each_type_of_node_has_columns_of_its_own(files: tuple[Path, Path]) -> None:
+def test_each_node_type_has_its_own_columns(files: tuple[Path, Path]) -> None:
     stream, plain = read(files), read_events(files[0], relation_column="what")
     assert stream.node_type_names == ("item", "user")
     assert stream.num_nodes == USERS + ITEMS  # also those without events
@@ -65,7 +65,7 @@ def test_stores_keep_tables_of_nodes(files: tuple[Path, Path], tmp_path: Path) -
     assert np.array_equal(again.x, stream.x)
 
 
-def test_one_table_without_types(files: tuple[Path, Path]) -> None:
+def test_one_node_table_without_types(files: tuple[Path, Path]) -> None:
     nodes = pd.concat([pd.read_csv(files[1] / "user.csv"), pd.read_parquet(files[1] / "item.parquet")[["id"]]])
     types = {"node_type_column": "from,to"}
     events = pd.read_csv(files[0]).assign(**{"from": "user", "to": "item"})
@@ -88,7 +88,7 @@ def test_a_node_without_a_row_is_named(files: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("method", ["graphmixer", "ctdg-ssm"])
-def test_new_nodes_have_zeros(method: str, files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_new_nodes_have_zero_features(method: str, files: tuple[Path, Path], tmp_path: Path) -> None:
     settings = {"read.features": str(files[1]), "read.relation_column": "what", **LOOP, **RANDOM}
     run = hopstate.fit(method, files[0], out=tmp_path / "run", **settings)
     later = pd.DataFrame({"source": ["new", "u0"], "target": ["i1", "i2"], "time": [300, 301], "what": "buy"})

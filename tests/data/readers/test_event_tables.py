@@ -26,7 +26,7 @@ def table(tmp_path: Path, *times: str) -> Path:
     return path
 
 
-def test_names_that_contain_a_role_are_in_the_command_that_the_error_gives(tmp_path: Path) -> None:
+def test_column_names_that_contain_a_role_are_suggested_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "mail.csv"
     path.write_text("Sender Name,Receiver Name,When,Note\na,b,1,x\nb,c,2,x\n")
     with pytest.raises(FormatError) as caught:
@@ -52,7 +52,7 @@ GOOD = ("2024-03-01", "2024-03-02T12:00:00")
     ],
 )
 @pytest.mark.parametrize("good", [GOOD, ("2024-03-01T00:00:00.123456789", GOOD[1])])
-def test_dates_that_are_missing_or_out_of_reach(tmp_path, bad, message, good):
+def test_missing_or_out_of_range_dates_are_named(tmp_path, bad, message, good):
     path = table(tmp_path, good[0], bad, good[1])
     with pytest.raises(DataError, match=message or None):
         read_events(path)
@@ -63,7 +63,7 @@ def test_dates_that_are_missing_or_out_of_reach(tmp_path, bad, message, good):
 
 
 @pytest.mark.parametrize("bad", ["NaT", "nan", "", "inf"])
-def test_numbers_that_are_missing(tmp_path, bad):
+def test_missing_numbers_are_named(tmp_path, bad):
     path = table(tmp_path, "5", bad, str(2**60 + 1))
     with pytest.raises(DataError, match="drop_missing_time"):
         read_events(path)
@@ -73,7 +73,7 @@ def test_numbers_that_are_missing(tmp_path, bad):
         read_events(table(tmp_path, bad, bad), drop_missing_time=True)
 
 
-def test_what_is_no_time_at_all_is_refused_also_where_missing_ones_are_dropped(tmp_path):
+def test_invalid_times_are_rejected_even_if_missing_ones_are_dropped(tmp_path):
     for times in ((GOOD[0], "soon", "NaT"), ("5", "soon", "")):
         with pytest.raises(DataError, match="soon"):
             read_events(table(tmp_path, *times), drop_missing_time=True)
@@ -81,14 +81,14 @@ def test_what_is_no_time_at_all_is_refused_also_where_missing_ones_are_dropped(t
         read_events(table(tmp_path, *GOOD), drop_missing_time="zero")
 
 
-def test_the_rows_named_are_those_of_the_file(tmp_path):
+def test_rows_in_errors_are_those_of_the_file(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("src,dst,t,feat_0\n0,1,,1\n1,2,3,2\n2,3,4,\n")
     with pytest.raises(DataError, match=r"feat_0.*row 2"):
         read_events(path, drop_missing_time=True)
 
 
-def test_mixed_time_zones_are_one_time(tmp_path):
+def test_mixed_time_zones_are_converted_to_one(tmp_path):
     times = ("2024-03-01T02:00:00+02:00", "2024-03-01", "2024-03-01T00:00:00Z", "2024-02-29T19:00:00-0500")
     stream = read_events(table(tmp_path, *times))
     assert set(stream.t.tolist()) == {1709251200}
@@ -125,7 +125,7 @@ def labelled(tmp_path: Path, n: int = 300, **changes) -> Path:
 
 
 @pytest.mark.parametrize("label", ["label", "label,feat_0"])
-def test_a_label_is_no_feature_of_its_own_event(tmp_path, label):
+def test_a_label_is_not_a_feature_of_its_own_event(tmp_path, label):
     with pytest.raises(ConfigError, match="label"):
         read_events(labelled(tmp_path, label=1.0), label_column=label, edge_columns=["label"])
 
@@ -139,9 +139,9 @@ def test_labels_in_text_are_classes_with_names(tmp_path):
     assert any("0 = ok" in note and "1 = fraud" in note for note in stream.notes)
     assert "ok: " in summarize(stream).facts["classes"]
     write_events(stream, tmp_path / "folder")
-    held = read_events(tmp_path / "folder")
-    assert held.class_names == stream.class_names
-    np.testing.assert_array_equal(held.labels, stream.labels)
+    loaded = read_events(tmp_path / "folder")
+    assert loaded.class_names == stream.class_names
+    np.testing.assert_array_equal(loaded.labels, stream.labels)
     gaps = read_events(labelled(tmp_path, label=np.where(np.arange(300) == 7, "", frame["label"])))
     assert gaps.labels[7] == -1
     assert np.flatnonzero(event_classes(gaps).y < 0).tolist() == [7]
@@ -157,7 +157,7 @@ def test_numbers_with_a_comma_have_a_note(tmp_path):
         assert not any("comma" in note.replace(str(tmp_path), "") for note in other.notes), texts
 
 
-def test_several_columns_of_labels_are_not_guessed_and_unused_text_is_said(tmp_path):
+def test_several_label_columns_are_not_guessed_and_unused_text_has_a_note(tmp_path):
     other = np.array(["p", "q"])[np.arange(300) % 2]
     path = labelled(tmp_path, y=other, remark=[f"text {i}" for i in range(300)])
     with pytest.raises(DataError, match="label_column"):
@@ -194,7 +194,7 @@ def ready(path: Path, tmp_path: Path, **read):
     return preprocess(read_events(path, **options), HistoryLinkRun(data="made", read=EventReadOptions(**read)), context)
 
 
-def test_event_features_are_scaled_by_training_events_alone(tmp_path):
+def test_event_features_are_scaled_by_training_events_only(tmp_path):
     feature = pd.read_csv(labelled(tmp_path))["feat_0"].to_numpy()
     one, kept = ready(labelled(tmp_path), tmp_path)
     train = feature[: kept["edge_attr"]["rows"]]
@@ -213,7 +213,7 @@ def test_event_features_are_scaled_by_training_events_alone(tmp_path):
     assert ready(labelled(tmp_path), tmp_path, scale="none")[0].edge_attr[3, 0] == np.float32(feature[3])
 
 
-def test_missing_event_features_are_filled_and_marked_by_a_named_choice(tmp_path):
+def test_missing_event_features_are_imputed_and_marked_on_request(tmp_path):
     feature = pd.read_csv(labelled(tmp_path))["feat_0"].to_numpy().copy()
     feature[[3, 290]] = np.nan
     path = labelled(tmp_path, feat_0=feature)
@@ -222,13 +222,13 @@ def test_missing_event_features_are_filled_and_marked_by_a_named_choice(tmp_path
     stream, kept = ready(path, tmp_path, missing="median")
     assert np.flatnonzero(stream.edge_attr[:, 1]).tolist() == [3, 290]
     assert kept["edge_attr"]["fill"] == [np.nanmedian(feature[: kept["edge_attr"]["rows"]])]
-    held = read_events(path, missing="mean")
-    write_events(held, tmp_path / "folder")
+    loaded = read_events(path, missing="mean")
+    write_events(loaded, tmp_path / "folder")
     assert np.isnan(read_events(tmp_path / "folder").edge_table.values[3, 0])
-    assert read_events(tmp_path / "folder").content_hash == held.content_hash
+    assert read_events(tmp_path / "folder").content_hash == loaded.content_hash
 
 
-def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
+def test_new_events_are_scaled_by_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame = pd.read_csv(labelled(tmp_path, 130))
     frame.iloc[:100].to_csv("old.csv", index=False)
@@ -236,13 +236,13 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     hopstate.fit("ctdg-ssm", "old.csv", out="run", loop=loop)
     whole = hopstate.stream("run", frame.iloc[100:], ignore_state=True)
     frame.iloc[100:110].to_csv("next.csv", index=False)
-    alone = hopstate.stream("run", "next.csv", ignore_state=True)
-    np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=F32)
+    first_row = hopstate.stream("run", "next.csv", ignore_state=True)
+    np.testing.assert_allclose(first_row["score"], whole["score"][:10], rtol=F32)
     assert np.isfinite(whole["score"]).all()
 
 
 @pytest.mark.parametrize("end", ["c", "c,", "c,d", "c,d,"])
-def test_a_file_that_stops_within_its_last_line_is_refused(tmp_path, end):
+def test_a_file_truncated_in_its_last_line_is_rejected(tmp_path, end):
     path = tmp_path / "events.csv"
     rows = "source,target,time,price\na,b,1,2.5\nb,c,2,1.5\n"
     path.write_text(rows + end)

@@ -38,7 +38,7 @@ def test_tables_that_cannot_be_read_are_rejected_by_name(case):
         hopstate.read_graph(table)
 
 
-def test_odd_indices_and_dtypes_are_read_as_their_file_is(tmp_path):
+def test_unusual_indices_and_dtypes_are_read_like_a_file(tmp_path):
     edges, features, labels = tables()
     odd = edges.set_axis([5] * len(edges))  # an index that is not unique says nothing
     odd["source"] = odd["source"].astype("category")
@@ -71,7 +71,7 @@ def test_every_kind_of_table_gives_the_same_events(tmp_path):
     assert len({stream.content_hash for stream in found}) == 1
 
 
-def test_a_check_names_the_first_bad_cell_as_it_is_written(tmp_path):
+def test_a_check_quotes_the_first_bad_cell(tmp_path):
     (tmp_path / "e.csv").write_text("source,weight\na,1e2\nb,1e300\nc,1e301\n")
     table = read_table(tmp_path / "e.csv")
     large = table.frame["weight"] > 1e299
@@ -96,7 +96,7 @@ def test_one_table_holds_features_and_labels():
     assert graph.class_names == ("down", "up")
 
 
-def test_reading_in_threads_leaves_the_warning_settings_alone(monkeypatch):
+def test_reading_in_threads_does_not_change_warning_filters(monkeypatch):
     table = pd.DataFrame({"source": list("abcab"), "target": list("bcaca"), "time": [1, 2, 3, 4, 5]})
     entered = []
     original = warnings.catch_warnings.__enter__

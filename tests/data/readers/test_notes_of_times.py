@@ -8,7 +8,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import HopstateWarning
 
-pytestmark = pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # said, not raised
+pytestmark = pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")  # warnings, not errors
 
 
 @pytest.mark.parametrize(("day", "form"), [("2024-02-{}", ""), ("{}.02.2024 10:00", "%d.%m.%Y %H:%M")])

@@ -20,7 +20,7 @@ from hopstate.errors import DataError, FormatError
 
 
 @pytest.mark.parametrize("word", ["now", "today", "Now", " TODAY "])
-def test_words_for_the_present_moment_are_no_times(tmp_path: Path, word: str) -> None:
+def test_words_for_the_present_are_not_times(tmp_path: Path, word: str) -> None:
     path = tmp_path / "e.csv"
     path.write_text(f"src,dst,t\na,b,2020-01-01\nb,c,{word}\nc,a,2020-01-03\n")
     with pytest.raises(DataError, match="row 1"):
@@ -72,7 +72,7 @@ def test_compression_that_is_damaged_or_unknown_is_named(
 
 
 @pytest.mark.parametrize("sign", ["\0", "\ufeff"])
-def test_ids_with_invisible_signs_are_refused(tmp_path: Path, sign: str) -> None:
+def test_ids_with_invisible_characters_are_rejected(tmp_path: Path, sign: str) -> None:
     frame = pd.DataFrame({"src": ["a", f"a{sign}", "b"], "dst": ["b", "b", "c"], "t": [1, 2, 3]})
     frame.to_parquet(tmp_path / "e.parquet")
     for source in (frame, tmp_path / "e.parquet"):
@@ -81,7 +81,7 @@ def test_ids_with_invisible_signs_are_refused(tmp_path: Path, sign: str) -> None
 
 
 @pytest.mark.parametrize("cell", ["0x20", "true", "1_000", "-9223372036854775808", "inf"])
-def test_cells_that_are_no_times_are_refused_alike(tmp_path: Path, cell: str) -> None:
+def test_cells_that_are_not_times_are_rejected_by_every_reader(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "e.csv"
     path.write_text(f"src,dst,t\na,b,16\nb,c,{cell}\nc,a,20\n")
     with pytest.raises(DataError, match=r"'t', row 1 \(line 3\)"):
@@ -90,7 +90,7 @@ def test_cells_that_are_no_times_are_refused_alike(tmp_path: Path, cell: str) ->
     assert read_events(tmp_path / "store").t.tolist() == [16, 20]
 
 
-def test_texts_that_unpack_to_gigabytes_are_refused(tmp_path: Path) -> None:
+def test_compression_bombs_are_rejected(tmp_path: Path) -> None:
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["a" * 1_000_000]))
     pq.write_table(pa.table({"src": long, "dst": ["b"] * 2000, "t": np.arange(2000)}), tmp_path / "e.parquet")
     assert (tmp_path / "e.parquet").stat().st_size < 200_000
@@ -101,7 +101,7 @@ def test_texts_that_unpack_to_gigabytes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cells", [pa.array([1, 2], pa.duration("s")), pa.array([1, 2], pa.time64("ns")), [b"a", b"b"]])
-def test_columns_that_hold_no_times_are_named(tmp_path: Path, cells: object) -> None:
+def test_columns_without_times_are_named(tmp_path: Path, cells: object) -> None:
     pq.write_table(pa.table({"src": ["a", "b"], "dst": ["b", "c"], "t": cells}), tmp_path / "e.parquet")
     for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
         with pytest.raises(FormatError, match=r"e\.parquet.*'t'"):
@@ -110,7 +110,7 @@ def test_columns_that_hold_no_times_are_named(tmp_path: Path, cells: object) -> 
 
 
 @pytest.mark.parametrize("labels", [[-1, 0, 1], [-1.0, 0.0, 1.0]])
-def test_minus_one_is_asked_about_in_a_store_too(tmp_path: Path, labels: list[float]) -> None:
+def test_a_label_of_minus_one_needs_a_choice_in_a_store_too(tmp_path: Path, labels: list[float]) -> None:
     frame = pd.DataFrame({"src": ["a", "b", "c"], "dst": ["b", "c", "a"], "t": [1, 2, 3], "label": labels})
     frame.to_parquet(tmp_path / "e.parquet")
     for read in (read_events, lambda path: prepare(path, tmp_path / "store")):
@@ -120,7 +120,7 @@ def test_minus_one_is_asked_about_in_a_store_too(tmp_path: Path, labels: list[fl
 
 
 @pytest.mark.parametrize("end", ["", 'd,e,4,"w\n'])
-def test_a_missing_quotation_mark_hides_no_rows(tmp_path: Path, end: str) -> None:
+def test_a_missing_quotation_mark_does_not_hide_rows(tmp_path: Path, end: str) -> None:
     path = tmp_path / "e.csv"
     for separator in (",", "\t", ";"):
         rows = f'src,dst,t,word\na,b,1,x\nb,c,2,"y\nc,d,3,z\n{end}'

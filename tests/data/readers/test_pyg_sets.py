@@ -1,4 +1,4 @@
-"""Graph sets of torch-geometric's and OGB's classes, from tiny processed folders and a stand-in for the package."""
+"""Graph sets of torch-geometric's and OGB's classes, from tiny processed folders and a fake package."""
 
 import sys
 from pathlib import Path
@@ -41,7 +41,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "pyg"
 
 
-def test_long_range_benchmark_with_categories_for_features(home):
+def test_long_range_benchmark_with_categorical_features(home):
     atoms = [listed(n, x=torch.tensor([[7, 5], [2, 5], [n, 5]]), y=torch.tensor([[1.0, 0.0]])) for n in (3, 2, 1)]
     files = dict(zip(("train", "val", "test"), atoms))
     kept(home / "LRGBDataset" / "peptides-func", "train.pt val.pt test.pt", files)
@@ -52,7 +52,7 @@ def test_long_range_benchmark_with_categories_for_features(home):
     assert graphs.y.shape == (6, 2)
 
 
-def test_benchmark_with_positions_and_with_labels_of_nodes(home):
+def test_benchmark_with_positions_and_node_labels(home):
     images = [listed(n, pos=torch.rand(3, 2)) for n in (3, 2, 1)]
     kept(home / "GNNBenchmarkDataset" / "MNIST", "MNIST_v2.pt", dict(zip(BENCHMARK, images)))
     assert read_graph_set("pyg:GNNBenchmarkDataset:MNIST").num_features == 3
@@ -73,7 +73,7 @@ def test_malnet_gets_degree_profiles(home):
     np.testing.assert_allclose(graphs.union.x[0], np.log1p([1, 2, 2, 2, 0]), rtol=F32_TIGHT)
 
 
-def test_sets_without_a_split_get_stratified_folds(home):
+def test_graph_sets_without_a_split_get_stratified_folds(home):
     kept(home / "TUDataset" / "MUTAG", "MUTAG_A.txt MUTAG_graph_indicator.txt", {})
     data, slices = InMemoryDataset.collate(listed(40))
     sizes = dict.fromkeys(("num_node_labels", "num_node_attributes", "num_edge_labels", "num_edge_attributes"), 0)
@@ -95,7 +95,7 @@ def test_heterophilous_class_is_one_graph(home):
     assert graph.num_features == 7
 
 
-def test_what_is_missing_or_not_a_task_is_named(home, monkeypatch):
+def test_missing_parts_and_unsupported_tasks_are_named(home, monkeypatch):
     with pytest.raises(DataError):
         read_graph_set("pyg:LRGBDataset:PCQM-Contact")
     with pytest.raises(FormatError):
@@ -114,7 +114,7 @@ def test_what_is_missing_or_not_a_task_is_named(home, monkeypatch):
         load_dataset("peptides-struct")
 
 
-def test_a_degree_profile_of_a_lonely_node_is_finite():
+def test_a_degree_profile_of_an_isolated_node_is_finite():
     assert degree_profile(np.empty((2, 0), np.int64), 2).tolist() == [[0] * 5] * 2
 
 
@@ -145,7 +145,7 @@ class Graphs(Nodes):
 
 
 def decide_download(url: str) -> bool:
-    raise AssertionError("the user was asked")
+    raise AssertionError("the user was prompted")
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_ogb_gives_graphs_with_official_splits(ogb):
     assert graphs.y.tolist() == [0, 1, 0]
 
 
-def test_ogb_names_what_is_wrong(ogb, home, monkeypatch):
+def test_ogb_errors_are_named(ogb, home, monkeypatch):
     with pytest.raises(ConfigError):
         read_graph_set("ogb:ogbn-arxiv")
     with pytest.raises(ConfigError):
@@ -197,7 +197,7 @@ class OnDisk(Nodes):
 
 
 @pytest.mark.parametrize(
-    ("split", "told"),
+    ("split", "message"),
     [
         (Runs(), ""),
         ({"train": [0], "valid": [1], "test": [7]}, "test"),
@@ -207,12 +207,12 @@ class OnDisk(Nodes):
         ([3], "ogbn-arxiv"),
     ],
 )
-def test_an_ogb_split_is_tensors_and_names_each_node_once(ogb, home, monkeypatch, split, told):
+def test_an_ogb_split_has_tensors_and_contains_each_node_once(ogb, home, monkeypatch, split, message):
     monkeypatch.chdir(home.parent)
     monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "PygNodePropPredDataset", OnDisk)
     (cache_folder() / "ogb").mkdir(parents=True, exist_ok=True)
     torch.save({k: torch.tensor(v) for k, v in split.items()} if isinstance(split, dict) else split,
                cache_folder() / "ogb" / "split_dict.pt")  # fmt: skip
-    with pytest.raises(FormatError, match=told or None):
+    with pytest.raises(FormatError, match=message or None):
         read_graph("ogb:ogbn-arxiv")
     assert not (home.parent / "ran").exists()

@@ -54,7 +54,7 @@ def assert_same(a: EventStream, b: EventStream) -> None:
     assert (a.name, a.time_unit, a.num_nodes) == (b.name, b.time_unit, b.num_nodes)
 
 
-def test_a_csv_by_its_usual_names(tmp_path):
+def test_a_csv_with_usual_column_names(tmp_path):
     stream = read_events(write(tmp_path, CSV))
     assert stream.src.tolist() == [0, 1, 0]
     assert stream.dst.tolist() == [1, 2, 2]
@@ -64,7 +64,7 @@ def test_a_csv_by_its_usual_names(tmp_path):
     assert stream.name == "events"
 
 
-def test_a_packed_csv_parquet_and_pandas_read_alike(tmp_path):
+def test_a_compressed_csv_parquet_and_pandas_give_the_same_events(tmp_path):
     plain = read_events(write(tmp_path, CSV))
     with gzip.open(tmp_path / "packed.csv.gz", "wt") as file:
         file.write(CSV)
@@ -74,7 +74,7 @@ def test_a_packed_csv_parquet_and_pandas_read_alike(tmp_path):
         assert read_events(source).content_hash == plain.content_hash
 
 
-def test_columns_are_named_by_the_user_and_strings_are_ids(tmp_path):
+def test_given_columns_are_used_and_strings_are_ids(tmp_path):
     path = write(tmp_path, "who,whom,when,size\nann,bob,1.5,3\nbob,cy,2.5,4\n")
     stream = read_events(
         path, source_column="who", target_column="whom", time_column="when", edge_columns=["size"], time_unit="h"
@@ -91,15 +91,15 @@ def test_dates_become_integers_in_the_coarsest_unit_that_is_exact(tmp_path):
     assert read_events(path).time_unit == "ms"
 
 
-def test_unsorted_events_are_sorted_stably_and_it_is_said(tmp_path):
+def test_unsorted_events_are_sorted_stably_with_a_warning(tmp_path):
     path = write(tmp_path, "src,dst,t\n0,1,9\n1,2,3\n2,3,9\n3,0,3\n")
-    with pytest.warns(HopstateWarning, match="row 1") as said:
+    with pytest.warns(HopstateWarning, match="row 1") as warned:
         stream = read_events(path)
-    assert str(said[0].message).startswith(f"{path.stem}: ")  # not the folders that a run keeps with it
+    assert str(warned[0].message).startswith(f"{path.stem}: ")  # not the folders that a run keeps with it
     assert (stream.src.tolist(), stream.t.tolist()) == ([1, 3, 0, 2], [3, 3, 9, 9])
 
 
-def test_integer_times_past_2_to_the_53_are_kept(tmp_path):
+def test_integer_times_above_2_to_the_53_are_kept(tmp_path):
     stream = read_events(write(tmp_path, f"src,dst,t\n0,1,{2**60 + 1}\n"))
     assert stream.t.tolist() == [2**60 + 1]
 
@@ -162,7 +162,7 @@ def test_real_files_have_the_stated_sizes(shared):
     np.testing.assert_array_equal(snap.t - snap.t[0], uci.t)  # the same messages
 
 
-def test_temporal_data_there_and_back():
+def test_temporal_data_round_trip():
     data = TemporalData(
         src=torch.tensor([0, 1]), dst=torch.tensor([2, 2]), t=torch.tensor([3, 4]), msg=torch.tensor([[0.5], [1.5]])
     )
@@ -175,19 +175,19 @@ def test_temporal_data_there_and_back():
 
 
 @pytest.mark.parametrize("ids", [None, Vocabulary(np.array([7, 3, 9])), Vocabulary(np.array(["b", "a", "x"]))])
-def test_a_folder_gives_the_stream_back(tmp_path, ids):
+def test_a_folder_round_trip(tmp_path, ids):
     stream = full_stream(node_ids=ids, num_nodes=3 if ids is not None else 5)
     write_events(stream, tmp_path / "made")
     assert_same(read_events(tmp_path / "made"), stream)
 
 
-def test_a_folder_gives_the_stream_back_memory_mapped(tmp_path):
+def test_a_memory_mapped_folder_round_trip(tmp_path):
     stream = full_stream(x=np.ones((3, 2), np.float32), node_ids=Vocabulary(np.array(["b", "a", "x"])))
     write_events(stream, tmp_path / "made")
-    held = read_events(tmp_path / "made")
-    assert_same(held, stream)
-    assert isinstance(held.src, np.memmap)
-    assert isinstance(held.slice(1, 3).t.base, np.memmap)
+    mapped = read_events(tmp_path / "made")
+    assert_same(mapped, stream)
+    assert isinstance(mapped.src, np.memmap)
+    assert isinstance(mapped.slice(1, 3).t.base, np.memmap)
     save_events(stream.slice(1, 3), tmp_path / "made")  # replaces the earlier one
     part = load_events(tmp_path / "made", mmap=False)
     assert (len(part), part.first_id) == (2, 1)
@@ -201,7 +201,7 @@ def test_a_folder_gives_the_stream_back_memory_mapped(tmp_path):
         load_events(tmp_path / "made")
 
 
-def test_kinds_in_words_numbers_and_signs(tmp_path):
+def test_event_kinds_in_words_numbers_and_signs(tmp_path):
     for values in (("add", "delete"), ("0", "1"), ("1", "-1"), ("+", "-")):
         path = write(tmp_path, f"src,dst,t,kind\n0,1,1,{values[0]}\n0,1,2,{values[1]}\n")
         assert read_events(path, kind_column="kind").kind.tolist() == [0, 1]
@@ -209,7 +209,7 @@ def test_kinds_in_words_numbers_and_signs(tmp_path):
         read_events(write(tmp_path, "src,dst,t,kind\n0,1,1,add\n0,1,1,perhaps\n"))
 
 
-def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
+def test_a_deletion_requires_an_active_edge(tmp_path):
     good = "src,dst,t,kind\n0,1,1,add\n0,1,2,add\n0,1,3,delete\n0,1,3,delete\n0,1,4,add\n0,1,5,delete\n"
     assert len(read_events(write(tmp_path, good))) == 6
     for bad, event in (
@@ -242,12 +242,12 @@ def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
         ("src,dst,t\n", ""),
     ],
 )
-def test_faults_of_a_table_are_named(tmp_path, text, named):
+def test_errors_of_a_table_are_named(tmp_path, text, named):
     with pytest.raises(DataError, match=f"(?s){named}"):
         read_events(write(tmp_path, text))
 
 
-def test_options_reach_every_source_or_are_refused(tmp_path):
+def test_options_apply_to_every_source_or_are_rejected(tmp_path):
     stream = full_stream()
     write_events(stream, tmp_path / "folder")
     jodie = tmp_path / "jodie.csv"
@@ -289,13 +289,13 @@ def test_sources_that_cannot_be_read_are_named(tmp_path):
         read_events(tmp_path / "cut.parquet")
 
 
-def test_tgb_asks_for_py_tgb(monkeypatch):
+def test_tgb_names_the_missing_package(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tgb", None)
     with pytest.raises(MissingExtraError, match="py-tgb"):
         read_events("tgb:tgbl-wiki")
 
 
-def test_numeric_columns_that_are_not_used_are_told(tmp_path):
+def test_unused_numeric_columns_have_a_note(tmp_path):
     path = write(tmp_path, "src,dst,t,f0,amount,note\n0,1,1,5,2.5,a\n1,0,2,6,3.5,b\n")
     events = read_events(path)
     assert events.edge_attr.tolist() == [[5], [6]]
@@ -304,7 +304,7 @@ def test_numeric_columns_that_are_not_used_are_told(tmp_path):
     assert read_events(path, edge_columns=[]).edge_attr is None
 
 
-def test_options_that_a_table_does_not_have_are_refused(tmp_path):
+def test_options_that_do_not_apply_to_a_table_are_rejected(tmp_path):
     path = write(tmp_path, "src,dst,t\n0,1,1\n1,0,2\n")
     write_events(full_stream(), tmp_path / "made")
     for source in (path, pd.read_csv(path)):
@@ -317,7 +317,7 @@ def test_options_that_a_table_does_not_have_are_refused(tmp_path):
     assert read_events(tmp_path / "made", time_unit="ms", num_nodes=7).num_nodes == 7
 
 
-def test_dates_are_counted_in_the_unit_asked_for(tmp_path):
+def test_dates_are_counted_in_the_requested_unit(tmp_path):
     path = write(tmp_path, "src,dst,time\n0,1,2024-03-01T00:00:00\n1,0,2024-03-01T00:00:01.25\n")
     stream = read_events(path, time_unit="us")
     assert (stream.t.tolist(), stream.time_unit) == ([1709251200_000000, 1709251201_250000], "us")
@@ -328,7 +328,7 @@ def test_dates_are_counted_in_the_unit_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(("sign", "name"), [("|", "|"), ("\t", "tab"), (" ", "space"), (":", ":")])
-def test_a_separator_is_taken_as_named(sign: str, name: str, tmp_path: Path) -> None:
+def test_a_given_separator_is_used(sign: str, name: str, tmp_path: Path) -> None:
     rows = [["source", "target", "time"], ["a;b", "c,d", "3"], ["c,d", "e", "4"]]
     path = tmp_path / "e.txt"
     path.write_text("\n".join(sign.join(row) for row in rows) + "\n")
@@ -341,7 +341,7 @@ def test_a_separator_is_taken_as_named(sign: str, name: str, tmp_path: Path) -> 
             read_events(path, separator=wrong)
 
 
-def test_dates_of_a_given_form_are_those_of_iso(tmp_path: Path) -> None:
+def test_dates_in_a_given_format_equal_iso_dates(tmp_path: Path) -> None:
     times = ["03.02.2026 14:05", "31.12.2026 00:00", "01.01.2027 23:59"]
     local = pd.DataFrame({"source": ["a", "b", "a"], "target": ["b", "c", "c"], "time": times})
     iso = local.assign(time=[f"{t[6:10]}-{t[3:5]}-{t[:2]}T{t[11:]}" for t in times])

@@ -149,7 +149,7 @@ def test_three_tables_with_string_ids(tables: dict[str, str]) -> None:
     }
 
 
-def test_labels_in_the_table_of_features_are_no_features(tmp_path: Path) -> None:
+def test_labels_in_the_feature_table_are_not_features(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", "source,target\n0,1\n1,2\n")
     nodes = write(tmp_path / "n.csv", "id,f,label,split\n0,5,0,train\n1,6,1,val\n2,7,0,test\n")
     graph = read_graph(edges, features=nodes, labels=nodes)
@@ -159,7 +159,7 @@ def test_labels_in_the_table_of_features_are_no_features(tmp_path: Path) -> None
         read_graph(edges, features=write(tmp_path / "f.csv", "id,f,label\n0,5,0\n1,6,1\n2,7,0\n"))
 
 
-def test_edges_alone_use_all_ids_sorted(tables: dict[str, str]) -> None:
+def test_edges_without_features_use_all_ids_sorted(tables: dict[str, str]) -> None:
     graph = read_graph(tables["edges"], edge_columns=["weight"], labels=tables["labels"])
     assert graph.node_ids.ids.tolist() == ["007", "NA", "ann", "bob"]
     assert graph.x is None
@@ -167,7 +167,7 @@ def test_edges_alone_use_all_ids_sorted(tables: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "txt", "parquet", "csv.gz", "semicolon", "no header", "snap", "dat"])
-def test_the_same_edges_in_every_dress(tmp_path: Path, kind: str) -> None:
+def test_every_edge_format_gives_the_same_graph(tmp_path: Path, kind: str) -> None:
     frame = pd.DataFrame({"from": [10, 20, 30], "to": [20, 30, 40], "w": [0.5, 1.5, 2.5]})
     text = frame.to_csv(index=False)
     path = tmp_path / f"edges.{kind if '.' in kind or kind.isalpha() else 'csv'}"
@@ -294,7 +294,7 @@ def test_broken_tables_are_named(
 
 
 # ---- everything else -----------------------------------------------------------------------------------
-def test_what_is_no_graph_is_named(tmp_path: Path) -> None:
+def test_objects_that_are_not_graphs_are_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"nowhere\.csv"):
         read_graph(tmp_path / "nowhere.csv")
     for name, content in [("a.bin", b"\x00\x01\x02\x03"), ("b.npz", b"hello there"), ("c.csv", b"")]:
@@ -357,7 +357,7 @@ class Evil:
         return (Path.touch, (self.path,))
 
 
-def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     mark = tmp_path / "owned"
     torch.save({"x": Evil(mark)}, tmp_path / "evil.pt")
     with pytest.raises(FormatError):
@@ -420,7 +420,7 @@ def test_published_files(
     assert read_graph(shared / "data" / path).is_undirected
 
 
-def test_features_follow_their_ids_where_nodes_are_numbered(tmp_path):
+def test_features_follow_their_ids_if_nodes_are_numbered(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
     (tmp_path / "x.csv").write_text("id,a\n2,20\n0,0\n1,10\n")
     graph = read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=3)

@@ -42,7 +42,7 @@ def test_a_column_that_may_hold_relations_is_named() -> None:
     assert not any("relation_column" in note for note in read.notes)
 
 
-def test_relations_of_a_table_are_no_deletions() -> None:
+def test_relations_of_a_table_are_not_deletions() -> None:
     stream = read_events(table(), **TYPED)
     assert stream.kind is None
     assert stream.edge_attr is None
@@ -57,7 +57,7 @@ def test_numbers_of_relations_are_sorted_by_value() -> None:
     assert stream.relation.tolist() == [2, 1, 1, 0]
 
 
-def test_written_relations_are_read_again_or_left_out(tmp_path) -> None:
+def test_written_relations_are_read_again_or_ignored(tmp_path) -> None:
     stream, name = read_events(table(), **TYPED), "folder"
     write_events(stream, tmp_path / name)
     again = read_events(tmp_path / name)
@@ -83,7 +83,7 @@ def test_a_bad_relation_is_named(change, options, error, named) -> None:
         read_events(table().assign(**change), **options)
 
 
-def test_too_many_relations_are_refused(monkeypatch) -> None:
+def test_too_many_relations_are_rejected(monkeypatch) -> None:
     monkeypatch.setattr("hopstate.data.readers.relations.MAX_RELATIONS", 2)
     with pytest.raises(DataError, match="what"):
         read_events(table(), relation_column="what")
@@ -138,7 +138,7 @@ def test_a_state_continues_relations_by_name(past: StreamState, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("what", [["pay", "paid"], None])
-def test_a_state_refuses_unknown_relations(past: StreamState, what) -> None:
+def test_a_state_rejects_unknown_relations(past: StreamState, what) -> None:
     new = later(what=what) if what else later().with_(relation=None, relation_names=())
     with pytest.raises(DataError, match="relation"):
         past.joined(new)
@@ -167,7 +167,7 @@ def tables_of_nodes(folder: Path, **columns: Any) -> Path:
     return folder
 
 
-def test_each_type_has_a_table_of_nodes(tmp_path: Path) -> None:
+def test_each_type_has_a_node_table(tmp_path: Path) -> None:
     edges = {"source": ["a", "b", "c", "x"], "target": ["x", "y", "z", "z"]}
     graph = read_graph(edges, features=tables_of_nodes(tmp_path / "nodes"))
     types = [graph.node_type_names[k] for k in graph.node_type]

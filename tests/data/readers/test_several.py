@@ -14,7 +14,7 @@ def labelled(**columns):
     return pd.DataFrame({"id": [2, 0, 1, 3], **columns})
 
 
-def test_each_label_of_a_cell_is_a_target_of_its_own():
+def test_each_label_of_a_cell_is_a_separate_target():
     labels = labelled(topic=["b; a", "a", None, "c;b"])
     graph = hopstate.read_graph(EDGES, labels=labels, multilabel="all")
     assert graph.class_names == ("a", "b", "c")
@@ -44,6 +44,6 @@ def test_several_columns_are_several_targets():
         ({"a": [None] * 4, "b": [None] * 4}, "a,b", ""),
     ],
 )
-def test_what_is_no_target_is_named(columns, chosen, words):
+def test_columns_that_are_not_targets_are_named(columns, chosen, words):
     with pytest.raises(DataError, match=words or None):
         hopstate.read_graph(EDGES, labels=labelled(**columns), label_column=chosen)

@@ -48,7 +48,7 @@ def test_coin_is_read_by_its_columns_without_its_weights(tmp_path):
     assert read_events(path, edge_columns=("weight",)).edge_attr.shape == (20, 1)
 
 
-def test_other_archives_are_refused(tmp_path):
+def test_other_archives_are_rejected(tmp_path):
     with pytest.raises(FormatError, match="_edgelist"):
         read_events(archive(tmp_path / "a.zip", "events.csv", COIN))
     with pytest.raises(FormatError):
@@ -61,7 +61,7 @@ def test_other_archives_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tgbl-wiki", "tgbl-coin"])
-def test_the_catalogue_has_the_address_of_today_and_takes_the_file_from_the_cache(name, tmp_path, monkeypatch):
+def test_the_catalogue_has_the_current_address_and_uses_the_cached_file(name, tmp_path, monkeypatch):
     entry = find_dataset(name)
     assert entry.address.startswith("https://object-arbutus.alliancecan.ca/swift/v1/")
     assert entry.address.endswith(f"/tgb/{name}-v2.zip")
@@ -81,25 +81,25 @@ def _stream() -> EventStream:
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
-def test_all_is_every_destination_that_is_not_met_at_the_time(part):
+def test_all_negatives_are_every_destination_without_a_positive_at_the_time(part):
     stream = _stream()
     split = chronological_split(stream)
     drawn = one_against_many(stream, split, part, num_negatives="all")
     pool = set(stream.dst.tolist())
     for i, row in enumerate(drawn.rows):
-        met = stream.dst[(stream.src == stream.src[row]) & (stream.t == stream.t[row])]
-        held = drawn.dst[drawn.offsets[i] : drawn.offsets[i + 1]]
-        assert len(held) == len(set(held.tolist()))
-        assert set(held.tolist()) == pool - set(met.tolist())
+        positives = stream.dst[(stream.src == stream.src[row]) & (stream.t == stream.t[row])]
+        negatives = drawn.dst[drawn.offsets[i] : drawn.offsets[i + 1]]
+        assert len(negatives) == len(set(negatives.tolist()))
+        assert set(negatives.tolist()) == pool - set(positives.tolist())
 
 
-def test_more_pairs_than_fit_are_refused(monkeypatch):
+def test_too_many_negatives_are_rejected(monkeypatch):
     monkeypatch.setattr("hopstate.sampling.negatives.MAX_NEGATIVES", 20)
     with pytest.raises(DataError, match=r"evaluation\.num_negatives"):
         one_against_many(_stream(), chronological_split(_stream()), num_negatives="all")
 
 
-def test_recipes_beside_published_figures_have_tgbs_numbers_of_negatives():
+def test_recipes_with_published_results_use_tgbs_numbers_of_negatives():
     wanted = {"tgbl-wiki": "all", "tgbl-coin": 20}
     found = [r for r in all_recipes().values() if r.data in wanted]
     assert len(found) == 3

@@ -1,4 +1,4 @@
-"""Numbers as times that are meant otherwise are read as they stand, with a warning that names rows and what to do."""
+"""Suspicious numeric times are read unchanged, with a warning that names rows and a remedy."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DAYS = [
 ]
 
 
-@pytest.mark.parametrize(("times", "told"), DAYS)
-def test_days_written_as_numbers(tmp_path: Path, times: list[object], told: str) -> None:
-    with pytest.warns(HopstateWarning, match=told):
+@pytest.mark.parametrize(("times", "message"), DAYS)
+def test_days_written_as_numbers_have_a_warning(tmp_path: Path, times: list[object], message: str) -> None:
+    with pytest.warns(HopstateWarning, match=message):
         assert read(tmp_path, times).tolist() == times
 
 
-def test_several_units_in_one_column(tmp_path: Path) -> None:
+def test_several_units_in_one_column_have_a_warning(tmp_path: Path) -> None:
     seconds = 1_700_000_000
     with pytest.warns(HopstateWarning, match="1700000000.*row 0.*1700000060000.*row 2"):
         read(tmp_path, [seconds, seconds + 60, (seconds + 60) * 1000])
@@ -58,7 +58,7 @@ PLAIN: list[list[object]] = [
 
 
 @pytest.mark.parametrize("times", PLAIN)
-def test_other_numbers_are_read_without_a_word(tmp_path: Path, times: list[object]) -> None:
+def test_other_numbers_are_read_without_a_warning(tmp_path: Path, times: list[object]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read(tmp_path, times).tolist() == times

@@ -48,7 +48,7 @@ def test_a_folder_becomes_packed_graphs(tmp_path: Path) -> None:
     assert read_graph_set(str(tmp_path / "outer")).content_hash == graphs.content_hash
 
 
-def test_targets_are_classes_or_amounts(tmp_path: Path) -> None:
+def test_targets_are_classes_or_regression_values(tmp_path: Path) -> None:
     amounts = "1.5, 2\nnan, 3\n0.25, 4\n"
     both = read_graph_set(str(write(tmp_path / "both", graph_attributes=amounts)))
     assert both.y.tolist() == [0, 1, 0]
@@ -61,7 +61,7 @@ def test_targets_are_classes_or_amounts(tmp_path: Path) -> None:
     assert read_graph_set(str(write(tmp_path / "none", graph_labels=None))).y is None
 
 
-def test_without_features_degrees_stand_in(tmp_path: Path) -> None:
+def test_degrees_replace_missing_features(tmp_path: Path) -> None:
     graphs = read_graph_set(str(write(tmp_path / "toy", node_labels=None, node_attributes=None)))
     assert graphs.num_features == 5
     assert graphs.union.notes
@@ -97,12 +97,12 @@ def test_without_features_degrees_stand_in(tmp_path: Path) -> None:
         ({"edge_attributes": "1\n" * 7}, r"TOY_edge_attributes\.txt"),
     ],
 )
-def test_what_disagrees_is_named(tmp_path: Path, changes: dict[str, str], message: str) -> None:
+def test_inconsistent_files_are_named(tmp_path: Path, changes: dict[str, str], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         read_graph_set(str(write(tmp_path / "toy", **changes)))
 
 
-def test_folders_that_are_none_or_hold_several(tmp_path: Path) -> None:
+def test_folders_with_no_or_several_datasets_are_rejected(tmp_path: Path) -> None:
     folder = write(tmp_path / "toy", graph_indicator=None)
     with pytest.raises(MissingFileError, match="TOY_graph_indicator"):
         read_graph_set(str(folder))
@@ -115,9 +115,9 @@ def test_folders_that_are_none_or_hold_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", FILES)
-def test_whatever_a_file_holds_it_is_read_or_refused_by_name(what: str, tmp_path: Path) -> None:
+def test_a_corrupted_file_is_read_or_rejected_by_name(what: str, tmp_path: Path) -> None:
     rng, folder = np.random.default_rng(1), write(tmp_path / "toy")
-    file, good, read, told = folder / f"TOY_{what}.txt", FILES[what].encode(), 0, list[str]()
+    file, good, read, errors = folder / f"TOY_{what}.txt", FILES[what].encode(), 0, list[str]()
     spoiled = [
         good[: len(good) // 2],
         b"",
@@ -141,16 +141,16 @@ def test_whatever_a_file_holds_it_is_read_or_refused_by_name(what: str, tmp_path
         try:
             graphs = read_graph_set(str(folder))
         except HopstateError as error:
-            told.append(str(error))
+            errors.append(str(error))
         else:
             read += 1
             assert graphs.num_nodes == 6
             assert all(end in range(6) for end in graphs.union.indices.tolist())
     assert read
-    assert all("TOY_" in message for message in told)
+    assert all("TOY_" in message for message in errors)
 
 
-def test_a_folder_trains(tmp_path: Path) -> None:
+def test_a_model_trains_on_a_folder(tmp_path: Path) -> None:
     rng, count = np.random.default_rng(0), 40
     edges, indicator = [], []
     for graph in range(count):

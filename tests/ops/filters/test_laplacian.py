@@ -28,7 +28,7 @@ def laplacian(graph: nx.Graph) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_equals_networkx_where_every_node_has_an_edge(seed: int) -> None:
+def test_equals_networkx_if_every_node_has_an_edge(seed: int) -> None:
     graph = nx.connected_watts_strogatz_graph(17, 4, 0.4, seed=seed)
     expected = nx.normalized_laplacian_matrix(graph, nodelist=range(17)).toarray()
     assert np.allclose(laplacian(graph), expected, atol=F64_LAST)
@@ -54,7 +54,7 @@ def test_blocks_are_the_blocks_of_the_whole() -> None:
     torch.testing.assert_close(torch.block_diag(*blocks), dense_laplacian(pairs, weight, 6)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_empty_and_one_node() -> None:
+def test_empty_graph_and_one_node() -> None:
     none = torch.zeros(2, 0, dtype=torch.int64)
     assert dense_laplacian(none, torch.zeros(0), 1).tolist() == [[[1.0]]]
     assert dense_laplacian(none, torch.zeros(0), 0).shape == (1, 0, 0)
@@ -87,12 +87,12 @@ def test_minimum_is_the_least_value_on_a_fine_grid(coefficients: list[float]) ->
 
 
 @pytest.mark.parametrize("bad", [[1, -1], [1, -0.5], [0, 1], [1, -2, 1], [-1, -1], [], [1, float("nan")]])
-def test_refuses_a_filter_that_is_not_positive_on_the_spectrum(bad: list[float]) -> None:
+def test_a_filter_that_is_not_positive_on_the_spectrum_is_rejected(bad: list[float]) -> None:
     with pytest.raises(ConfigError, match="filter"):
         check_filter(bad)
 
 
-def test_accepts_a_filter_with_negative_coefficients_that_stays_positive() -> None:
+def test_a_positive_filter_with_negative_coefficients_is_accepted() -> None:
     check_filter([1, -0.9, 0.3])
     np.testing.assert_allclose(filter_minimum(np.array([1, -0.9, 0.3])), (0.325, 1.5))  # at 0.9 / (2 * 0.3)
 

@@ -156,7 +156,7 @@ def test_gradcheck_through_solve_and_exponential(kind: str, order: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_stay_finite_in_float32_where_the_change_is_strong(kind: str) -> None:
+def test_gradients_stay_finite_in_float32_for_strong_changes(kind: str) -> None:
     """A change of norm about 15, dozens of terms: powers that are not scaled by 1/k! on the way overflow."""
     change, (H, U) = Change(60, seed=3, num_edges=70, new=60), inputs(60)
     c = torch.tensor([1.0, 30.0], requires_grad=True)
@@ -248,7 +248,7 @@ def test_adding_then_deleting_an_edge_returns_the_state_up_to_the_commutator() -
     assert torch.allclose(evolve(inverse, evolve(both, H, zero, zero), zero, zero), H, atol=F64)
 
 
-def test_blocks_evolve_alone() -> None:
+def test_blocks_evolve_independently() -> None:
     one, two = Change(5, 1), Change(5, 2)
     c = random_filter(1, 0)
     (H, U), rate = inputs(10), RATES.expand(1, 5, D)
@@ -257,8 +257,8 @@ def test_blocks_evolve_alone() -> None:
     found = evolve(both, H.view(2, 5, D), U.view(2, 5, D), rate.expand(2, 5, D))
     for block, change in enumerate((one, two)):
         rows = slice(5 * block, 5 * block + 5)
-        alone = evolve(change.transition("dense", c), H[:, rows], U[:, rows], rate)
-        assert torch.allclose(found[block], alone[0], atol=F64_TIGHT)
+        separate = evolve(change.transition("dense", c), H[:, rows], U[:, rows], rate)
+        assert torch.allclose(found[block], separate[0], atol=F64_TIGHT)
 
 
 def test_number_of_terms_bounds_the_series_error() -> None:

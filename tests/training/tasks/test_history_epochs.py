@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hopstate
-from cut_runs import SMALL, goes_on_to_the_same_bits
+from cut_runs import SMALL, resumes_to_the_same_bits
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, HopstateError
 from hopstate.methods import get_method
@@ -135,7 +135,7 @@ def test_a_last_batch_that_is_not_full_is_taken_as_it_is(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_run_that_was_cut_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    result = goes_on_to_the_same_bits(lambda: task_of("graphmixer", tmp_path, max_events=100), "graphmixer", tmp_path)
+    result = resumes_to_the_same_bits(lambda: task_of("graphmixer", tmp_path, max_events=100), "graphmixer", tmp_path)
     assert result.progress.total_steps == 10
 
 

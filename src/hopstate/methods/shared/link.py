@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
 from hopstate.data.dates import Clock, TimeScale
 from hopstate.data.events import EventStream, TieOrder, as_slice, is_prefix
-from hopstate.data.neighbor_store import Histories, NeighborStore, NeighborView, folder_of
+from hopstate.data.neighbor_store import Histories, NeighborStore, folder_of
 from hopstate.data.splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import ConfigError, check_range, refuse_idle
@@ -31,7 +31,7 @@ from hopstate.sampling.negatives import (
     TrainingNegatives,
     load_or_draw,
 )
-from hopstate.streaming.history_scorer import Input, PairTokenizer, TokenizerT
+from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.tokens.pair_features import PairFeatures
@@ -278,14 +278,15 @@ def history_task(
     deletion_handling = deletions_of(stream, config.deletions, context)
     pair_head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    index = HistoryIndex(stream, deletions=deletion_handling != "drop")
+    keeps_deletions = deletion_handling != "drop"
+    index = HistoryIndex(stream, deletions=keeps_deletions)
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = index.histories(events, rows)
         inner = tokenizer(store, events, clock, deletion_handling, config.loop.float_type)
         if pair_head is None:
             return inner
-        additions = index.additions_only(events, rows) if inner.deletions and events.has_deletes else store
+        additions = index.additions_only(events, rows) if keeps_deletions and events.has_deletes else store
         return PairHistoryTokenizer(inner, pair_features(additions, events, clock))
 
     train_inputs = inputs(stream, split.train)
@@ -400,40 +401,12 @@ def evaluation_negatives(
 SCALE_SAMPLE = 20_000  # evenly spaced training events that fit the feature scale
 
 
-class TokenizerWrapper(Generic[TokenizerT]):
-    """Base class of tokenizers that extend another tokenizer."""
-
-    def __init__(self, inner: TokenizerT) -> None:
-        self.inner = inner
-
-    @property
-    def deletions(self) -> bool:
-        return self.inner.deletions
-
-    @property
-    def marked(self) -> bool:
-        return self.inner.marked
-
-    @property
-    def store(self) -> Histories:
-        """Histories that the inner tokenizer reads."""
-        return self.inner.store
-
-    @store.setter
-    def store(self, store: Histories) -> None:
-        self.inner.store = store
-        self.on_store_change(store)
-
-    def on_store_change(self, store: Histories) -> None:
-        """React to a new store. Does nothing by default."""
-
-
 def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
     """Return the pair features that a head reads, without event features."""
     return PairFeatures(store, stream, clock, np.empty(0, np.int64))
 
 
-class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
+class PairHistoryTokenizer:
     """A tokenizer that adds features of each pair's history to the model's input.
 
     Args:
@@ -442,13 +415,7 @@ class PairHistoryTokenizer(TokenizerWrapper[PairTokenizer]):
     """
 
     def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
-        super().__init__(inner)
-        self.features = features
-
-    def on_store_change(self, store: Histories) -> None:
-        # pair features need a real store, and ignore deletions
-        if isinstance(store, NeighborStore | NeighborView) and not self.inner.deletions:
-            self.features.store = store
+        self.inner, self.features = inner, features
 
     def over(self, past: StreamState) -> PairHistoryTokenizer:
         tokenizer = copy(self)

@@ -182,7 +182,7 @@ def test_layers_that_cannot_be_exact_are_named(make: Callable[[], nn.Module], na
         top(make(), GRAPHS[loops])
 
 
-def test_weights_that_a_layer_is_given_are_refused() -> None:
+def test_edge_weights_given_to_a_layer_are_rejected() -> None:
     def weighted(model: nn.Module, x: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
         return model(x, e, torch.ones(e.shape[1]))
 
@@ -192,7 +192,7 @@ def test_weights_that_a_layer_is_given_are_refused() -> None:
         top(gnn.GCNConv(5, 3), GRAPH, call=lambda model, x, e: model(x, e[:, ::2]))
 
 
-def test_other_models_normalise_as_ever_while_a_batch_runs() -> None:
+def test_other_models_normalise_as_usual_while_a_batch_runs() -> None:
     graph, model = GRAPH, gnn.GCN(5, 8, 2, 3).eval()
     topped, other, x = top(model, graph), gnn.GCN(5, 8, 2, 3).eval(), torch.tensor(GRAPH.x)
     nodes = np.arange(30)
@@ -204,7 +204,7 @@ def test_other_models_normalise_as_ever_while_a_batch_runs() -> None:
     torch.testing.assert_close(found[0], full)
 
 
-def test_settings_say_nothing_of_the_form() -> None:
+def test_settings_do_not_depend_on_the_form() -> None:
     model, nodes, x = gnn.GCN(5, 8, 2, 3).eval(), np.arange(30), torch.tensor(GRAPH.x)
     found = []
     for form in ("general", "linear", "auto"):
@@ -323,7 +323,7 @@ def test_modules_that_mix_nodes_are_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_modules_of_rows_are_the_full_model(name: str) -> None:
+def test_row_wise_modules_equal_the_full_model(name: str) -> None:
     torch.manual_seed(0)
     model = EXACT[name]().eval()
     topped, x = top(model, GRAPH, TopConfig(ridge=0.0)), torch.tensor(GRAPH.x)
@@ -332,7 +332,7 @@ def test_modules_of_rows_are_the_full_model(name: str) -> None:
     assert relative_rmse(topped(x[nodes], topped.batch(nodes)), full) < 5e-3
 
 
-def test_a_refresh_names_what_mixes_nodes_by_now() -> None:
+def test_a_refresh_names_modules_that_mix_nodes() -> None:
     model = gnn.Polynormer(5, 8, 3).eval()
     topped = top(model, GRAPH, call=lambda model, x, e: model(x, e, torch.zeros(len(x), dtype=torch.long)))
     topped.refresh()
@@ -341,7 +341,7 @@ def test_a_refresh_names_what_mixes_nodes_by_now() -> None:
         topped.refresh()
 
 
-def test_a_model_that_stores_its_last_results_is_refreshed() -> None:
+def test_a_model_that_caches_its_last_output_is_refreshed() -> None:
     model = gnn.SuperGATConv(5, 3)
     topped = top(model, GRAPH)
     x = torch.tensor(GRAPH.x)[:30]

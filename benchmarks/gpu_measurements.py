@@ -1,4 +1,4 @@
-"""The figures of `gpu.py`, each a function that yields its lines as it measures them."""
+"""The measurements of `gpu.py`, each a function that yields its lines as it measures them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Lines = Iterator[dict[str, Any]]
 
 
 def run(name: str, options: argparse.Namespace) -> None:
-    """Measure one figure and write its lines.
+    """Run one measurement and write its lines.
 
     Raises:
-        SystemExit: there is no GPU, or a part of the figure failed; the others are written all the same.
+        SystemExit: there is no GPU, or a part failed; the other parts are written nevertheless.
     """
     device = "cpu" if options.dry_run else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no CUDA device; --dry-run runs on the CPU")
     torch.manual_seed(0)
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = {"figure": name, "started": started, "tests": options.tests, "dry_run": options.dry_run}
+    facts = {"measurement": name, "started": started, "tests": options.tests, "dry_run": options.dry_run}
     facts["machine"] = machine()
     failed = 0
     for row in MEASURES[name](device, options.dry_run, options.data):
@@ -53,20 +53,20 @@ def run(name: str, options: argparse.Namespace) -> None:
         raise SystemExit(f"{failed} part(s) failed, see the lines")
 
 
-def attempt(measure: Callable[..., dict[str, Any]], *arguments: Any, **told: Any) -> dict[str, Any]:
-    """Return told with what measure(*arguments) found, or with its error: the next part may go well."""
+def attempt(measure: Callable[..., dict[str, Any]], *arguments: Any, **labels: Any) -> dict[str, Any]:
+    """Return `labels` with the result of measure(*arguments) or its error, so that the next part can run."""
     try:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        return told | measure(*arguments)
+        return labels | measure(*arguments)
     except Exception as error:
         traceback.print_exc()
-        return told | {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        return labels | {"error": f"{type(error).__name__}: {str(error)[:300]}"}
 
 
 def peak_gib() -> float | None:
-    """Return the most GPU memory taken since `attempt` began, in GiB."""
+    """Return the peak GPU memory since `attempt` started, in GiB."""
     return round(torch.cuda.max_memory_allocated() / 2**30, 3) if torch.cuda.is_available() else None
 
 
@@ -175,7 +175,7 @@ def events_of(name: str, data: Path, tiny: bool) -> tuple[EventStream, str, int]
         nodes, events, length = 20, 300, 4
     rng = np.random.default_rng(0)
     src, dst = (rng.zipf(1.6, (2, events)) % nodes).astype(np.int64)
-    src[:nodes] = dst[:nodes] = np.arange(nodes)  # each is met
+    src[:nodes] = dst[:nodes] = np.arange(nodes)  # each has an event
     dst = np.where(src == dst, (dst + 1) % nodes, dst)
     stream = EventStream(src=src, dst=dst, t=np.sort(rng.uniform(0, horizon, events)), name=name)
     return stream, f"made: {nodes} nodes, {events} events, {horizon} s", length
@@ -197,9 +197,9 @@ def epochs(device: str, tiny: bool, data: Path) -> Lines:
     for method, length in [*cases, ("ctdg-ssm", None)]:
         settings = few if length is None else history_settings(method, length) | few
         for precision in ("32", "bf16-mixed"):
-            told = {"method": method, "length": length, "precision": precision, "data": source}
+            labels = {"method": method, "length": length, "precision": precision, "data": source}
             seconds = 1 if tiny else 5
-            yield attempt(timed(method, stream, settings, device, seconds=seconds, precision=precision), **told)
+            yield attempt(timed(method, stream, settings, device, seconds=seconds, precision=precision), **labels)
 
 
 def timed(method: str, record: Any, settings: dict[str, Any], device: str, **how: Any) -> Callable[[], dict[str, Any]]:
@@ -241,8 +241,8 @@ def gmn(device: str, tiny: bool, data: Path) -> Lines:
     """Graph Mamba Networks on a graph of ogbn-arxiv's size, in batches as chosen and of 10,000 nodes."""
     graph = arxiv_like(tiny)
     for size in (None, 20 if tiny else 10_000):
-        told = {"nodes": graph.num_nodes, "edges": graph.num_edges, "batch_size": size}
-        yield attempt(timed("gmn", graph, {"batch_size": size}, device, seconds=1 if tiny else 8), **told)
+        labels = {"nodes": graph.num_nodes, "edges": graph.num_edges, "batch_size": size}
+        yield attempt(timed("gmn", graph, {"batch_size": size}, device, seconds=1 if tiny else 8), **labels)
 
 
 def top(device: str, tiny: bool, data: Path) -> Lines:
@@ -261,9 +261,9 @@ def top(device: str, tiny: bool, data: Path) -> Lines:
         "gas": Batching(kind="gas", nodes="random", batch_size=size),
     }
     for name, batching in kinds.items():
-        told = {"batching": name, "nodes": graph.num_nodes, "edges": graph.num_edges}
+        labels = {"batching": name, "nodes": graph.num_nodes, "edges": graph.num_edges}
         settings = {"model": model, "batching": batching}
-        yield attempt(timed("gcn", graph, settings, device, seconds=1 if tiny else 8), **told)
+        yield attempt(timed("gcn", graph, settings, device, seconds=1 if tiny else 8), **labels)
 
 
 # ---- precision and compilation ------------------------------------------------------------------------------
@@ -280,15 +280,15 @@ def subjects(tiny: bool, data: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
 
 
 def precision(device: str, tiny: bool, data: Path) -> Lines:
-    """bf16 beside float32, and float32 with TF32 products: time, memory and the loss that is reached."""
+    """bf16 compared with float32, and float32 with TF32 products: time, memory and the final loss."""
     for method, (record, settings) in subjects(tiny, data).items():
         if method == "sage":
             continue  # it sums in 32 bits, and says so
         for arithmetic, products in (("32", "highest"), ("32", "high"), ("bf16-mixed", "highest")):
-            told = {"method": method, "precision": arithmetic, "products": products}
+            labels = {"method": method, "precision": arithmetic, "products": products}
             yield attempt(with_products, products, timed(
                 method, record, settings, device, seconds=0.5 if tiny else 4, precision=arithmetic
-            ), **told)  # fmt: skip
+            ), **labels)  # fmt: skip
 
 
 def with_products(products: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -304,8 +304,8 @@ def compiled(device: str, tiny: bool, data: Path) -> Lines:
         for how in ("eager", "compiled"):
             seconds = 0.5 if tiny else 5
             change = None if how == "eager" else lambda model: model.compile(backend="eager" if tiny else "inductor")
-            told = {"method": method, "how": how}
-            yield attempt(timed(method, record, settings, device, seconds=seconds, change=change), **told)
+            labels = {"method": method, "how": how}
+            yield attempt(timed(method, record, settings, device, seconds=seconds, change=change), **labels)
 
 
 MEASURES: dict[str, Callable[[str, bool, Path], Lines]] = {
