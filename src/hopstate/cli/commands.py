@@ -151,7 +151,7 @@ def _settings_formatter() -> type[argparse.HelpFormatter]:
         def _get_help_string(self, action: argparse.Action) -> str:
             if action.nargs == 0 or action.default in (None, [], argparse.SUPPRESS):
                 return action.help or ""
-            default = str(action.default).lower() if isinstance(action.default, bool) else "%(default)s"
+            default = json.dumps(action.default) if isinstance(action.default, (bool, tuple)) else "%(default)s"
             return f"{action.help} (default: {default})"
 
         def _format_action_invocation(self, action: argparse.Action) -> str:
