@@ -415,7 +415,7 @@ class PairHistoryTokenizer:
     """
 
     def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
-        self.inner, self.features = inner, features
+        self.inner, self.features, self.marked = inner, features, inner.marked
 
     def over(self, past: StreamState) -> PairHistoryTokenizer:
         tokenizer = copy(self)
