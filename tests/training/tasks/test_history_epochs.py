@@ -99,7 +99,9 @@ def test_batches_of_an_epoch_are_those_that_stand_in_one_of_all(method: str, tmp
         rest = list(some.batches(epoch, 3))  # taken up again in the midst
         assert len(rest) == 2
         assert all(map(equal, own[3:], rest))
-    assert some.source.train_inputs.store.num_events == len(some.split.train)  # histories hold what is not drawn too
+    inputs = some.source.train_inputs
+    store = getattr(inputs, "inner", inputs).store
+    assert store.num_events == len(some.split.train)  # histories hold what is not drawn too
 
 
 @pytest.mark.parametrize("method", METHODS)
