@@ -25,7 +25,7 @@ class Column(torch.nn.Module):
 
 
 def make_stream(num_events: int = 80, num_nodes: int = 9, *, features: bool = True, seed: int = 1) -> EventStream:
-    """Return events with many ties; the last node meets nobody."""
+    """Return events with many ties; the last node has no event."""
     rng = np.random.default_rng(seed)
     extra = {}
     if features:

@@ -81,7 +81,7 @@ def test_conformance(options):
     )
 
 
-def test_no_pairs():
+def test_an_empty_batch_of_pairs():
     assert _model()(take_sequences(_tokens(), torch.zeros(0, dtype=torch.int64))).shape == (0,)
 
 

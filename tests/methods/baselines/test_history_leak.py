@@ -29,13 +29,13 @@ def _scorer(kind: str, stream: EventStream, live: bool) -> HistoryScorer:
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
-def test_no_leak(kind, live):
+def test_histories_do_not_leak(kind, live):
     stream = make_stream(300)
     report = check_leak(lambda altered: _scorer(kind, altered, live), stream, times=4, batch_size=40)
     assert report.scores > 0
 
 
-def test_the_guard_sees_a_look_up_that_is_not_strict():
+def test_the_leak_check_detects_a_query_that_includes_its_own_time():
     def leaky(altered: EventStream) -> HistoryScorer:
         scorer = _scorer("dygformer", altered, live=False)
         strict = scorer.tokenizer.pairs

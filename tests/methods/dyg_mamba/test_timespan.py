@@ -21,7 +21,7 @@ def _block(dim: int = 5, **options: object) -> TimeSpanBlock:
 
 
 def _direction_outputs(block: TimeSpanBlock, u: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    """The forward direction's y (token, inner) for inputs u, before SiLU's inverse: u is taken as m of equation 7."""
+    """The forward direction's y (token, inner) for inputs u, before SiLU's inverse: u serves as m of equation 7."""
     d = block.directions[0]
     B, C = d._maps(u, r)
     return selective_scan(u, d._steps(u, r), -d.A_log.exp(), B, C, offsets=torch.tensor([0, len(u)]))
@@ -107,7 +107,7 @@ def test_the_spectral_bound_holds_after_every_optimiser_step():
         for direction in block.directions:
             for W in direction.to_maps.bounded().chunk(2):
                 assert torch.linalg.matrix_norm(W, 2) <= 1 + 1e-5
-    assert reached > 1.5, "the parameters themselves never met the bound"
+    assert reached > 1.5, "the parameters themselves never reached the bound"
 
 
 def test_bounded_maps_move_no_more_than_their_input():
@@ -128,7 +128,7 @@ def test_the_bound_of_a_zero_matrix_has_a_gradient():
     assert torch.equal(weight.grad, torch.ones(6, 8))
 
 
-def test_the_bound_is_a_bound_and_not_an_equality():
+def test_the_bound_is_not_an_equality():
     bound = partial(spectral_bound, count=2)
     small = torch.randn(6, 8, dtype=torch.float64) * 0.01
     torch.testing.assert_close(bound(small), small)

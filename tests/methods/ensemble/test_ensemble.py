@@ -1,4 +1,4 @@
-"""Finished runs combined: the ensemble answers as the weighted sum of its members' log-odds, wherever it is asked."""
+"""Finished runs combined: an ensemble predicts the weighted sum of its members' log-odds in every command."""
 
 import shutil
 from dataclasses import replace
@@ -94,7 +94,7 @@ def test_predictions_are_the_weighted_sum_of_the_members(made: tuple[Run, list[R
     np.testing.assert_allclose(run.predict(split="test")["score"], want, atol=F32_SUM)
 
 
-def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Run]]) -> None:
+def test_queries_and_later_events_use_the_weighted_sum_too(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     pairs = [(0, 12), (3, 14), (5, 20)]
     want = combined(run, [member.score(pairs)["score"].to_numpy() for member in members])
@@ -110,7 +110,7 @@ def test_questions_and_later_events_are_answered_so_too(made: tuple[Run, list[Ru
     np.testing.assert_allclose(found[-1], combined(run, found[:-1]), atol=F32_SUM)
 
 
-def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Path) -> None:
+def test_a_saved_state_can_be_continued(made: tuple[Run, list[Run]], tmp_path: Path) -> None:
     once, twice = (shutil.copytree(made[0].path, tmp_path / name) for name in ("once", "twice"))
     new = later(events())
     whole = hopstate.stream(once, new)
@@ -119,7 +119,7 @@ def test_a_state_that_is_saved_goes_on(made: tuple[Run, list[Run]], tmp_path: Pa
     np.testing.assert_allclose(rest["score"], whole["score"][25:], atol=F32_SUM)
 
 
-def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[Run, list[Run]]) -> None:
+def test_members_are_reported_and_do_not_leak(made: tuple[Run, list[Run]]) -> None:
     run, members = made
     for member in members:
         own = run.baselines[f"{member.method} ({member.path.name})"]
@@ -128,7 +128,7 @@ def test_members_stand_next_to_it_and_none_of_them_sees_the_future(made: tuple[R
     assert hopstate.evaluate(run.path) == pytest.approx(run.metrics["test"], abs=F32_SUM)
 
 
-def test_weights_are_those_of_validation(made: tuple[Run, list[Run]]) -> None:
+def test_weights_are_fitted_on_validation(made: tuple[Run, list[Run]]) -> None:
     """The gradient of the loss of validation's pairs and of half the squared standardized weights is zero."""
     with load_run(made[0].path) as (_, task):
         drawn = {key: task.negatives[key] for key in (("val", "random"), ("val", "historical"))}
@@ -152,7 +152,7 @@ def test_explain_adds_up(made: tuple[Run, list[Run]]) -> None:
     assert any(member.method in why for member in members)
 
 
-def test_the_folder_stands_alone(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_the_folder_is_self_contained(runs: dict[str, Run], tmp_path: Path) -> None:
     copies = [shutil.copytree(runs[name].path, tmp_path / name) for name in ("trees", "memory")]
     run = hopstate.ensemble(copies, out=tmp_path / "run")
     want = run.predict(split="test")["score"]
@@ -162,7 +162,7 @@ def test_the_folder_stands_alone(runs: dict[str, Run], tmp_path: Path) -> None:
     assert len(run.rank(0, top=3)) == 3
 
 
-def test_runs_that_do_not_fit_are_named(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_incompatible_runs_are_named(runs: dict[str, Run], tmp_path: Path) -> None:
     paths = {name: run.path for name, run in runs.items()}
     with pytest.raises(ConfigError, match="runs"):
         hopstate.ensemble([paths["trees"]], out=tmp_path / "one")
@@ -186,7 +186,7 @@ def test_runs_that_do_not_fit_are_named(runs: dict[str, Run], tmp_path: Path) ->
         hopstate.ensemble([paths["memory"], tmp_path / "part"], out=tmp_path / "d")
 
 
-def test_links_of_a_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ensemble_for_static_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     edges = rng.integers(0, 40, (400, 2))
     edges = edges[(edges[:, 0] % 2 == edges[:, 1] % 2) & (edges[:, 0] != edges[:, 1])]

@@ -30,7 +30,7 @@ def test_attention_of_one_token_is_the_token() -> None:
 
 
 @pytest.mark.parametrize("readout", ["self", "sum"])
-def test_self_and_sum(readout: str) -> None:
+def test_self_and_sum_readouts(readout: str) -> None:
     config = NAGphormer.Config(dim=8, num_heads=2, readout=readout)
     model = NAGphormer(config, in_dim=5, num_classes=3, num_hops=3).eval()
     x = torch.randn(3, 4, 5)

@@ -72,7 +72,7 @@ def train(task: LinkTask, epochs: int, lr: float = 1e-3) -> None:
 
 
 @each
-def test_a_typed_network_without_its_vectors_is_the_untyped_one(method: str, tmp_path: Path) -> None:
+def test_a_typed_network_without_type_embeddings_is_the_untyped_one(method: str, tmp_path: Path) -> None:
     stream = orders()
     typed, plain = task_of(method, stream, tmp_path / "a"), task_of(method, untyped(stream), tmp_path / "b")
     layers = [layer for layer in typed.model.modules() if isinstance(layer, TypeEmbedding)]
@@ -84,7 +84,7 @@ def test_a_typed_network_without_its_vectors_is_the_untyped_one(method: str, tmp
 
 
 @each
-def test_one_relation_and_one_type_change_nothing(method: str, tmp_path: Path) -> None:
+def test_one_relation_and_one_type_change_no_score(method: str, tmp_path: Path) -> None:
     plain = untyped(orders())
     names = {"relation_names": ("order",), "node_type_names": ("node",)}
     zeros = {"relation": np.zeros(len(plain), np.int32), "node_type": np.zeros(plain.num_nodes, np.int16)}
@@ -124,7 +124,7 @@ def test_relabeled_relations_and_node_types_give_the_same_scores(method: str, tm
 
 
 @each
-def test_relations_of_past_events_and_of_the_question_matter(method: str, tmp_path: Path) -> None:
+def test_relations_of_past_events_and_of_the_query_matter(method: str, tmp_path: Path) -> None:
     stream = orders()
     task = randomized(task_of(method, stream, tmp_path))
     past = state_after_stream(task, stream)
@@ -140,7 +140,7 @@ def test_relations_of_past_events_and_of_the_question_matter(method: str, tmp_pa
 
 
 @each
-def test_a_live_state_scores_as_the_stream_does(method: str, tmp_path: Path) -> None:
+def test_a_live_state_scores_like_the_stream(method: str, tmp_path: Path) -> None:
     stream = orders()
     task = randomized(task_of(method, stream, tmp_path, **{"evaluation.batch_size": 50, "batch_size": 50}))
     cut = 250
@@ -154,7 +154,7 @@ def test_a_live_state_scores_as_the_stream_does(method: str, tmp_path: Path) -> 
 
 
 @each
-def test_no_leak_through_relations(method: str, tmp_path: Path) -> None:
+def test_relations_do_not_leak(method: str, tmp_path: Path) -> None:
     stream = orders(200)
     task = randomized(task_of(method, stream, tmp_path, **{"loop.precision": "64"}))
     task.model.double()
@@ -162,7 +162,7 @@ def test_no_leak_through_relations(method: str, tmp_path: Path) -> None:
 
 
 @each
-def test_export_refuses_types_by_name(method: str, tmp_path: Path) -> None:
+def test_export_rejects_types_by_name(method: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="relations"):
         export_spec(get_method(method), task_of(method, orders(), tmp_path))
 
