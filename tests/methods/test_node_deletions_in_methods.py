@@ -1,4 +1,4 @@
-"""Every method over a stream whose nodes are deleted and come back: trained, scored, gone on from, asked by name."""
+"""Every method over a stream whose nodes are deleted and come back: trained, scored, continued, queried by name."""
 
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,17 @@ SMALL: dict[str, dict[str, Any]] = {
 
 def table(count: int = 240, seed: int = 0) -> pd.DataFrame:
     """Return a file's rows: users u0..u9 and items i0..i7, of which some are deleted and come back."""
-    rng, standing, rows = np.random.default_rng(seed), [], []
+    rng, active, rows = np.random.default_rng(seed), [], []
     for t in np.sort(rng.integers(0, count // 2, count)).tolist():
-        if standing and rng.random() < 0.06:
-            node = standing[rng.integers(len(standing))][int(rng.integers(2))]
-            standing = [pair for pair in standing if node not in pair]
+        if active and rng.random() < 0.06:
+            node = active[rng.integers(len(active))][int(rng.integers(2))]
+            active = [pair for pair in active if node not in pair]
             rows.append((node, None, t, "delete", None))
-        elif standing and rng.random() < 0.1:
-            rows.append((*standing.pop(rng.integers(len(standing))), t, "delete", None))
+        elif active and rng.random() < 0.1:
+            rows.append((*active.pop(rng.integers(len(active))), t, "delete", None))
         else:
-            standing.append((f"u{rng.integers(10)}", f"i{rng.integers(8)}"))
-            rows.append((*standing[-1], t, "add", int(rng.integers(2))))
+            active.append((f"u{rng.integers(10)}", f"i{rng.integers(8)}"))
+            rows.append((*active[-1], t, "add", int(rng.integers(2))))
     return pd.DataFrame(rows, columns=["source", "target", "time", "kind", "label"])
 
 
@@ -93,7 +93,7 @@ def test_edgebank_forgets_all_pairs_of_a_deleted_node() -> None:
 
 
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
-def test_what_suits_a_stream_follows_from_the_edges_that_it_adds(method: str) -> None:
+def test_automatic_settings_depend_only_on_added_edges(method: str) -> None:
     """Deletions, stated or implied, are not learned from, and do not make a stream larger."""
     n = 6000
     u, v = np.arange(n) % 40, 40 + np.arange(n) % 37

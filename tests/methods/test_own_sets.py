@@ -44,7 +44,7 @@ def chances(run: Run, data: str | None = None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
-def test_the_unit_of_an_attribute_changes_nothing(method: str) -> None:
+def test_the_unit_of_an_attribute_does_not_matter(method: str) -> None:
     plain, years = write("plain"), write("years", year=2010, scale=1024)
     exact = {**FAST, "loop.precision": "64"}  # in 32 bits the first steps of Adam make much of a rounding
     runs = [hopstate.fit(method, path, out=f"run-{path}", config=exact) for path in (plain, years)]
@@ -52,7 +52,7 @@ def test_the_unit_of_an_attribute_changes_nothing(method: str) -> None:
     np.testing.assert_allclose(chances(runs[1]), chances(runs[1], years), atol=F32_TIGHT)
 
 
-def test_scales_are_those_of_the_training_graphs_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_scales_come_from_training_graphs_and_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     path = write("own", year=2010, tags=1)
     run = hopstate.fit("gin-graphs", path, out="run", config={**FAST, "loop.progress": True})
     assert "features" in capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_tags_are_matched_by_name() -> None:
         chances(run, write("shifted", first_tag=1))
 
 
-def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(
+def test_directions_of_a_file_are_kept_on_request_and_otherwise_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = write("rings", directed=True)
@@ -96,7 +96,7 @@ def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(
 
 
 @pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
-def test_skewed_classes_choose_their_metric(method: str) -> None:
+def test_skewed_classes_select_their_metric(method: str) -> None:
     known = get_method(method)
     make = GINRun if method == "gin-graphs" else GMNGraphsRun
     assert known.auto_config is not None
