@@ -1,4 +1,4 @@
-"""The command line: fit, evaluate, predict, compare and inspect on files, and errors that name what is wrong."""
+"""The command line: fit, evaluate, predict, compare and inspect on files, and errors that name the problem."""
 
 from __future__ import annotations
 
