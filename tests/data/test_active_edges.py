@@ -1,4 +1,4 @@
-"""A stream is accepted if each of its deletions removes an edge that is active then."""
+"""A stream is accepted if each of its deletions removes an active edge."""
 
 import numpy as np
 import pytest

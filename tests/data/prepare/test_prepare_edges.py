@@ -1,4 +1,4 @@
-"""A table of edges prepared is the graph read in memory: ids, direction, duplicates, self-loops, what nodes carry."""
+"""A prepared edge table equals the graph read in memory: ids, direction, duplicates, self-loops, node features."""
 
 import mmap
 import signal
@@ -49,7 +49,7 @@ def both(tmp, path, **read):
 
 
 def mapped(array):
-    """Return whether an array's numbers lie in a file."""
+    """Return whether an array is memory-mapped."""
     while array is not None and not isinstance(array, mmap.mmap):
         array = getattr(array, "base", None)
     return array is not None

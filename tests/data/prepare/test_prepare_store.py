@@ -1,4 +1,4 @@
-"""A table prepared is the table read in memory, however it is cut, whatever the memory, after a kill too."""
+"""A prepared table equals the table read in memory, for any chunks and memory limit, and after a kill."""
 
 import signal
 import subprocess
@@ -136,7 +136,7 @@ class StopError(Exception):
 
 
 def stop_at(line):
-    """Return what is given each line of progress and raises at one of them."""
+    """Return a progress callback that raises at one of its calls."""
     seen = []
 
     def say(text):

@@ -1,4 +1,4 @@
-"""Relations and types of nodes are read from tables, stores and torch-geometric objects, and kept."""
+"""Relations and node types are read from tables, stores and torch-geometric objects, and saved."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ TYPED = {"relation_column": "what", "node_type_column": "st,tt"}
 
 
 def table() -> pd.DataFrame:
-    """Return events whose relation is called delete, which deletes nothing."""
+    """Return events with a relation named delete, which deletes nothing."""
     return pd.DataFrame(
         {
             "source": ["a", "b", "a", "c"],
