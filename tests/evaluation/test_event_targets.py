@@ -178,7 +178,7 @@ def test_labels_are_trained_evaluated_and_predicted_by_name(
     assert list(found) == ["node", "t", "p_spam", "p_bot", "label_spam", "label_bot"]
     own = table(0, 160)[-len(found) :]
     np.testing.assert_array_equal(found[["label_spam", "label_bot"]], own[list(NAMES)])
-    assert not np.allclose(found["p_spam"] + found["p_bot"], 1)  # a chance each, not shares of one
+    assert not np.allclose(found["p_spam"] + found["p_bot"], 1)  # independent probabilities, which need not add up to 1
     expected = [
         average_precision(found[f"label_{n}"].dropna().to_numpy(int), found[f"p_{n}"][found[f"label_{n}"].notna()])
         for n in NAMES

@@ -55,7 +55,7 @@ def test_output_and_gradients_equal_the_float64_definition(lengths, channels, wi
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
         results.append((y, *torch.autograd.grad(y, leaves, weights.to(kind))))
     for name, actual, expected in zip(("y", "dx", "dweight", "dbias"), *results):
-        few = expected.numel() < 16  # then nothing averages out the one number that is a difference of larger ones
+        few = expected.numel() < 16  # a single number that is a difference of larger ones is not averaged out then
         assert_close_rmse(actual, expected, dtype=dtype, name=name, factor=100 if few else 1)
 
 

@@ -1,4 +1,4 @@
-"""Attention by a score an edge equals its definition and torch-geometric's layer, outputs and every gradient."""
+"""Attention with one score per edge equals its definition and torch-geometric's layer, outputs and every gradient."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from hopstate.testing.conformance import assert_close_rmse
 def problem(n: int, heads: int, width: int, dtype: torch.dtype = torch.float64):
     degree = torch.randint(0, 6, (n,))
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, max(n, 1), (int(indptr[-1]),))  # edges to itself and double ones among them
+    indices = torch.randint(0, max(n, 1), (int(indptr[-1]),))  # with self-loops and duplicate edges
     inputs = [2 * torch.randn(n, heads, dtype=dtype) for _ in range(2)] + [torch.randn(n, heads, width, dtype=dtype)]
     return indptr, indices, torch.arange(n), [x.requires_grad_() for x in inputs]
 

@@ -32,7 +32,7 @@ def test_equals_torch_geometrics_aggregations():
     from torch_geometric.nn.aggr import MultiAggregation
 
     indptr, indices, x = problem(40, 9)
-    x = (x + 0.05).detach().requires_grad_()  # torch's start at 0 takes a share of the gradient of an end that is 0
+    x = (x + 0.05).detach().requires_grad_()  # torch's initial 0 receives a part of the gradient of an extreme value 0
     rows = torch.repeat_interleave(indptr.diff())
     want = MultiAggregation(["mean", "min", "max", "std"])(x[indices], rows, dim_size=40)
     got = torch.cat(neighbor_statistics(indptr, indices, x), 1)

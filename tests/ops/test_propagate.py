@@ -8,7 +8,7 @@ from hopstate.testing.conformance import assert_close_rmse
 
 
 def random_csr(n: int, density: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of any number of entries, stored twice now and then; some rows empty, self-loops among them."""
+    """Rows of any number of entries, with duplicates, self-loops and empty rows."""
     generator = np.random.default_rng(seed)
     counts = generator.poisson(density * n, n) * (generator.random(n) > 0.2)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -17,7 +17,7 @@ def random_csr(n: int, density: float, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def filled(x: np.ndarray, num_hops: int) -> np.ndarray:
-    tokens = np.full((len(x), num_hops + 1, x.shape[1]), np.nan, np.float32)  # what is read before it is written shows
+    tokens = np.full((len(x), num_hops + 1, x.shape[1]), np.nan, np.float32)  # reading before writing gives NaN
     tokens[:, 0] = x
     return tokens
 

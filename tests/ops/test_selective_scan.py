@@ -261,7 +261,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
 
 
 def test_vanishing_numbers_flush_to_zero_inside_the_kernels_only():
-    """Decays to below 1e-38 in both passes: right to float32's smallest normal, torch's own arithmetic is unchanged."""
+    """Decays below 1e-38 in both passes: correct to float32's smallest normal, torch's own arithmetic is unchanged."""
     case = make_case([200], 16, 4, torch.float32, plain=True)
     case["u"][1:] = 0
     case["delta"][:] = 0.5

@@ -1,4 +1,4 @@
-"""TGB's events, splits, negatives and evaluator, as py-tgb has them on files that are made here in its layout."""
+"""TGB's events, splits, negatives and evaluator, as in py-tgb, on synthetic files in its layout."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Models that break one promise each: the suite must name it."""
+"""Models that break one invariant each: the suite must name it."""
 
 import pytest
 import torch
