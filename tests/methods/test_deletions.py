@@ -1,4 +1,4 @@
-"""A deletion is never a positive, never a proof that a pair meets, no meeting, and no token like any other."""
+"""A deletion is neither a positive nor an interaction, and its token differs."""
 
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def test_a_deletion_is_not_an_interaction_for_any_method(method: str, tmp_path: 
 
 @pytest.mark.parametrize("strategy", ["random", "historical", "inductive"])
 def test_negatives_depend_only_on_additions(strategy: Any) -> None:
-    """As if the deletions were not in the file; so a deletion bars no pair and brings none in."""
+    """As if the file had no deletions: a deletion neither excludes nor adds a pair."""
     stream = events(600)
     split = chronological_split(stream)
     rows = stream.additions()
@@ -128,7 +128,7 @@ def test_recency_counts_from_the_last_addition() -> None:
 
 
 def bank_naive(stream: EventStream, pairs: list[tuple[int, int]], memory: str) -> list[float]:
-    """Score pairs after all events, event by event (the definition)."""
+    """Score pairs after all events by a loop over events (the definition)."""
     pairs_times: dict[tuple[int, int], list[int]] = {}
     for u, v, t, kind in zip(stream.src, stream.dst, stream.t, stream.kind, strict=True):
         if kind == DELETE:
@@ -152,7 +152,7 @@ def test_edgebank_forgets_a_deleted_pair(memory: str, size: int) -> None:
     stream = events(400, seed=3)
     rows = np.arange(len(stream))
     again = stream.src * 20 + stream.dst
-    assert len(np.unique(again[stream.additions()])) < len(stream.additions())  # some come back
+    assert len(np.unique(again[stream.additions()])) < len(stream.additions())  # some are added again
     window = {"memory": "window", "window": memory, "proportion": 0.3} if memory in ("proportion", "repeat") else None
     bank = EdgeBank(20, EdgeBank.Config(**(window or {"memory": memory})))
     for start in range(0, len(rows), size):

@@ -1,4 +1,4 @@
-"""`loop.precision=64`: float64 in weights, features and sums where messages are passed; runs are read as they were."""
+"""`loop.precision=64`: float64 in weights, features and message sums, also in loaded runs."""
 
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def test_sums_have_the_precision_of_their_inputs(normalization: Any) -> None:
 @pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer"])
 @pytest.mark.parametrize("precision", ["32", "64"])
 def test_time_deltas_have_the_precision_of_the_model(method: str, precision: str, tmp_path: Path) -> None:
-    """A unit more after 2^26: float32 does not know it, float64 does."""
+    """2^26 + 1 is exact in float64, but not in float32."""
     src, dst = np.arange(40) % 4, 4 + np.arange(40) % 3
     stream = EventStream(src=src, dst=dst, t=8 * np.arange(40))
     given = {"data": "x", "time_scale": "raw", "loop.precision": precision, "evaluation.strategies": ["random"]}
@@ -111,7 +111,7 @@ def test_time_deltas_have_the_precision_of_the_model(method: str, precision: str
     for batch in event_batches(stream, np.arange(40), batch_size=40):
         scorer.observe(batch)
     with torch.no_grad():
-        for parameter in model.parameters():  # gates that start closed let a gap pass
+        for parameter in model.parameters():  # gates that start closed let a time delta pass
             parameter += 0.01 * torch.rand(parameter.shape, dtype=parameter.dtype)
     late = 2**26 + 1024 + np.arange(2)
     scores = scorer.score(np.zeros(2, np.int64), np.full(2, 4), late)
@@ -120,7 +120,7 @@ def test_time_deltas_have_the_precision_of_the_model(method: str, precision: str
 
 
 def test_histories_keep_every_digit() -> None:
-    """Once all nodes have sent with one set of weights, GAS's batches give what the whole graph gives."""
+    """After all nodes have sent messages with fixed weights, GAS batches equal the full graph."""
     graph = graph_of("plain")
     config = BackboneConfig(dim=6, num_layers=2, dropout=0.0)
     model = Backbone(config, kind="gcn", in_dim=5, num_classes=3).double().eval()

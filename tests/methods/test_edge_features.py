@@ -1,4 +1,4 @@
-"""Edge features of tables: scaled and filled as training edges say, matched by name; weights stay as they are."""
+"""Edge features of tables: scaled and imputed from training edges, matched by name; weights are unchanged."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def frame(seed: int = 0) -> pd.DataFrame:
 
 
 def nodes() -> dict[str, str]:
-    """Write features and labels of nodes, the first half for training; return how they are read."""
+    """Write features and labels of nodes, the first half for training; return the read options."""
     rng = np.random.default_rng(1)
     pd.DataFrame({"id": np.arange(N), "a": rng.normal(size=N), "b": rng.normal(size=N)}).to_csv("f.csv", index=False)
     split = np.where(np.arange(N) < N // 2, "train", np.where(np.arange(N) % 2, "val", "test"))
@@ -63,7 +63,7 @@ def chances(run: Run, data: str | None = None, **read: object) -> np.ndarray:
 
 
 def made_ready(edges: pd.DataFrame, method: str = "gat", **settings: object) -> tuple[Graph, dict]:
-    """Return a graph with the edges as a method takes it, and what its run keeps."""
+    """Return a graph as a method receives it, and the data record of its run."""
     edges.to_csv("e.csv", index=False)
     known = get_method(method)
     from hopstate.methods.config import config_from

@@ -1,4 +1,4 @@
-"""What a complaint of the parser says, and what one about an option that is none suggests."""
+"""Errors of the parser, and suggestions for unknown options."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_a_mistyped_option_has_a_hint_as_typed(capsys):
         assert f"'{meant}'" in capsys.readouterr().err, typed
     assert "'--loop.optim.lr'" in hint("unrecognized arguments: --model.lr 3", ["model", "model.dim", "loop.optim.lr"])
     inside = hint("Group 'model' does not accept option 'dmi'", ["model.dim"])
-    assert "'model.dim'" in inside  # a file of settings has no dashes
+    assert "'model.dim'" in inside  # a settings file has no dashes
 
 
 @pytest.mark.parametrize(

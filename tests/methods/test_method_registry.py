@@ -1,4 +1,4 @@
-"""A further method is one package: registry, help, search and recipes find it by what the package declares."""
+"""A new method is one package: registry, help, search and recipes find it by its declarations."""
 
 import sys
 import textwrap

@@ -1,4 +1,4 @@
-"""Amounts and several labels of nodes, in every static method: units, gaps, directions, baselines, other data."""
+"""Regression and multilabel node targets in every static method: units, missing values, baselines, other data."""
 
 from functools import cache
 

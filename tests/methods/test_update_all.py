@@ -29,7 +29,7 @@ SMALL |= {"evaluation.strategies": ["random"]}
 
 
 def events(count: int = 120, nodes: int = 14) -> EventStream:
-    """Return edges and nodes that come and go, with ties."""
+    """Return edges and nodes that are added and deleted, with ties."""
     rng, active = np.random.default_rng(0), []
     rows: list[tuple[int, int, int]] = []
     for _ in range(count):

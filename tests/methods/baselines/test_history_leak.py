@@ -1,4 +1,4 @@
-"""No event at or after a query's time changes the score of a model fed from histories."""
+"""No event at or after a query's time changes the score of a model that reads histories."""
 
 import numpy as np
 import pytest

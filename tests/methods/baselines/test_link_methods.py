@@ -1,4 +1,4 @@
-"""DyGFormer and GraphMixer from a file to a run folder, and back."""
+"""DyGFormer and GraphMixer from a file to a run folder and its predictions."""
 
 from pathlib import Path
 

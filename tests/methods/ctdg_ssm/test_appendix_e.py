@@ -1,4 +1,4 @@
-"""CTDG-SSM's appendix E: noise in Laplacians and streams, other values for no earlier event, no norm, no residual."""
+"""CTDG-SSM's appendix E: noise in Laplacians and streams, values for missing earlier events, no norm, no residual."""
 
 import sys
 from pathlib import Path
@@ -100,5 +100,5 @@ def test_each_setting_trains_and_changes_the_output(tmp_path, settings, plain):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Metrics of a run without such settings."""
+    """Metrics of a run with default settings."""
     return run_of(tmp_path_factory.mktemp("plain") / "run").metrics["test"]

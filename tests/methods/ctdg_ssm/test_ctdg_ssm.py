@@ -1,4 +1,4 @@
-"""CTDG-SSM on small streams: the layer rule, both matrix paths, memory that survives a stop, and errors by name."""
+"""CTDG-SSM on small streams: the layer rule, both matrix paths, saved memory, and errors by name."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def run(m: CTDGSSM, batches: list[ActiveBatch], state: NodeState | None = None) 
 
 
 def test_layers_follow_algorithm_3() -> None:
-    """X <- X + GELU(H) layer by layer, and the memory of nodes that are not active stays."""
+    """X <- X + GELU(H) layer by layer, and the memory of inactive nodes is unchanged."""
     m, (first, second) = model(order=2), stream(2)
     state = m.update(m.initial_state(30), first)
     after = m.update(state, second)
@@ -158,7 +158,7 @@ def test_memory_stays_in_full_precision_under_autocast() -> None:
 
 
 def test_scores_before_a_batch_do_not_depend_on_it() -> None:
-    """Changing the events at or after a time leaves every earlier score as it was."""
+    """Changing the events at or after a time changes no earlier score."""
     m, batches = model(), stream(4)
     other = [*batches[:2], *stream(4, seed=5)[2:]]
     pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
@@ -175,7 +175,7 @@ def test_scores_before_a_batch_do_not_depend_on_it() -> None:
 
 
 def test_deleting_an_added_edge_restores_the_memory() -> None:
-    """An edge comes and goes with no input and hardly any time: the state returns up to second order in alpha."""
+    """An edge added and deleted without input in almost no time: the state returns up to second order in alpha."""
     pair, none = np.array([[0], [1]]), np.empty(0, np.int64)
     errors = []
     for alpha in (1e-2, 1e-3):
@@ -211,7 +211,7 @@ def test_a_random_embedding_does_not_depend_on_when_a_node_appears() -> None:
 
 
 def test_noise_perturbs_only_the_laplacian_after_the_batch() -> None:
-    """The paper's E.3 replaces L_B[k]; L_B[k-1] stays."""
+    """The paper's E.3 replaces L_B[k] and keeps L_B[k-1]."""
     m, batch = model(order=1, laplacian_noise=0.3), stream(2)[1]
     alpha, n = float(m.filter()[1]), len(batch.nodes)
     transition = m._transition(batch)
@@ -222,7 +222,7 @@ def test_noise_perturbs_only_the_laplacian_after_the_batch() -> None:
     wanted = [dense_laplacian(p, torch.ones(p.shape[1]).double(), n)[0] for p in (batch.after, batch.before)]
     torch.testing.assert_close(before, eye + alpha * wanted[1], rtol=F64_SOLVED, atol=F64_SOLVED)
     moved = torch.linalg.matrix_norm((after - eye) / alpha - wanted[0], 2)
-    assert 0.05 < float(moved) < 0.3 + F64_SOLVED  # less than epsilon by what is put back into [0, 2]
+    assert 0.05 < float(moved) < 0.3 + F64_SOLVED  # less than epsilon because of clipping to [0, 2]
 
 
 def test_random_embeddings_follow_the_seed_and_stay_with_the_weights() -> None:

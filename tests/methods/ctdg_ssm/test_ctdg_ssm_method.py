@@ -1,4 +1,4 @@
-"""CTDG-SSM as a method: streams that are continued, deletions, new nodes and files, states that stay, other tasks."""
+"""CTDG-SSM as a method: continued streams, deletions, new nodes and files, unchanged states, other tasks."""
 
 import gc
 import shutil
@@ -59,7 +59,7 @@ def test_training_and_evaluation_update_the_memory_by_one_batch_size() -> None:
 
     assert sizes() == (128, 128)
     assert sizes(batch_size=32) == (32, 32)
-    assert sizes(**{"batch_size": 32, "evaluation.batch_size": 50}) == (32, 50)  # if you say so
+    assert sizes(**{"batch_size": 32, "evaluation.batch_size": 50}) == (32, 50)  # on request
     chosen = get_method("ctdg-ssm").auto_config(
         EventStream(src=np.arange(20), dst=np.arange(1, 21), t=np.arange(20)),
         config_from(get_method("ctdg-ssm"), {"data": "x"}),
@@ -85,7 +85,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_stream_cut_anywhere_gives_the_same_scores(run: Run, tmp_path: Path) -> None:
-    """Saved after each call and continued from there, state included; calls also end amid one time."""
+    """Saved after each call and continued from there; calls may separate equal timestamps."""
     data = later(NEXT, 40)
     whole = score_stream(run.path, data, save=tmp_path / "whole")
     for size in (13, 25):
@@ -120,7 +120,7 @@ def test_a_continued_stream_does_not_need_the_training_data(tmp_path: Path) -> N
 
 
 def test_two_writers_of_one_state_are_rejected(run: Run, tmp_path: Path) -> None:
-    """The second is refused, nothing of the first is lost, and another state may be written meanwhile."""
+    """The second writer is rejected, the first loses nothing, and another state may be written meanwhile."""
     data = later(NEXT, 30)
     with locked(run.path):
         with pytest.raises(BusyError, match="run"):
@@ -209,7 +209,7 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
     own, more = part(0, 10), part(60, 14)
     run = fit("ctdg-ssm", own.with_(x=x), out=tmp_path / "run", keep_data=False, config={**QUIET, **MEMORY, **LINKS})
     run = replace(run, record=None)
-    gc.collect()  # a record that a cycle still refers to is found in memory
+    gc.collect()  # an object that a reference cycle keeps alive is found in memory
     with pytest.raises(ConfigError):
         run.stream(more)
     scores = load(run.path, data=own.with_(x=x)).stream(more)
@@ -221,7 +221,7 @@ def test_integer_ids_and_features_of_nodes_and_edges(tmp_path: Path) -> None:
 def test_columns_of_new_files_may_have_other_names(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Feature columns named at training need no naming again."""
+    """Feature columns given in training need not be given again."""
     data = later(NEXT, 20)
     data.to_csv(tmp_path / "later.csv", index=False)
     data.rename(columns={"t": "at", "amount": "sum"}).to_csv(tmp_path / "renamed.csv", index=False)
@@ -261,7 +261,7 @@ def test_later_files_may_have_more_nodes(tmp_path: Path) -> None:
 def test_later_dates_are_counted_in_the_unit_of_the_run(tmp_path: Path) -> None:
     when = pd.date_range("2026-01-01", periods=OWN, freq="h").strftime("%Y-%m-%dT%H:%M:%S.5")
     run = small_run("recency", tmp_path, table(0, OWN).assign(t=when))
-    whole = table(0, 1).assign(t="2026-02-01")  # in milliseconds, as the run's own, and not in seconds
+    whole = table(0, 1).assign(t="2026-02-01")  # in milliseconds, like the run, not in seconds
     assert score_stream(run.path, whole)["t"].tolist() == ["2026-02-01T00:00:00.000"]
 
 

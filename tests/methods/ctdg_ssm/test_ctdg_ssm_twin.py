@@ -1,4 +1,4 @@
-"""CTDG-SSM against algorithm 3 written out: float64, dense inverses and exponentials, none of the model's own parts.
+"""CTDG-SSM against algorithm 3 written out: float64, dense inverses and exponentials, no code of the model.
 
 Outputs and every gradient of both layers' memories over a stream with deletions, ties, repeated nodes and self-loops.
 """
@@ -19,7 +19,7 @@ POINTS, WEIGHTS = ((v + 1) / 2 if k == 0 else v / 2 for k, v in enumerate(np.pol
 
 
 def laplacian(edges: list[tuple[int, int]], nodes: list[int]) -> Tensor:
-    """I - D^-1/2 A D^-1/2 entry by entry; a node without an edge has the identity's row."""
+    """I - D^-1/2 A D^-1/2 entry by entry; an isolated node has a row of the identity."""
     place, n = {u: i for i, u in enumerate(nodes)}, len(nodes)
     A = [[0.0] * n for _ in range(n)]
     for u, v in edges:
@@ -68,7 +68,7 @@ class Twin:
     def step(
         self, events: list[tuple[int, int]], gap: Tensor, attr: Tensor, after: Any, before: Any, others: Any = ()
     ) -> Tensor:
-        """Move the memory of all nodes that appear, or are others; return the last layer's output in order of node."""
+        """Update the memory of all active nodes and of `others`; return the last layer's output in order of node."""
         w = self.w
         nodes = sorted({u for pair in [*events, *after, *before] for u in pair} | set(others))
         P, P_before = (power_sum(self.coefficients(), laplacian(e, nodes)) for e in (after, before))
@@ -105,9 +105,9 @@ class Twin:
 
 # events, edges active after them, edges active before them (context and removed ones)
 STORY: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]] = [
-    ([(0, 1), (1, 2), (0, 1)], [], []),  # one batch, ties, a pair that meets twice
+    ([(0, 1), (1, 2), (0, 1)], [], []),  # one batch with ties and a repeated pair
     ([(2, 3), (4, 4)], [(0, 1), (1, 2)], []),  # context, and a self-loop
-    ([(3, 5)], [(2, 3)], [(1, 2)]),  # an edge of before is deleted
+    ([(3, 5)], [(2, 3)], [(1, 2)]),  # an earlier edge is deleted
     ([], [(2, 3)], [(3, 5), (0, 1)]),  # only deletions
     ([(6, 0), (5, 6), (1, 6)], [(3, 5), (4, 4)], [(2, 3)]),
 ]

@@ -1,4 +1,4 @@
-"""The cell and its filter: coefficients stay allowed, the bound on the memory holds, gradients reach everything."""
+"""The cell and its filter: coefficients stay valid, the bound on the memory holds, gradients reach every parameter."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_filter_starts_at_the_given_coefficients() -> None:
 @pytest.mark.parametrize(
     ("order", "start", "name"),
     [
-        (1, -0.5, "y = 2"),  # where it falls to 0
+        (1, -0.5, "y = 2"),  # where it decreases to 0
         (2, (1.0,), "2"),
         (1, "great", "critical"),
         (-1, "critical", None),

@@ -51,10 +51,10 @@ def _tokens(*, features: bool = True, count: int = 5, **history: object) -> Hist
 
 def _model(block: dict | None = None, **options: object) -> DyGMamba:
     if not options.get("time_encoding", True):
-        options["time_dim"] = DyGMambaConfig.time_dim  # a width without an encoding is refused
+        options["time_dim"] = DyGMambaConfig.time_dim  # a width without an encoding is rejected
     config = replace(SMALL, **options, block=replace(BLOCK, **(block or {})))
     model = DyGMamba(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)
-    with torch.no_grad():  # biases away from zero, gates and bounds at work
+    with torch.no_grad():  # nonzero biases, active gates and bounds
         for name, parameter in model.named_parameters():
             if not name.endswith("A_log"):
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)

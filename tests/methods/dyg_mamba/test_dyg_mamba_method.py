@@ -1,4 +1,4 @@
-"""DyG-Mamba as a method: runs, contributions of events, noise, look-ups of training, microbatches, settings."""
+"""DyG-Mamba as a method: runs, contributions of events, noise, training queries, microbatches, settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_a_model_with_features_scores_a_stream_without(tmp_path: Path) -> None:
 
 
 def test_training_queries_only_training_events(tmp_path: Path) -> None:
-    """Events of nodes that training must not see lie between training events, and are in no history of training."""
+    """Events of held-out nodes are between training events, but in no training history."""
     task = _task(repeating(), tmp_path, **{"split.kind": "dyglib"})
     stream, train = task.stream, task.split.train
     end = np.full(stream.num_nodes, stream.t[-1] + 1)
@@ -61,7 +61,7 @@ def test_training_queries_only_training_events(tmp_path: Path) -> None:
 
 
 def _gradients(task: Any) -> tuple[list[int], torch.Tensor]:
-    """Return how many parts each batch has, and the gradient of the second batch's loss."""
+    """Return the number of parts of each batch, and the gradient of the second batch's loss."""
     task.model.eval()  # no dropout
     parts = list(task.batches(0))
     for part in parts[1]:
@@ -147,6 +147,6 @@ def test_explain_accepts_dates_and_ids_with_commas(tmp_path: Path) -> None:
     with load_run(done.path) as (_, task):
         last = int(task.stream.t[-1])
     assert main(["explain", str(done.path), "--pair", '"Smith, A", t1', "--time", "2024-01-20"]) == 0
-    exact = hopstate.explain(done.path, "Smith, A", "t1", str(last))  # nanoseconds that no float64 represents
+    exact = hopstate.explain(done.path, "Smith, A", "t1", str(last))  # nanoseconds that float64 cannot represent
     assert exact.t == last
     assert max(exact.events[exact.events.event_id >= 0].t) < last

@@ -38,7 +38,7 @@ GROUPS = {
 
 
 def events(count: int = 300, seed: int = 0) -> EventStream:
-    """Return events in which pairs meet again, several of them at one time, each with two features."""
+    """Return events with repeat pairs, ties, and two features."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, 12, count), 12 + rng.integers(0, 12, count)
     for i in range(20, count):
@@ -73,16 +73,16 @@ def made(request: Any, runs: dict[str, Run], tmp_path_factory: pytest.TempPathFa
 
 
 def combined(run: Run, scores: list[np.ndarray]) -> np.ndarray:
-    """Return what an ensemble must say where its members say scores (Q,)."""
+    """Return the ensemble's expected probabilities for the members' scores (Q,)."""
     with load_run(run.path) as (_, task):
         stack = task.source.stack
         weight, bias = stack.weight.numpy(), float(stack.bias)
-    x = np.stack([own if own.min() < 0 else logit(own) for own in scores], 1)  # recency's are no probabilities
+    x = np.stack([own if own.min() < 0 else logit(own) for own in scores], 1)  # recency's scores are not probabilities
     return expit(x @ weight + bias)
 
 
 def test_predictions_are_the_weighted_sum_of_the_members(made: tuple[Run, list[Run]]) -> None:
-    """Weights of the members are theirs, bit for bit, whatever their types."""
+    """Stored weights of the members are bit-identical, for every dtype."""
     run, members = made
     for number, member in enumerate(members):
         own = load_checkpoint(member.path / "model.safetensors").tensors.get("model", {})
@@ -104,7 +104,7 @@ def test_queries_and_later_events_use_the_weighted_sum_too(made: tuple[Run, list
         with load_run(one.path) as (_, task):
             own = task.stream
             _, past = continue_stream(task, initial_state(task, own), own, score=False)
-            first, past = continue_stream(task, past, later(own).slice(0, 33))  # kept between two calls
+            first, past = continue_stream(task, past, later(own).slice(0, 33))  # cached between two calls
             second, _ = continue_stream(task, past, later(own).slice(33, 60))
             found.append(np.concatenate([first["score"], second["score"]]))
     np.testing.assert_allclose(found[-1], combined(run, found[:-1]), atol=F32_SUM)

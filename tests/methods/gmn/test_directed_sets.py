@@ -25,7 +25,7 @@ NONE = EncodingConfig(kind="none")
 
 
 def listed(carry: str = "", count: int = 12) -> list[Data]:
-    """Return directed graphs of 2 to 9 nodes, edges in no order; one has none."""
+    """Return directed graphs of 2 to 9 nodes with unsorted edges; one has no edge."""
     rng, found = np.random.default_rng(0), []
     for number in range(count):
         n = int(rng.integers(2, 10))
@@ -55,7 +55,7 @@ def task_of(graphs: list[Data], tmp_path: Path, level: str = "graph", **settings
 
 
 def reference(model: nn.Module, data: Data) -> Tensor:
-    """Return a GIN's output over one graph, its own layers over torch-geometric's edges."""
+    """Return a GIN's output on one graph, with torch-geometric's edges."""
     h, out = data.x, model.heads[0](data.x.sum(0))
     for conv, norm, head in zip(model.convs, model.norms, model.heads[1:], strict=True):
         h = norm(conv(h, data.edge_index)).relu()
@@ -79,7 +79,7 @@ def test_gin_on_directed_graphs_equals_torch_geometric(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("carry", ["", "features"])
 def test_gated_messages_on_directed_graphs_equal_torch_geometric(carry: str, tmp_path: Path) -> None:
-    """Ours are the sum over in-edges of gate * value, ResGatedGraphConv's, divided by the sum of the gates."""
+    """Messages are the sum over in-edges of gate * value, ResGatedGraphConv's, divided by the sum of the gates."""
     graphs = listed(carry)
     made = task_of(graphs, tmp_path, model=GMN.Config(dim=8, mpnn_layers=1))
     conv = made.model.mpnn.mpnn.blocks[0].conv
@@ -91,7 +91,7 @@ def test_gated_messages_on_directed_graphs_equal_torch_geometric(carry: str, tmp
     def gated(weight: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
         layer = ResGatedGraphConv(8, 8, root_weight=False, bias=False, edge_dim=8 if carry else None)
         wide = [nn.functional.pad(part, (0, 8 if carry else 0)) for part in (receiver, sender, weight)]
-        if carry:  # the layer joins edge features to both ends and to the value: the gate takes them once
+        if carry:  # the layer adds edge features to both endpoints and to the value: the gate uses them once
             wide[0] = torch.cat([receiver, conv.edge.weight], 1)
         with torch.no_grad():
             for lin, w, b in zip((layer.lin_key, layer.lin_query, layer.lin_value), wide, (*biases[2:], bias)):
@@ -107,7 +107,7 @@ def test_gated_messages_on_directed_graphs_equal_torch_geometric(carry: str, tmp
         parts = [graphs[i].edge_index + first for i, first in zip((3, 9, 1), bounds)]
         edges = torch.cat(parts, 1)
         if carry:
-            edges = inputs.graph.edge_index()  # e is in that order; the test below holds it to the graphs' own
+            edges = inputs.graph.edge_index()  # e is in that order; the test below compares it with the graphs
         above = gated(value, biases[1], edges)
         below = gated(torch.zeros(8, 8), torch.ones(8), edges)
         expected = h @ own.T + biases[0] + torch.where(below > 0, above / below.clamp(min=1e-9), 0)
@@ -140,7 +140,7 @@ def test_edge_features_and_edge_labels_follow_their_edges(flow: str, tmp_path: P
 
 
 def ring(weights: bool = False, n: int = 12) -> Data:
-    """Return a ring with every edge both ways, each carrying a number of its own: 100 * source + target."""
+    """Return a ring with every edge in both directions, each with its own feature: 100 * source + target."""
     nodes = torch.arange(n)
     there = torch.stack([nodes, (nodes + 1) % n])
     edges = torch.cat([there, there.flip(0)], 1)
@@ -152,7 +152,7 @@ def ring(weights: bool = False, n: int = 12) -> Data:
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
 def test_edges_in_both_directions_keep_their_own_features(flow: str, weights: bool, tmp_path: Path) -> None:
-    """Node 0 hears over 1 -> 0 and 11 -> 0, in one graph and packed with others."""
+    """Node 0 receives over 1 -> 0 and 11 -> 0, in one graph and packed with others."""
     data, walks = ring(weights), WalksConfig(max_length=2)
     shared = {"flow": flow, "walks": walks, "encoding": NONE, "model": GMN.Config(dim=8, mpnn_layers=1), "loop": QUIET}
     context = Context(run=tmp_path, cache=tmp_path)

@@ -1,4 +1,4 @@
-"""GMN from a user's side: whole graphs, batches, resampling, settings that fit, encodings, bad input, graph sets."""
+"""GMN for users: full graphs, batches, resampling, automatic sizes, encodings, bad input, graph sets."""
 
 from dataclasses import replace
 from itertools import product
@@ -139,7 +139,7 @@ def test_variants_need_one_setting(tmp_path, variant):
 def test_tokens_of_doubling_lengths_train_with_fewer_nodes(tmp_path, batch_size):
     few = WalksConfig(max_length=7, repeats=1, walks=2, lengths="doubling")
     made = task(tmp_path, walks=few, batch_size=batch_size)
-    assert made.model.tokens == 5  # 7, 4, 2 and 1 steps, and the node
+    assert made.model.tokens == 5  # 7, 4, 2 and 1 steps, and the node itself
     train(made, 2)
     made.model.eval()
     with torch.no_grad():
@@ -327,7 +327,7 @@ def test_a_batch_of_graphs_equals_single_graphs(tmp_path):
 @pytest.mark.parametrize("encoding", ["rwse", "anonymous"])
 def test_the_output_of_a_graph_does_not_depend_on_its_set(tmp_path, encoding, local):
     graphs = graph_set()
-    lo, hi = graphs.offsets[5], graphs.offsets[9]  # of the set without the graphs before
+    lo, hi = graphs.offsets[5], graphs.offsets[9]  # of the set without the earlier graphs
     u, first, last = graphs.union, graphs.union.indptr[lo], graphs.union.indptr[hi]
     part = Graph(indptr=u.indptr[lo : hi + 1] - first, indices=u.indices[first:last] - lo, x=u.x[lo:hi])
     masks = masks_from_rows([dict(zip(SPLITS, ([0, 1], [2], [3])))], 4)
@@ -446,7 +446,7 @@ def test_signs_of_eigenvectors_are_drawn_per_graph(tmp_path):
         moved = made.collate(ids, 0, np.random.default_rng(epoch)).x[:, 1:].numpy()
         first, second = (np.sign((moved * still)[rows].sum(0)) for rows in (slice(0, 40), slice(40, None)))
         seen.add((*first, *second))
-    assert len(seen) > 8  # one sign for both graphs would leave 4
+    assert len(seen) > 8  # one sign for both graphs would give 4
 
 
 def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):

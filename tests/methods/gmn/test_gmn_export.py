@@ -1,4 +1,4 @@
-"""Programs of Graph Mamba Networks and GINs give the runs' own answers, from inputs that hopstate makes of the data."""
+"""Exported Graph Mamba Networks and GINs equal their runs, on inputs from `export_inputs`."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_outputs_do_not_depend_on_the_requested_rows(tmp_path):
 
 
 def exact(task) -> torch.Tensor:
-    """Return the forward pass over the whole graph at once, in the model's own precision."""
+    """Return the forward pass over the full graph, in the model's precision."""
     whole = FullGraphBatches(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)._inputs(
         0, None
     )
@@ -157,7 +157,7 @@ def test_outputs_are_cached_until_a_weight_changes(tmp_path, monkeypatch):
         task.evaluate("val")
         task.evaluate("test")
         assert len(calls) == 1
-        task.model.embed.weight.data.mul_(2)  # unseen by autograd's counters
+        task.model.embed.weight.data.mul_(2)  # not seen by autograd's version counters
         assert not torch.equal(task.logits(np.arange(5)), before)
     assert len(calls) == 2
 

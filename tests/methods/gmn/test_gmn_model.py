@@ -171,7 +171,7 @@ def test_walk_features_distinguish_3wl_equivalent_graphs_and_message_passing_can
     encoder = WalkEncoder(64, window=4, edges=False)
     means = []
     with torch.no_grad():
-        encoder.bits.weight.mul_(6)  # well into the bends of the activations
+        encoder.bits.weight.mul_(6)  # in the nonlinear range of the activations
         encoder.conv.weight.mul_(6)
         for graph in graphs:
             own = []

@@ -1,4 +1,4 @@
-"""GPS layers with a scan over the nodes: several of them, edge states carried on, insides made again going back."""
+"""GPS layers with a scan over the nodes: several layers, edge states, activation checkpointing."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_mpnn_layers_are_the_layers_and_node_layers_the_blocks_of_each():
 
 
 def test_a_gps_layer_equals_its_formula():
-    """One layer after another in plain torch, GatedGCN's edge states handed on: e' = e + ReLU(Norm(gate))."""
+    """A loop over layers in plain torch that passes on GatedGCN's edge states: e' = e + ReLU(Norm(gate))."""
     model, given = made().eval(), inputs()
     senders, receivers = given.graph.edge_index()
     h, e = model.embed(given.x), model.embed_edge(given.edge_attr)

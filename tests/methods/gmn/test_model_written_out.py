@@ -1,4 +1,4 @@
-"""The model against Algorithm 1 written out in float64: outputs and every gradient, for each way to put it together."""
+"""The model against Algorithm 1 written out in float64: outputs and every gradient, for each configuration."""
 
 from bisect import bisect_left
 from itertools import pairwise
@@ -81,7 +81,7 @@ def gradients(outputs: torch.Tensor, weights: torch.Tensor, leaves: list[torch.T
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
 
 
-MORE = {  # each part of these is in one of the others
+MORE = {  # each part of these is in one of the other cases
     "m = 0", "subgraphs", "walk features, edges", "mean of the tokens", "graphs", "graphs, all",
 }  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_the_model_equals_algorithm_1(case):
     if settings.tokens > 1:
         drawn = walk_tokens(table, np.arange(count), settings, kind=config.token_kind, seed=5, edges=edges)
         tokens = {**token_inputs(drawn), "token_order": token_order(count, settings, None)}
-    bounds = [0, 7, 7, 8] if level == "graph" else [0, 8]  # one of no node, one of a single one
+    bounds = [0, 7, 7, 8] if level == "graph" else [0, 8]  # one empty token, one with a single node
     orders = [np.random.default_rng(0).permutation(np.arange(a, b)) for a, b in pairwise(bounds)]
     x = torch.tensor(graph.x, dtype=torch.float64, requires_grad=True)
     e = torch.tensor(graph.edge_attr, dtype=torch.float64, requires_grad=True) if edges else None

@@ -109,7 +109,7 @@ def test_orders_equal_networkx(g, record):
 
 
 def cores_by_definition(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
-    """Take out, again and again, the node with the fewest entries at nodes left; its core is the most so far."""
+    """Repeatedly remove the node with the fewest remaining entries; its core number is the maximum so far."""
     left, cores, core = set(range(len(indptr) - 1)), [0] * (len(indptr) - 1), 0
     while left:
         degree = {v: sum(u != v and u in left for u in indices[indptr[v] : indptr[v + 1]].tolist()) for v in left}
@@ -123,7 +123,7 @@ def cores_by_definition(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("directed", [False, True])
 def test_core_numbers_equal_the_definition(directed: bool) -> None:
     rng = np.random.default_rng(0)
-    for n, e in ((1, 0), (1, 3), (7, 5), (12, 60), (20, 45), (25, 200)):  # self-loops and edges that repeat among them
+    for n, e in ((1, 0), (1, 3), (7, 5), (12, 60), (20, 45), (25, 200)):  # with self-loops and duplicate edges
         ends = rng.integers(0, n, (2, e))
         graph = Graph.from_edges(ends, num_nodes=n, undirected=not directed, duplicates="keep", self_loops="keep")
         found = order_key(graph.indptr, graph.indices, "kcore")

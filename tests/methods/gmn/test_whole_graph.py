@@ -1,4 +1,4 @@
-"""`gmn_inputs`: what a GMN reads of a graph, for loops without run machinery."""
+"""`gmn_inputs`: inputs of a GMN for custom training loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of batching: it learns, repeats itself, and gives the full result if its batch is everything."""
+"""Every kind of batching: it trains, is reproducible, and equals full batch if its batch has all nodes."""
 
 import json
 import sys
@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
     "fanouts": (3,),
     "partitioner": "bisection",
 }
-KNOWN = {"num_features": 4, "class_names": ["0", "1"]}  # what a finished run notes of its data
+KNOWN = {"num_features": 4, "class_names": ["0", "1"]}  # data facts of a finished run
 
 
 def two_groups(n: int = 120) -> Graph:
@@ -65,7 +65,7 @@ def made(
     trained: dict[str, Any] | None = None,
     **batching: Any,
 ) -> Any:
-    """Return the task of a small backbone; `trained` is what is known of a finished run."""
+    """Return the task of a small backbone; `trained` has the data facts of a finished run."""
     top = TopConfig(**{"refresh": 4, **batching.pop("top", {})})
     config = FullBatchRun(
         data="memory:groups",
@@ -79,7 +79,7 @@ def made(
 
 
 def learn(task: Any, epochs: int = 3) -> list[float]:
-    """Return the losses of all steps of some epochs; the task is left ready to be evaluated."""
+    """Return the losses of all steps of some epochs, with the task in evaluation mode afterwards."""
     optimizer, losses = torch.optim.Adam(task.model.parameters(), 0.02), []
     for epoch in range(epochs):
         task.model.train()
@@ -155,7 +155,7 @@ def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path
     for kind in ("full", "top", "cluster"):
         task = made(tmp_path / kind, kind, **near)
         losses.append([*learn(task, 3), evaluate_test(task)["loss"]])
-    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-3)  # nothing is left out
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-3)  # no neighbor is missing
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path
         {"kind": "gas"},
         {"kind": "top", "top": {"refresh": 2}},
         {"kind": "top", "top": {"basis": "batch", "rank": 8}},
-        {"kind": "top", "clusters_per_batch": 1, "num_clusters": 20, "top": {"refresh": 1}},  # ridges follow the past
+        {"kind": "top", "clusters_per_batch": 1, "num_clusters": 20, "top": {"refresh": 1}},  # ridges need history
     ],
     ids=str,
 )
@@ -208,7 +208,7 @@ def test_one_pass_inference_is_close_to_exact_inference(tmp_path: Path) -> None:
         learn(task)
         losses.append(evaluate_test(task)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=0.5)
-    assert losses[0] != pytest.approx(losses[1], rel=F32_SUM)  # three directions are not all
+    assert losses[0] != pytest.approx(losses[1], rel=F32_SUM)  # three directions are not enough
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A run keeps to the partitioner that made its clusters, whatever is installed later."""
+"""A run keeps the partitioner of its clusters, whatever is installed later."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def chosen(folder: Path, batching: Batching = TOP, **context: Any) -> tuple[str, Any]:
-    """Return the partitioner of a run in a folder, and what it notes."""
+    """Return the partitioner of a run in a folder, and its record."""
     surroundings = Context(run=folder, cache=folder, **context)
     return with_partitioner(batching, surroundings, QUIET).partitioner, surroundings.noted.get("partitioner")
 

@@ -77,7 +77,7 @@ def test_block_equals_dense_formula(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 def test_sparse_matrices_equal_torch_geometric_edge_lists(kind: str) -> None:
-    """The weighted CSR form gives what torch-geometric's layer computes itself from an edge list."""
+    """The weighted CSR form equals torch-geometric's layer on an edge list."""
     from torch_geometric.nn import GCNConv, SAGEConv
 
     block = ResidualBlock(kind, Backbone.Config(dim=6, dropout=0.0))

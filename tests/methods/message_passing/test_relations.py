@@ -150,7 +150,7 @@ def test_networks_that_read_edge_features_read_relations(tmp_path: Path) -> None
 
 
 def test_node_types_are_features_of_every_network(tmp_path: Path) -> None:
-    """A column for each; an unknown type has zeros."""
+    """One column per type; an unknown type has zeros."""
     seen = {}
 
     def make(graph: Graph, *_: Any) -> Any:
@@ -194,7 +194,7 @@ def test_other_methods_train_on_typed_graphs(method: str, settings: dict[str, An
 
 
 def test_gmn_reads_relations_by_name(tmp_path: Path) -> None:
-    """A column of edge features for each relation gives its first map a vector of each."""
+    """One-hot edge features per relation give the first map one vector per relation."""
 
     def outputs(graph: Graph, trained: dict[str, Any] | None) -> np.ndarray:
         torch.manual_seed(0)

@@ -60,7 +60,7 @@ def test_an_existing_token_file_is_reused(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(hops, "replace_file", None)
     again = hop_tokens(graph(), 3, max_memory=small, folder=tmp_path)
     assert again.path == first.path
-    with pytest.raises(TypeError):  # other features: another file, which would have to be written
+    with pytest.raises(TypeError):  # other features: another file, which would be written
         hop_tokens(graph().with_(x=graph().x + 1), 3, max_memory=small, folder=tmp_path)
 
 

@@ -7,7 +7,7 @@ from hopstate.testing.conformance import assert_close_rmse
 
 @pytest.mark.parametrize("hops", [1, 2, 7])
 def test_attention_equals_the_paper(hops: int) -> None:
-    """The paper's score (Z_0 || Z_k) W_a, whatever the half of W_a that meets Z_0."""
+    """The paper's score (Z_0 || Z_k) W_a, for any half of W_a that multiplies Z_0."""
     z = torch.randn(4, hops + 1, 6, dtype=torch.float64)
     readout = AttentionReadout(6).double()
     w = torch.cat([torch.randn(6, dtype=torch.float64), readout.score.weight[0]])

@@ -1,4 +1,4 @@
-"""Trees for labels of events: what they see, what they must not see, and what does not change a score."""
+"""Trees for labels of events: their inputs, no leaks, and invariances."""
 
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def table(first: int, count: int, labels: str = "binary") -> pd.DataFrame:
-    """Return events with ties. Labels follow from the amount and the source, some are unknown; those named "state" stay
-    the same for four events of a source.
+    """Return events with ties. Labels follow from the amount and the source, some are unknown; those named "state"
+    are constant over four events of a source.
     """
     rng = np.random.default_rng([5, first])
     src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)

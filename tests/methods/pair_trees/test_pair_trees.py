@@ -1,4 +1,4 @@
-"""Trees as arrays equal scikit-learn's; contributions add up; damaged trees are refused."""
+"""Trees as arrays equal scikit-learn's; contributions add up; damaged trees are rejected."""
 
 from copy import deepcopy
 from functools import cache
@@ -28,7 +28,7 @@ def table(rows: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def grown(trees: int = 40, **settings: Any) -> tuple[PairTrees, Any, np.ndarray]:
-    """Return trees of scikit-learn as arrays, their own model, and the rows; grown once for equal settings."""
+    """Return trees of scikit-learn as arrays, their model, and the rows; trained once for equal settings."""
     mine, model, x = _grown(trees, **settings)
     return deepcopy(mine), model, x
 
@@ -91,7 +91,7 @@ def test_weights_round_trip_through_a_checkpoint() -> None:
     assert not other.forest.scores(x).any()
     other.load_state_dict(mine.state_dict())
     assert np.array_equal(other.forest.scores(x), mine.forest.scores(x))
-    assert other.half().to(torch.float16).value.dtype == torch.float64  # no device and no precision rounds trees
+    assert other.half().to(torch.float16).value.dtype == torch.float64  # trees do not depend on device and precision
 
 
 @pytest.mark.parametrize(

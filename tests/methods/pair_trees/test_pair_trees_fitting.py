@@ -1,4 +1,4 @@
-"""Training of trees: negatives of both kinds, columns that no tree may use, any number of threads."""
+"""Training of trees: negatives of both kinds, excluded columns, any number of threads."""
 
 from dataclasses import replace
 from typing import Any
@@ -57,13 +57,13 @@ def test_the_table_has_the_latest_events_and_negatives_of_both_kinds() -> None:
     np.testing.assert_array_equal(x[:100], np.stack([stream.src[rows], stream.dst[rows], stream.t[rows]], 1))
     np.testing.assert_array_equal(x[:, 2], np.tile(stream.t[rows], 4))  # negatives at the events' own times
     first, second, historical = x[100:200], x[200:300], x[300:]
-    assert (first[:, 1] != second[:, 1]).mean() > 0.5  # each has its own draw
+    assert (first[:, 1] != second[:, 1]).mean() > 0.5  # each has its own negatives
     began = {(u, v): t for u, v, t in zip(stream.src[::-1], stream.dst[::-1], stream.t[::-1], strict=True)}
     assert np.mean([began.get((u, v), np.inf) < t for u, v, t in historical.tolist()]) > 0.7
 
 
 def test_pairs_are_drawn_before_features_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large mapped stream either takes gigabytes."""
+    """For a large mapped stream, either needs gigabytes."""
     calls: list[str] = []
     draw, read = method.draw_negatives, Ends.pairs
     monkeypatch.setattr(method, "draw_negatives", lambda *a, **k: (calls.append("draw"), draw(*a, **k))[1])
@@ -84,7 +84,7 @@ def test_without_repeat_pairs_only_random_negatives_remain() -> None:
 
 
 def test_scores_are_log_odds_against_one_negative() -> None:
-    """However many negatives an event has."""
+    """For any number of negatives per event."""
     x = np.random.default_rng(2).normal(size=(1200, 1)).astype(np.float32)
     model = fitted(x, np.repeat([1, 0], [200, 1000]))
     assert abs(model.forest.scores(x).mean()) < 0.4  # ln 5 = 1.6 otherwise
@@ -110,7 +110,7 @@ def test_threads_do_not_change_trees() -> None:
 
 
 def test_only_the_first_standardised_features_are_used() -> None:
-    """Whatever the rounding of their deviations, which differs from one training split to the next."""
+    """The selection must not depend on rounding of their deviations, which differs between training splits."""
     x = np.random.default_rng(0).gamma(1.0, size=(5000, 12))
     x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
     x[:, 9] *= 2

@@ -1,4 +1,4 @@
-"""`pair-trees` as a method: trained, evaluated, followed live, explained; the same whatever is not to matter."""
+"""`pair-trees` as a method: training, evaluation, live scores, explanations, and invariances."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ SMALL = {
 
 
 def events(count: int = 1200, seed: int = 0, **more: Any) -> EventStream:
-    """Return events in which pairs meet again soon, with ties and times of 60 units."""
+    """Return events with soon repeated pairs, with ties and times in steps of 60 units."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, 12, count), 12 + rng.integers(0, 12, count)
     for i in range(20, count):
@@ -72,7 +72,7 @@ def test_outperforms_recency_on_learnable_streams(run: Run, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_similar_nodes_are_informative_of_new_pairs(tmp_path: Path) -> None:
-    """Between two kinds of nodes no two ends share a partner; without paths of three events this is 0.57."""
+    """In a bipartite stream no source and destination share partners; without paths of three events this is 0.57."""
     rng, people, pages, groups = np.random.default_rng(0), 120, 60, 6
     src = rng.integers(0, people, 1500)
     dst = people + groups * rng.integers(0, pages // groups, 1500) + src % groups
@@ -146,7 +146,7 @@ def test_the_time_unit_changes_no_score(run: Run, tmp_path: Path) -> None:
 
 
 def test_later_events_in_any_cut(run: Run, tmp_path: Path) -> None:
-    """One call, many calls and one scorer over all events: the same bits."""
+    """One call, many calls and one scorer over all events are bit-identical."""
     whole = events(1300)
     own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
@@ -214,12 +214,12 @@ def test_invalid_pair_tree_settings_are_rejected() -> None:
 
 @pytest.mark.slow
 def test_damaged_trees_are_rejected_or_give_probabilities(run: Run, tmp_path: Path) -> None:
-    """Never a walk out of an array: bits are turned over in every tensor of the weights."""
+    """Flipped bits in every tensor of the weights never cause an access outside an array."""
     bad, rng, refused = tmp_path / "bad", np.random.default_rng(0), []
     copytree(run.path, bad)
     weights = load_file(run.path / "model.safetensors")
     with safe_open(run.path / "model.safetensors", "pt") as file:
-        header = {key: text for key, text in file.metadata().items() if key != "crc32"}  # as of version 0.1.0
+        header = {key: text for key, text in file.metadata().items() if key != "crc32"}  # without a checksum
     for name in sorted(weights) * 3:
         spoilt = dict(weights)
         flat = weights[name].clone().view(torch.uint8).reshape(-1)

@@ -1,4 +1,4 @@
-"""Trees over events with relations use them, whatever their numbers; one relation is none."""
+"""Trees use relations of events, for any numbering; a single relation changes nothing."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_a_single_relation_trains_the_trees_of_an_untyped_stream(orders: EventSt
 
 
 def test_features_of_a_relation_are_those_of_its_own_events(orders: EventStream, tmp_path: Path) -> None:
-    """Ages and counts of a pair in a relation are what they would be if only its events were there."""
+    """Ages and counts of a pair in a relation equal those of a stream with only its events."""
     task = trained(orders, tmp_path)
     features, rows = task.features.features_for("test"), np.arange(1_500, 2_000)
     names, found = features.names, features.pairs(*orders.pairs(rows))

@@ -25,7 +25,7 @@ METHODS = ("ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer")
 
 
 def made(count: int = 600, unit: float = 1.0, seed: int = 0) -> EventStream:
-    """Bursts: gaps over five decades."""
+    """Bursts: time deltas over five decades."""
     rng = np.random.default_rng(seed)
     t = np.cumsum(np.round(10 ** rng.uniform(0, 5, count)))
     return EventStream(src=rng.integers(0, 9, count), dst=9 + rng.integers(0, 9, count), t=t * unit)
@@ -54,7 +54,7 @@ def test_every_time_encoding_distinguishes_time_deltas():
     for encoding in (model.gap_in, model.readout.gap):
         assert encoding(torch.from_numpy(gaps).float()).std(0).min() > 0.03
     before = TimeEncoding.between(16, 1e-3, 1.0, learn=False)(torch.from_numpy(gaps).float()).std(0)
-    assert (before < 0.03).sum() >= 4  # as it was: columns that hardly move
+    assert (before < 0.03).sum() >= 4  # default: nearly constant columns
 
 
 def test_frequencies_depend_neither_on_the_unit_nor_on_held_out_events():
@@ -140,7 +140,7 @@ def test_no_setting_is_automatic_on_request():
 
 @pytest.mark.parametrize("method", sorted(name for name in MODULES if get_method(name).data == "events"))
 def test_automatic_settings_add_no_inputs_and_no_layers(method):
-    """A method's name means the paper's network: sizes and training follow from the data, what it reads does not."""
+    """A method's name means the paper's network: sizes and training settings follow from the data, inputs do not."""
     chosen = (
         automatic_settings(method, made().with_(labels=np.arange(600) % 2)) if get_method(method).auto_config else {}
     )

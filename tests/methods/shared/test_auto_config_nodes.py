@@ -201,7 +201,7 @@ def test_larger_graphs_get_narrower_models():
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A run on a graph of unlike classes, with settings of its own."""
+    """A run on a heterophilous graph, with automatic settings."""
     graph = blocks(skew=0.7)
     config = {"model": {"dim": 8, "num_layers": 1}, "metric": "macro_f1", "loop": {"epochs": 2, "progress": False}}
     return fit("sage", graph, out=tmp_path_factory.mktemp("small") / "run", config=config), graph
@@ -239,7 +239,7 @@ def test_baselines_are_repeatable_and_draw_nothing_from_the_runs_random_numbers(
 
 def test_recency_is_a_baseline_of_links(trained):
     baselines = RunFolder(trained("graphmixer").path).baselines()
-    assert set(baselines) == {"recency", "edgebank"}  # of a stream too short for trees
+    assert set(baselines) == {"recency", "edgebank"}  # the stream is too short for trees
     metrics = trained("recency").metrics["test"]
     assert baselines["recency"]["average_precision"] == pytest.approx(metrics["average_precision"])
 
@@ -268,7 +268,7 @@ def test_averaged_runs_have_the_same_settings():
 @pytest.mark.parametrize("task", ["node", "link"])
 @pytest.mark.parametrize("method", ["sage", "gcn", "gcnii", "pna", "mlp", "nagphormer", "gmn"])
 def test_help_marks_automatic_settings(method, task):
-    """Also settings that another graph would choose: of many features, or of one class."""
+    """Also settings for other graphs: with many features, or with one class."""
     for graph in (blocks(), blocks(homophily=0.1, skew=0.9)):
         assert set(automatic_settings(method, graph, task=task)) <= set(get_method(method).automatic)
     options = {action.dest: action.help for action in parser_of(get_method(method))._actions}

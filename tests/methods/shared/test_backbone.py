@@ -73,8 +73,8 @@ def test_a_frozen_backbone_is_unchanged_and_the_head_trains(
         again = fit(f"{name}-nodes", events, out=tmp_path / "again", config=start)
         assert any(not torch.equal(after[key], value) for key, value in weights(again.path).items())
         stored = json.loads((frozen.path / "config.json").read_text())
-        assert (stored["freeze"], stored["model"]["dim"]) == (True, 6)  # as the backbone's
-    shutil.rmtree(own)  # a finished run needs the other no more
+        assert (stored["freeze"], stored["model"]["dim"]) == (True, 6)  # as in the backbone
+    shutil.rmtree(own)  # a finished run no longer needs the other one
     assert evaluate(frozen.path) == pytest.approx(frozen.metrics["test"])
     later = pd.DataFrame(
         {"source": [1, 2], "target": [12, 13], "time": [300, 301]}

@@ -1,4 +1,4 @@
-"""The baselines of sets of graphs: a linear model of sizes, degrees and features, for each target and level."""
+"""Baselines of graph sets: a linear model on sizes, degrees and features, for each target and level."""
 
 from pathlib import Path
 from typing import Any

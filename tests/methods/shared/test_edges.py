@@ -1,4 +1,4 @@
-"""What methods make of a graph's edges: direction, weights, features; what they refuse; runs made before they did."""
+"""Edge data in methods: direction, weights, features; unsupported data are rejected."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ N = 60
 
 
 def graph(**carried: np.ndarray) -> Graph:
-    """Return a directed graph without self-loops or repeated edges; carried arrays have a row an edge."""
+    """Return a directed graph without self-loops or repeated edges; edge arrays have one row per edge."""
     rng = np.random.default_rng(0)
     ends = rng.integers(0, N, (240, 2))
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
@@ -51,7 +51,7 @@ def numbers(columns: int = 1, low: float = 0.5) -> np.ndarray:
 def made(
     method: str, data: Graph, folder: Path, *, trained: dict[str, Any] | None = None, batching: Any = None, **edges: Any
 ) -> Any:
-    """Return a task, the same weights every time; `trained` is what is known of a finished run."""
+    """Return a task with fixed weights; `trained` has the data facts of a finished run."""
     shared: dict[str, Any] = {"data": "x", "edges": EdgeConfig(**edges), "loop": LoopConfig(**QUICK)}
     config: Any
     if method == "nagphormer":
@@ -72,7 +72,7 @@ def outputs(task: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_hop_averages_equal_powers_of_torch_geometrics_normalisation(weighted: bool, tmp_path: Path) -> None:
-    """On disk and in memory; of the reversed graph they are others."""
+    """On disk and in memory; the reversed graph gives others."""
     data = graph(**({"edge_weight": numbers()} if weighted else {}))
     weight = torch.tensor(data.edge_weight) if weighted else None
     edges, norm = gcn_norm(torch.tensor(data.edge_index()), weight, N)
@@ -109,7 +109,7 @@ def test_existing_self_loops_are_normalised_as_by_torch_geometric(undirected: bo
 
 @pytest.mark.parametrize("method", ["gcn", "gcnii", "nagphormer", "gat", "gin", "pna"])
 def test_edge_features_are_used_or_ignored_on_request(method: str, tmp_path: Path) -> None:
-    """Other numbers on the edges, other outputs of the same weights."""
+    """Other edge features give other outputs with the same weights."""
     data = graph(edge_attr=numbers())
     other = data.with_(edge_attr=data.edge_attr * np.linspace(0.1, 3, data.num_edges, dtype=np.float32)[:, None])
     one, two = (outputs(made(method, one, tmp_path)) for one in (data, other))

@@ -1,4 +1,4 @@
-"""Classes of nodes at their events: any number of them, some unknown, weighted, named; and outputs at any time."""
+"""Node classes at events: any number, unknown, weighted, named; and outputs at any time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +126,7 @@ def built(labels: np.ndarray, folder: Path, **settings: Any) -> Any:
 
 def test_class_weights_come_from_training_events(tmp_path: Path) -> None:
     labels = np.array([0, 0, 0, 1, 1, 2])[np.arange(160) % 6]
-    labels[140:] = 2  # of test events, which say nothing
+    labels[140:] = 2  # of test events, which are ignored
     task = built(labels, tmp_path, class_weights="balanced")
     share = np.bincount(labels[task.split.train]) / len(task.split.train)
     balanced = np.array(task.targets.target.class_weights)
@@ -154,7 +154,7 @@ def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run]) -> None:
     whole = run.node_outputs(nodes, times)
     columns = [column for column in whole if column.startswith("p_")]
     assert whole["node"].tolist() == nodes
-    assert len(np.unique(whole[columns[0]])) > 9  # node and time both count
+    assert len(np.unique(whole[columns[0]])) > 9  # node and time both matter
     some = rng.permutation(36)[:5]
     mixed = run.node_outputs(pd.DataFrame({"node": np.array(nodes)[some], "t": times[some]}))
     np.testing.assert_allclose(mixed[columns], whole[columns].to_numpy()[some], rtol=F32)

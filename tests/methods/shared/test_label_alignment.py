@@ -1,4 +1,4 @@
-"""Labels of other files in the classes and targets of a run: by name, whatever their order, number and sign."""
+"""Labels of other files are matched with the classes and targets of a run by name, in any order and number."""
 
 import warnings
 
@@ -108,7 +108,7 @@ TOPICS = ["a", "b", "c", "a;b", "b;c", "a;c"]
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
-    """Return a run on labels of cells, its edges, features and labels."""
+    """Return a run on multilabel cells, its edges, features and labels."""
     rng = np.random.default_rng(0)
     kind = rng.integers(0, len(TOPICS), 60)
     edges = pd.DataFrame(rng.integers(0, 60, (120, 2)), columns=["source", "target"])

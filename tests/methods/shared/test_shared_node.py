@@ -1,4 +1,4 @@
-"""What is learned of nodes, as a user says it: amounts, classes and their weights."""
+"""Node targets as users specify them: regression, classes and class weights."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ FEATURES = pd.DataFrame({"id": np.arange(N), "a": np.linspace(-1, 1, N)})
 
 
 def built(labels: pd.DataFrame, folder: Path, config: dict | None = None, **read):
-    """Return the task that a fit with these labels and options of reading trains."""
+    """Return the task of a fit with these labels and read options."""
     graph = hopstate.read_graph(EDGES, features=FEATURES, labels=labels, **read)
     run = FullBatchRun(data="made", read=ReadOptions(**read), **(config or {}))
     return build(graph, run, Context(run=folder, cache=folder), kind="mlp")
@@ -38,7 +38,7 @@ def test_regression_values_of_0_and_1_need_the_task(columns, tmp_path):
     assert task.labels.target.goal == "values"
     assert task.labels.target.metrics[0] == "mae"
     rng = np.random.default_rng(0)
-    apart = labels.assign(bit=labels["bit"] * 3 + rng.normal(size=N))  # as any other amounts
+    apart = labels.assign(bit=labels["bit"] * 3 + rng.normal(size=N))  # like any other regression target
     assert built(apart, tmp_path, task="regression", **read).labels.target.goal == "values"
     if len(columns) > 1:
         assert built(labels, tmp_path, **read).labels.target.goal == "labels"
@@ -47,7 +47,7 @@ def test_regression_values_of_0_and_1_need_the_task(columns, tmp_path):
 @pytest.mark.parametrize("unit", [1.0, 1e-42, 1e42, 1e290])
 @pytest.mark.parametrize("start", [0.0, 1.7e9])
 def test_regression_does_not_depend_on_unit_or_offset(start, unit, tmp_path):
-    small = 64.0 * np.random.default_rng(0).integers(0, 99, N)  # float32 steps by 128 at 1.7e9
+    small = 64.0 * np.random.default_rng(0).integers(0, 99, N)  # float32 has a spacing of 128 at 1.7e9
     labels = pd.DataFrame({"id": np.arange(N), "label": small, "split": "train"})
     labels.loc[30:34, "split"], labels.loc[35:, "split"], labels.loc[3, "label"] = "val", "test", np.nan
     labels.loc[3, "split"] = ""

@@ -1,4 +1,4 @@
-"""A pair's own history in the heads of all four models: in training, evaluation, live runs, questions, resumed runs."""
+"""Pair features in the heads of all four models: in training, evaluation, live runs, queries, resumed runs."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,17 +33,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "batch_size": 40},
 }
 ALL = pytest.mark.parametrize("method", SMALL)
-TWO = pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])  # the others read histories as dyg-mamba does
+TWO = pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])  # the other methods read histories like dyg-mamba
 
 
 def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s", deletes: bool = False) -> EventStream:
-    """Return events among twenty nodes, with ties; of a stream with deletions the last event of each pair goes."""
+    """Return events among twenty nodes, with ties; with deletions, the last event of each pair is deleted."""
     rng = np.random.default_rng(first)
     src, dst = rng.integers(0, 8, count), rng.integers(12, 20, count)
     t, kind = (1_700_000_000 + 900 * first + np.sort(rng.integers(0, 300, count))) * factor, None
     if deletes:
         kind = np.full(2 * count, ADD, np.int8)
-        kind[1::2] = DELETE  # each edge goes as soon as it has come
+        kind[1::2] = DELETE  # each edge is deleted immediately after it was added
         src, dst, t = np.repeat(src, 2), np.repeat(dst, 2), np.repeat(t, 2)
     stream = EventStream(src=src, dst=dst, t=t, num_nodes=20, time_unit=unit, kind=kind)
     check_deletes(stream)
@@ -78,7 +78,7 @@ def read_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
 
 @ALL
 def test_training_reads_training_events_strictly_before_each(method: str, tmp_path: Path) -> None:
-    stream, split = events(), {"split.kind": "dyglib"}  # which takes new nodes' events out of training
+    stream, split = events(), {"split.kind": "dyglib"}  # excludes events of new nodes from training
     task = task_of(method, tmp_path, stream, **split)
     train = stream.additions(task.split.train)
     assert len(train) < train[-1]

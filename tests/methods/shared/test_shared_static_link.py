@@ -42,11 +42,11 @@ METHODS = {
 }  # fmt: skip
 
 
-REDUNDANT = ("mlp", "sage", "gat", "gin", "pna", "gcnii", "cluster-gcn")  # the same code between links and messages
+REDUNDANT = ("mlp", "sage", "gat", "gin", "pna", "gcnii", "cluster-gcn")  # the same code path as another method
 
 
 def blocks(seed=0, nodes=36, directed=False, **fields):
-    """Return a graph of three groups, whose nodes mostly join their own."""
+    """Return a graph of three groups with mostly internal edges."""
     rng = np.random.default_rng(seed)
     group = np.arange(nodes) % 3
     edges = rng.integers(0, nodes, (nodes * 12, 2))

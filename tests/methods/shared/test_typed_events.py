@@ -1,4 +1,4 @@
-"""Relations of events and types of nodes in the networks of event streams."""
+"""Event relations and node types in temporal networks."""
 
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def test_one_relation_and_one_type_change_no_score(method: str, tmp_path: Path) 
     names = {"relation_names": ("order",), "node_type_names": ("node",)}
     zeros = {"relation": np.zeros(len(plain), np.int32), "node_type": np.zeros(plain.num_nodes, np.int16)}
     tasks = [task_of(method, s, tmp_path / str(i)) for i, s in enumerate((plain, plain.with_(**zeros, **names)))]
-    tasks[1].source.drawn = tasks[0].source.drawn if method != "ctdg-ssm" else None  # those of a relation are others
+    tasks[1].source.drawn = tasks[0].source.drawn if method != "ctdg-ssm" else None  # features of a relation differ
     if method == "ctdg-ssm":
         tasks[1].source.objective.drawn = tasks[0].source.objective.drawn
     found = []
@@ -170,7 +170,7 @@ def test_export_rejects_types_by_name(method: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @each
 def test_relations_gain_two_points_of_mrr_in_few_epochs(method: str, tmp_path: Path) -> None:
-    """On a stream whose payments go where an order went, with the same candidates."""
+    """On a stream whose payments follow the destination of an order, with the same candidates."""
     busy = {"days": 60, "pay": 24, "transfers": 0.2, "visits": 0.4}
     stream = generate_orders(OrderConfig(num_customers=40, num_shops=40, num_events=2500, **busy))
     given = {"evaluation.strategies": ["ranking"], "evaluation.num_negatives": 20, **WIDE[method]}
