@@ -65,6 +65,13 @@ def draws_curves(_draw_no_curves: Callable[..., None], monkeypatch: pytest.Monke
     monkeypatch.setattr("hopstate.training.progress.draw_curves", _draw_no_curves)
 
 
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, with the dataset cache inside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

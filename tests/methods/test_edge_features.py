@@ -17,15 +17,11 @@ from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32_SUM, F32_TIGHT, F64
 from hopstate.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 N = 60
 SMALL = {"loop": {"epochs": 3, "progress": False, "device": "cpu"}}
 MODEL = {"gat": {"dim": 16, "num_layers": 2}, "gmn": {"dim": 8, "mpnn_layers": 1}}
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
 
 
 def frame(seed: int = 0) -> pd.DataFrame:

@@ -13,13 +13,9 @@ from hopstate.methods.gmn.graph_method import GINRun, GMNGraphsRun
 from hopstate.runs.run import Run
 from hopstate.testing.conformance import F32, F32_TIGHT, F64_SOLVED
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
 
 
 def write(
