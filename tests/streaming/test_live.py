@@ -20,6 +20,7 @@ from hopstate.streaming.live import continue_stream, state_after_stream
 from hopstate.streaming.replay import replay
 from hopstate.testing.conformance import F32, F32_TIGHT
 from hopstate.training.trainer import seed_everything
+from torch_threads import with_threads
 
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {
@@ -131,14 +132,10 @@ def test_one_thread_or_two_give_the_same(tmp_path: Path) -> None:
     """At a size at which LAPACK uses several threads for a batch."""
     settings = {"model.dim": 64, "evaluation.batch_size": 200}
     task, later = task_of("ctdg-ssm", tmp_path, events(500, nodes=300), **settings), events(300, 500, nodes=300)
-    found, before = [], torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            with torch.no_grad():
-                found.append(scores_and_memory(task, state_after_stream(task, task.stream), [later]))
-    finally:
-        torch.set_num_threads(before)
+    with torch.no_grad():
+        found = with_threads(
+            lambda: scores_and_memory(task, state_after_stream(task, task.stream), [later]), counts=(1, 2)
+        )
     assert near(found[0][0], found[1][0])
     assert same(found[0][1], found[1][1])
 

@@ -2,8 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from hopstate.training.trainer import Trainer
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 from top_error import relative_errors
+from torch_threads import torch_threads
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 SMALL: dict[str, Any] = {
@@ -211,21 +210,11 @@ def test_one_pass_inference_is_close_to_exact_inference(tmp_path: Path) -> None:
     assert losses[0] != pytest.approx(losses[1], rel=F32_SUM)  # three directions are not enough
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("top", [{"rank": 4}, {"basis": "batch", "rank": 6, "samples": 12}], ids=str)
 def test_top_prepares_the_same_on_any_number_of_threads(top: dict[str, Any], tmp_path: Path) -> None:
     found = []
     for count in (1, 3):
-        with threads(count):
+        with torch_threads(count):
             task = made(tmp_path / f"run-{count}", "top", shuffle=False, top={"refresh": 0, **top})
         found.append(learn(task))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
