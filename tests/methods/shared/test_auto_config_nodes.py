@@ -131,7 +131,8 @@ def test_automatic_settings_are_valid_for_every_block(method, homophily, width):
     graph = blocks(homophily=homophily).with_(x=np.ones((90, width), np.float32))
     for block in ("ffn", "conv"):
         config = settled(method, graph, **{"model.block": block})
-        Backbone(config.model, kind=method, in_dim=width, num_classes=2, degrees=torch.ones(90))
+        model = Backbone(config.model, kind=method, in_dim=width, num_classes=2, degrees=torch.ones(90))
+        assert sum(p.numel() for p in model.parameters()) > 0
 
 
 def test_neighbor_batches_get_shallow_models():
